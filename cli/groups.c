@@ -23,6 +23,7 @@ struct check {
     const struct weir_group_settings *settings;
     char *message;
     size_t bytes;
+    size_t members;
     int failed;
 };
 
@@ -32,12 +33,14 @@ static void check_limit(const char *device, void *context) {
     char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
     struct weir_group_member *members;
     struct weir_group g;
+    size_t count;
 
     if (check->failed || weir__group_look(&g, check->settings->name, device) != 0)
         return;
     members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
-    if (members && weir__group_members(&g, members, WEIR_GROUP_SLOTS) > 0 &&
-        check->settings->limit.kind == WEIR_AMOUNT_BYTES &&
+    count = members ? weir__group_members(&g, members, WEIR_GROUP_SLOTS) : 0;
+    check->members += count;
+    if (count > 0 && check->settings->limit.kind == WEIR_AMOUNT_BYTES &&
         weir__group_limit(&g) != check->settings->limit.value) {
         weir__bytes_spell(weir__group_limit(&g), has, sizeof has);
         weir__bytes_spell(check->settings->limit.value, own, sizeof own);
@@ -62,7 +65,7 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
         .share_is = flags->share ? "--group-share" : "WEIR_GROUP_SHARE",
         .folder_is = flags->folder ? "--group-dir" : "WEIR_GROUP_DIR"};
     struct weir_group_settings settings;
-    struct check check = {&settings, message, bytes, 0};
+    struct check check = {.settings = &settings, .message = message, .bytes = bytes};
     int is = weir__group_settings_of(&texts, &settings, message, bytes);
 
     if (is <= 0)
@@ -70,6 +73,11 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
     if (flags->folder && setenv("WEIR_GROUP_DIR", flags->folder, 1) != 0)
         return -1;
     weir__group_each(settings.name, check_limit, &check);
+    if (check.members == 0 && settings.limit.kind == WEIR_AMOUNT_DEFAULT)
+        fprintf(stderr,
+                "weir run: group '%s' has no limit, since it has no members: give %s with an "
+                "amount such as 40GiB, or start a member with one first\n",
+                settings.name, flags->name ? "--group-limit" : "WEIR_GROUP_LIMIT");
     return check.failed ? -1 : 0;
 }
 

@@ -14,7 +14,8 @@ struct group_flags {
     const char *name, *limit, *share, *folder;
 };
 
-/* Checks flags and environment, also against a group that has members.  0, or -1 and a message. */
+/* Checks flags and environment, also against a group that has members.  0, or -1 and a message.  A group that has no limit
+ * yet may have one when the program begins, so that is only told. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
 /* Hands the flags on to the program.  0. */
 int group_flags_put(const struct group_flags *flags,

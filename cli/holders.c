@@ -92,6 +92,32 @@ static int answers(const struct holders_device *d, const struct holders_process 
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
 
+static void note_member(struct holders_device *d, const struct weir_group_member *m,
+                        const char *name) {
+    for (size_t i = 0; i < d->count; i++) {
+        struct holders_process *p = &d->processes[i];
+
+        if (p->entry.pid == m->pid && p->entry.start == m->start &&
+            p->entry.namespace == m->namespace)
+            snprintf(p->group, sizeof p->group, "%s", name);
+    }
+}
+
+static void note_group(const char *name, void *device) {
+    struct weir_group_member *members = calloc(WEIR_GROUP_SLOTS, sizeof *members);
+    struct holders_device *d = device;
+    struct weir_group g;
+
+    if (members && weir__group_look(&g, name, d->name) == 0) {
+        size_t count = weir__group_members(&g, members, WEIR_GROUP_SLOTS);
+
+        for (size_t i = 0; i < count; i++)
+            note_member(d, &members[i], name);
+        weir__group_leave(&g);
+    }
+    free(members);
+}
+
 /* 1 if all have been heard of since they were asked. */
 static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
@@ -123,6 +149,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     }
     d->rest = weir__size_less(d->used, reserve);
     weir__registry_close(&registry);
+    weir__group_each_on(d->name, note_group, d);
     return have_all_answered;
 }
 
@@ -168,11 +195,11 @@ static void print_process(FILE *file, const struct holders_device *d,
     const struct weir_registry_entry *e = &p->entry;
     char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
 
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s%s%s\n", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
             cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
             known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
-            cell(e->given, given), e->command,
+            cell(e->given, given), e->command, p->group[0] ? ", group " : "", p->group,
             p->is_stopped     ? " (stopped, does not answer)"
             : is_silent(d, e) ? " (does not answer)"
                               : "");
@@ -206,13 +233,13 @@ static json_t *json_process(const struct holders_device *d, const struct holders
     const struct weir_registry_entry *e = &p->entry;
 
     return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
         jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
         "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
         jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "reclaimable",
         known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "received",
         jsonfile_integer(e->got), "released", jsonfile_integer(e->given), "stopped", p->is_stopped,
-        "answers", answers(d, p));
+        "answers", answers(d, p), "group", p->group[0] ? p->group : NULL);
 }
 
 json_t *holders_json(const struct holders *h) {

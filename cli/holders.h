@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.h: which processes have what of each device: weir's from the registries (lib/ipc/registry.h), the rest as one
- * figure.
+/* holders.h: which processes have what of each device: weir's from the registries (lib/ipc/registry.h) with their groups, the
+ * rest as one figure.
  *
  * Must not know: drivers; who shows it.
  */
@@ -10,11 +10,13 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "ipc/group.h"
 #include "ipc/registry.h"
 
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
+    char group[WEIR_GROUP_NAME + 1]; /* that it is a member of on the device; "": none */
 };
 
 struct holders_device {

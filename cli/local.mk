@@ -6,6 +6,8 @@ weir_SOURCES = \
 	cli/common/commands.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
+	cli/common/group.c \
+	cli/common/group.h \
 	cli/common/help.c \
 	cli/common/help.h \
 	cli/common/interrupt.c \

@@ -96,8 +96,12 @@ static const struct weir_driver *open_tried(int again) {
     if (!driver)
         trial_give_up(&trial);
     else if (!trial_end(&trial, driver, why)) {
-        (void)fail("nothing is parked", why);
-        return NULL;
+        if (again || !trial.is_full) {
+            (void)fail("nothing is parked", why);
+            return NULL;
+        }
+        fprintf(stderr, "%s: this driver was not tried before: device 0 has no memory for it\n",
+                command.by);
     }
     return driver;
 }
@@ -161,10 +165,13 @@ static int wake(void) {
     const struct weir_driver *driver;
     char why[TARGET_WHY];
     struct target target;
+    enum moved moved;
     struct move move;
 
     if (!target_find(command.process, 1, &target, why))
         return fail(command.process, why);
+    if (!target_has_cuda(&target))
+        return fail(name_of(&target), "it is not parked: it has not loaded CUDA's driver");
     driver = open_driver();
     if (!driver)
         return 1;
@@ -243,6 +250,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_ARG:
         if (command.process)
             argp_error(state, "unexpected argument '%s': one process at a time", argument);
+        if (!target_is_name(argument))
+            argp_error(state, "process '%s': expected the number of a process, or a name",
+                       argument);
         command.process = argument;
         return 0;
     case ARGP_KEY_END:
@@ -264,13 +274,15 @@ static const char park_doc[] =
     "submitted is done.  The first time, it tries a small process of its own.\n\n"
     "Refused are processes of other users, stopped ones, those that have loaded NCCL, and those "
     "that a process with CUDA started, or that started one: the driver cannot restore memory that "
-    "processes share.  It does not move managed memory.\n\nExit code: 0 it is parked; 1 it is not, "
+    "processes share.  weir park does not see other sharing by CUDA IPC.  It does not move managed "
+    "memory.\n\nExit code: 0 it is parked; 1 it is not, "
     "and goes on as before; 2 usage.";
 
 static const char wake_doc[] =
     "Brings the device memory of a parked process back, at the same addresses, and has the process "
     "go on.\vPROCESS is a number, or a name: a word of the command of a parked process.  If the "
-    "device has too little free memory, the process stays parked.  weir wake also mends what a "
+    "device has too little free memory, others under weir give back what they have idle; if that "
+    "does not suffice, the process stays parked.  weir wake also mends what a "
     "killed `weir park' or `weir wake' has left.\n\nExit code: 0 it goes on; 1 it does not; 2 "
     "usage.";
 

@@ -32,6 +32,7 @@
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/temporary.h"
 #include "cli/modules.h"
 #include "cli/preloading.h"
 #include "cli/tracing.h"
@@ -494,25 +495,9 @@ static void end_recording(void) {
                 record.path, record.is_made ? "not made" : "as it was");
 }
 
-static void remove_folder(const char *path) {
-    DIR *folder = opendir(path);
-    struct dirent *entry;
-    char file[PATH_MAX];
-
-    while (folder && (entry = readdir(folder)))
-        if (entry->d_name[0] != '.') {
-            snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-            unlink(file);
-        }
-    if (folder)
-        closedir(folder);
-    rmdir(path);
-}
-
 static void remove_folders(void) {
     for (int i = 0; i < FOLDERS; i++)
-        if (*record.folders[i])
-            remove_folder(record.folders[i]);
+        temporary_remove(record.folders[i]);
 }
 
 /* ------------------------------------------------------------------ the child ---- */

@@ -9,6 +9,9 @@
  * those as the user's.  Then the command takes this process over: exit status, signals and all
  * else are its own.  With --report and --park-when-idle this process waits for it instead, and ends as it ended.
  *
+ * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
+ * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
+ *
  * Must not know: what the preload library does.
  */
 #include <argp.h>

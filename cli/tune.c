@@ -4,7 +4,6 @@
  * A command is recorded first, by `weir record' as a process of its own.
  */
 #include <argp.h>
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -21,6 +20,7 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/tune/fit.h"
 #include "cli/tune/search.h"
@@ -116,22 +116,6 @@ static char **cut_program(int *argc, char **argv, int *is_empty) {
 }
 
 /* ------------------------------------------------------------- recording ---- */
-
-static void remove_folder(const char *path) {
-    DIR *folder = *path ? opendir(path) : NULL;
-    struct dirent *entry;
-    char file[PATH_MAX + NAME_MAX + 2];
-
-    while (folder && (entry = readdir(folder)))
-        if (entry->d_name[0] != '.') {
-            snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-            unlink(file);
-        }
-    if (folder)
-        closedir(folder);
-    if (*path)
-        rmdir(path);
-}
 
 static int put(void *to, const char *name, const char *value) {
     (void)to;
@@ -403,6 +387,6 @@ int weir_cmd_tune(int argc, char **argv) {
         code = tune(&command);
     search_end(&command.tuning);
     contest_free(&command.contest);
-    remove_folder(command.folder);
+    temporary_remove(command.folder);
     return code;
 }

@@ -7,6 +7,7 @@
  */
 #include "cli/variables.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #define SETTINGS "weir-settings(7)"
@@ -98,11 +99,28 @@ static const struct variable {
      SETTINGS},
 };
 
+/* By its name, or as a flag is written: --group-limit, group-limit. */
+static int is_name(const struct variable *v, const char *name) {
+    static const char prefix[] = "WEIR_";
+    const char *rest = v->name + sizeof prefix - 1;
+    size_t i;
+
+    if (strcmp(v->name, name) == 0)
+        return 1;
+    if (strncmp(v->name, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    for (i = 0; name[i] && rest[i]; i++)
+        if ((name[i] == '-' ? '_' : toupper((unsigned char)name[i])) != rest[i])
+            return 0;
+    return name[i] == rest[i];
+}
+
 int variables_tell(const char *name, FILE *file) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
         const struct variable *v = &variables[i];
 
-        if (strcmp(v->name, name) != 0)
+        if (!is_name(v, name))
             continue;
         fprintf(file, "%s=%s\n    %s\n    The manual: %s.\n", v->name, v->value, v->help, v->page);
         return 1;

@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-/* Prints what the variable means to weir: 1, or 0 if it is none of them. */
+/* Prints what the variable means to weir: 1, or 0 if it is none of them.  WEIR_GROUP_LIMIT is also --group-limit
+ * and group-limit. */
 int variables_tell(const char *name, FILE *file);
 
 /* The name of each, by its number from 0 on; NULL: there are no more. */

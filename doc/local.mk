@@ -21,7 +21,7 @@ nobase_dist_doc_DATA = \
 	bench/results/plans-model-2026-11-28.txt \
 	bench/results/torch-tests-h200-2026-11-28.txt \
 	bench/results/torch-h200-2026-11-28.txt \
-	bench/results/torch-two-gpus-h200-2026-11-27.txt \
+	bench/results/two-gpus-h200-2026-11-28.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
 	bench/results/park-h200-2026-11-28.txt \
 	bench/results/several-h200-2026-11-22.txt \

@@ -32,6 +32,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/result.h \
 	lib/base/runfile.c \
 	lib/base/runfile.h \
+	lib/base/bounds.h \
 	lib/base/size.h \
 	lib/base/slow_path.h \
 	lib/base/striped_counter.c \
@@ -47,6 +48,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
 	lib/driver/cuda_constants.h \
+	lib/driver/cuda_nodes.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
 	lib/driver/device_wait.c \
@@ -136,7 +138,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement.h \
 	lib/placement/placement_at.c \
 	lib/placement/placement_behind.c \
-	lib/placement/placement_check.c \
 	lib/placement/placement_chunks.c \
 	lib/placement/placement_chunks.h \
 	lib/placement/placement_figures.c \

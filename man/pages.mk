@@ -42,6 +42,7 @@ function_links = \
 	weir_block_allocator.3:weir_allocator \
 	weir_version.3:weir_allocator \
 	weir_free.3:weir_alloc \
+	weir_alloc_address.3:weir_alloc \
 	weir_alloc_any.3:weir_alloc \
 	weir_free_any.3:weir_alloc \
 	weir_use.3:weir_alloc \

@@ -37,6 +37,7 @@ unit_tests = \
 	tests/api/test_abi \
 	tests/adapters/test_adapters \
 	tests/reserve/test_ahead \
+	tests/reserve/test_ahead_played \
 	tests/api/test_anywhere \
 	tests/ipc/test_asking \
 	tests/placement/test_bestfit \
@@ -54,7 +55,17 @@ unit_tests = \
 	tests/tensors/test_soak \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
+	tests/engine/test_drivers \
+	tests/engine/test_growing \
+	tests/engine/test_mapping \
+	tests/engine/test_random_order \
+	tests/engine/test_recovery \
 	tests/cache/test_caches \
+	tests/cache/test_cache_order \
+	tests/cache/test_cache_soak \
+	tests/cache/test_cache_threads \
+	tests/cache/test_host_memory \
+	tests/cache/test_kept \
 	tests/config/test_growth \
 	tests/cache/test_harden \
 	tests/base/test_histogram \
@@ -83,17 +94,27 @@ unit_tests = \
 	tests/driver/test_model_virtual_oracle \
 	tests/engine/test_moves \
 	tests/config/test_options \
+	tests/config/test_option_texts \
+	tests/config/test_option_structs \
+	tests/config/test_compatibility \
 	tests/ipc/test_process_peers \
 	tests/driver/test_oracle \
 	tests/engine/test_order \
 	tests/cache/test_pagemap \
+	tests/cache/test_pinned \
 	tests/engine/test_peers \
 	tests/placement/test_placement \
+	tests/placement/test_tags \
+	tests/placement/test_placement_model \
+	tests/placement/test_placement_memory \
 	tests/placement/test_plan_search \
 	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
+	tests/reserve/test_prealloc_background \
+	tests/reserve/test_prealloc_processes \
 	tests/api/test_process \
 	tests/reserve/test_profile \
+	tests/reserve/test_profile_files \
 	tests/base/test_replace \
 	tests/cache/test_revocation \
 	tests/ipc/test_segment \
@@ -101,6 +122,7 @@ unit_tests = \
 	tests/api/test_share \
 	tests/cache/test_span \
 	tests/engine/test_spans \
+	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/cli/test_summary \
@@ -116,6 +138,8 @@ tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conforma
 	tests/whole/conformance_driver.h tests/whole/conformance_driver_reuse.c \
 	tests/whole/conformance_peers.c tests/whole/conformance_shared.c \
 	tests/whole/conformance.h
+
+tests_whole_test_faults_SOURCES = tests/whole/test_faults.c tests/whole/test_faults_scenes.h
 
 # The parts of a suite that has several are named after it, so that tests/tree/check-mutants finds them.
 tests_api_test_oom_report_SOURCES = tests/api/test_oom_report.c tests/api/test_oom_report.h tests/api/test_oom_report_idle.c \
@@ -146,8 +170,15 @@ tests_ipc_test_process_peers_SOURCES = tests/ipc/test_process_peers.c tests/ipc/
 tests_ipc_test_segment_SOURCES = tests/ipc/test_segment.c tests/ipc/test_segment.h \
 	tests/ipc/test_segment_lives.c
 
+# The invariants of a placement.
+placement_check = tests/fixtures/placement_check.c tests/fixtures/placement_check.h
+tests_placement_test_bestfit_SOURCES = tests/placement/test_bestfit.c $(placement_check)
+tests_placement_test_placement_model_SOURCES = tests/placement/test_placement_model.c $(placement_check)
+tests_placement_test_placement_memory_SOURCES = tests/placement/test_placement_memory.c $(placement_check)
+tests_placement_test_tags_SOURCES = tests/placement/test_tags.c $(placement_check)
+tests_placement_test_placement_SOURCES = tests/placement/test_placement.c $(placement_check)
 tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_worlds.h \
-	tests/whole/test_worlds_placements.c
+	tests/whole/test_worlds_placements.c $(placement_check)
 
 tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
 	tests/api/test_misuse_ends.c
@@ -315,77 +346,44 @@ victims = \
 	tests/victims/trims
 .PHONY: victims
 victims: $(victims)
-victim_work = tests/victims/work.c tests/victims/work.h
-tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
-tests_victims_asks_LDADD =
-tests_victims_captures_SOURCES = tests/victims/captures.c $(victim_work)
-tests_victims_captures_LDADD =
-tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
-tests_victims_closes_LDADD =
-tests_victims_decompresses_SOURCES = tests/victims/decompresses.c $(victim_work)
-tests_victims_decompresses_LDADD =
-tests_victims_early_SOURCES = tests/victims/early.c $(victim_work)
-tests_victims_early_LDADD =
-tests_victims_ends_SOURCES = tests/victims/ends.c $(victim_work)
-tests_victims_ends_LDADD =
-tests_victims_fails_SOURCES = tests/victims/fails.c $(victim_work)
-tests_victims_fails_LDADD =
-tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)
-tests_victims_fills_LDADD =
-tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
-tests_victims_forks_LDADD =
-tests_victims_gone_SOURCES = tests/victims/gone.c $(victim_work)
-tests_victims_gone_LDADD =
-tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
-tests_victims_hangs_LDADD =
-tests_victims_kinds_SOURCES = tests/victims/kinds.c $(victim_work)
-tests_victims_kinds_LDADD =
-tests_victims_lacks_SOURCES = tests/victims/lacks.c $(victim_work)
-tests_victims_lacks_LDADD =
-tests_victims_left_SOURCES = tests/victims/left.c $(victim_work)
-tests_victims_left_LDADD =
-tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
-tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
+victim_work = tests/victims/libwork.la
+tests_victims_libwork_la_SOURCES = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
+tests_victims_asks_LDADD = $(victim_work)
+tests_victims_captures_LDADD = $(victim_work)
+tests_victims_closes_LDADD = $(victim_work)
+tests_victims_decompresses_LDADD = $(victim_work)
+tests_victims_early_LDADD = $(victim_work)
+tests_victims_ends_LDADD = $(victim_work)
+tests_victims_fails_LDADD = $(victim_work)
+tests_victims_fills_LDADD = $(victim_work)
+tests_victims_forks_LDADD = $(victim_work)
+tests_victims_gone_LDADD = $(victim_work)
+tests_victims_hangs_LDADD = $(victim_work)
+tests_victims_kinds_LDADD = $(victim_work)
+tests_victims_lacks_LDADD = $(victim_work)
+tests_victims_left_LDADD = $(victim_work)
+tests_victims_linked_LDADD = $(victim_work) -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
-tests_victims_member_SOURCES = tests/victims/member.c $(victim_work)
-tests_victims_member_LDADD =
-tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
-tests_victims_older_LDADD =
-tests_victims_outlives_SOURCES = tests/victims/outlives.c $(victim_work)
-tests_victims_outlives_LDADD =
-tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
-tests_victims_plain_LDADD =
-tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
-tests_victims_pools_LDADD =
-tests_victims_preallocates_SOURCES = tests/victims/preallocates.c $(victim_work)
-tests_victims_preallocates_LDADD =
-tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
-tests_victims_ranges_LDADD =
-tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
-tests_victims_records_LDADD =
-tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
-tests_victims_resets_LDADD =
-tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
-tests_victims_resolved_LDADD =
-tests_victims_rests_SOURCES = tests/victims/rests.c $(victim_work)
-tests_victims_rests_LDADD =
-tests_victims_reuses_SOURCES = tests/victims/reuses.c $(victim_work)
-tests_victims_reuses_LDADD =
-tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
-tests_victims_rules_LDADD =
-tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)
-tests_victims_sized_LDADD =
-tests_victims_stacks_SOURCES = tests/victims/stacks.c $(victim_work)
-tests_victims_stacks_LDADD =
+tests_victims_member_LDADD = $(victim_work)
+tests_victims_older_LDADD = $(victim_work)
+tests_victims_outlives_LDADD = $(victim_work)
+tests_victims_plain_LDADD = $(victim_work)
+tests_victims_pools_LDADD = $(victim_work)
+tests_victims_preallocates_LDADD = $(victim_work)
+tests_victims_ranges_LDADD = $(victim_work)
+tests_victims_records_LDADD = $(victim_work)
+tests_victims_resets_LDADD = $(victim_work)
+tests_victims_resolved_LDADD = $(victim_work)
+tests_victims_rests_LDADD = $(victim_work)
+tests_victims_reuses_LDADD = $(victim_work)
+tests_victims_rules_LDADD = $(victim_work)
+tests_victims_sized_LDADD = $(victim_work)
+tests_victims_stacks_LDADD = $(victim_work)
 tests_victims_stacks_LDFLAGS = -export-dynamic
-tests_victims_stays_SOURCES = tests/victims/stays.c $(victim_work)
-tests_victims_stays_LDADD =
-tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
-tests_victims_suffixed_LDADD =
-tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
-tests_victims_threads_LDADD =
-tests_victims_trims_SOURCES = tests/victims/trims.c $(victim_work)
-tests_victims_trims_LDADD =
+tests_victims_stays_LDADD = $(victim_work)
+tests_victims_suffixed_LDADD = $(victim_work)
+tests_victims_threads_LDADD = $(victim_work)
+tests_victims_trims_LDADD = $(victim_work)
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
@@ -399,6 +397,7 @@ script_tests = \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \
+	tests/adapters/check-preload-says \
 	tests/cli/check-top \
 	tests/cli/check-torch \
 	tests/cli/check-tune \
@@ -439,6 +438,16 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/adapters/torch_shim.cpp \
 	tests/fixtures/bare_engine.h \
+	tests/fixtures/ahead.h \
+	tests/fixtures/caches.h \
+	tests/fixtures/engines.h \
+	tests/fixtures/placements.h \
+	tests/fixtures/preallocated.h \
+	tests/fixtures/profiles.h \
+	tests/fixtures/regions.h \
+	tests/fixtures/settings.h \
+	tests/fixtures/under_test.h \
+	tests/fixtures/ways.h \
 	tests/fixtures/blocks.h \
 	tests/fixtures/calls.h \
 	tests/fixtures/deny.h \
@@ -447,9 +456,11 @@ EXTRA_DIST += \
 	tests/fixtures/every_kind.h \
 	tests/fixtures/holder.h \
 	tests/fixtures/exported.h \
+	tests/fixtures/faults.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
 	tests/fixtures/points.sh \
+	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \
 	tests/fixtures/logged.h \
 	tests/fixtures/model_device.h \
@@ -515,7 +526,8 @@ EXTRA_DIST += \
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
 # for as long as SOAK_SECONDS says.
-tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c
+tests_whole_sim_SOURCES = tests/whole/sim.c tests/whole/sim.h tests/whole/sim_world.c tests/whole/sim_world.h \
+	tests/whole/sim_settings.c tests/whole/sim_operations.c
 tests_whole_sim_LDADD = lib/libweir-core.la
 SOAK_SECONDS = 600
 .PHONY: soak
@@ -567,7 +579,8 @@ soak-parking: tests/cli/test_parking
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 listed_suites = tests/engine/test_order tests/ipc/test_asking tests/reserve/test_oom_recovery tests/ipc/test_registry tests/cache/test_pagemap \
-	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans
+	tests/ipc/test_process_peers tests/cache/test_revocation tests/engine/test_spans \
+	tests/engine/test_spans_back tests/cache/test_caches tests/cache/test_kept
 check-mutants: tests/whole/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
@@ -585,11 +598,15 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
 GENERATED_EVERY = 1
-generated_suites = tests/api/test_stats tests/engine/test_engines tests/cache/test_caches tests/engine/test_order \
-	tests/engine/test_spans tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
-	tests/reserve/test_ahead tests/api/test_misuse \
+generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
+	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
+	tests/cache/test_cache_order tests/cache/test_kept tests/cache/test_pinned tests/cache/test_cache_threads \
+	tests/cache/test_host_memory tests/cache/test_cache_soak tests/engine/test_order \
+	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
+	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation tests/api/test_oom_report \
+	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
+	tests/api/test_oom_report \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
@@ -722,13 +739,20 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(gate_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 check_DATA = $(victims) $(gate_programs)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
+
+# Of a test that there is, automake writes a rule for the log.
+any_log = %.log
+$(any_log):
+	@printf 'make check: there is no test %s; TESTS may be some of these:\n' '$*' >&2
+	@printf '  %s\n' $(check_PROGRAMS) $(script_tests) >&2
+	@exit 1
 if HAVE_CUDA_H
 check_PROGRAMS += $(cuda_tests)
 endif

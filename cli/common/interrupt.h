@@ -10,7 +10,7 @@
 void interrupt_watch(void);
 /* 1: it came, and nothing new is to be begun. */
 int interrupt_came(void);
-/* Ends the process by the signal, if one came: whoever started it is to know. */
+/* Ends the process by the signal, if one came: the process that started it is to know. */
 void interrupt_end(void);
 
 #endif

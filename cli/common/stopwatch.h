@@ -3,7 +3,7 @@
  *
  * The time stamp counter where the processor says that its rate is constant, fenced on both sides so
  * that no instruction of the timed call moves out of the span; else CLOCK_MONOTONIC.  Two reads in a
- * row differ by `cost` ticks; whoever reports a span takes that off.
+ * row differ by `cost` ticks; the code that reports a span takes that off.
  *
  * The driver table's clock (driver.h) is no substitute: on the device model it is virtual, and on a
  * device it is not fenced.

@@ -2,10 +2,12 @@
 /* temporary.c: see temporary.h. */
 #include "cli/common/temporary.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int temporary_file(void) {
@@ -26,4 +28,17 @@ int temporary_file(void) {
     if (fd >= 0)
         unlink(path);
     return fd;
+}
+
+void temporary_remove(const char *path) {
+    DIR *folder = *path ? opendir(path) : NULL;
+    struct dirent *entry;
+
+    if (!folder)
+        return;
+    while ((entry = readdir(folder)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+    closedir(folder);
+    (void)rmdir(path);
 }

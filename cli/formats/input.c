@@ -80,6 +80,19 @@ void input_close(struct input *input) {
     lines_close(&input->lines);
 }
 
+int input_is_trace(const char *path) {
+    struct input input;
+    weir_trace_event event;
+    char message[256];
+    int is;
+
+    if (!input_open(&input, path, message, sizeof message))
+        return 0;
+    is = weir_trace_next(input.reader, &event) == WEIR_OK;
+    input_close(&input);
+    return is;
+}
+
 void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
                   char *message, size_t message_bytes) {
     int is_bad = status == WEIR_E_PARSE;

@@ -25,6 +25,9 @@ struct input {
 int input_open(struct input *input, const char *path, char *message, size_t message_bytes);
 void input_close(struct input *input);
 
+/* 1: a trace can be read from the file, or made of it. */
+int input_is_trace(const char *path);
+
 /* Why the next event of a trace could not be read, behind so many that could: a file without any may be no trace at
  * all, and is told what one is. */
 void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,

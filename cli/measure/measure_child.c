@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/common/group.h"
 #include "cli/common/runner.h"
 #include "cli/measure/measure.h"
 
@@ -88,9 +89,9 @@ static int open_device(struct measure *m, struct weir_cli_settings *settings,
                        struct weir_cli_device *device) {
     CUcontext context;
 
-    if (weir_cli_device_open(settings, device, 1) != 0)
+    if (weir_cli_device_open(settings, device, 1) != 0 ||
+        !(m->driver = group_driver(device->driver, device->ordinal)))
         return 0; /* it has said why */
-    m->driver = device->driver;
     if (!m->driver->charge) {
         stopwatch_make(&m->watch);
         m->cold = calloc(1, COLD_BYTES);

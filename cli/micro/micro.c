@@ -6,6 +6,7 @@
  *
  * Must not know: how time is taken, what scenarios do.
  */
+#include "cli/common/group.h"
 #include "cli/micro/micro.h"
 
 #include <argp.h>
@@ -206,7 +207,9 @@ static int open_device(struct micro *micro) {
 
     if (weir_cli_device_open(&micro->settings, &micro->device, 0) != 0)
         return 0; /* it has said why */
-    driver = micro->driver = micro->device.driver;
+    driver = micro->driver = group_driver(micro->device.driver, micro->device.ordinal);
+    if (!driver)
+        return 0; /* it has said why */
     micro->counted = weir__driver_counted(driver);
     if (!micro->counted) {
         fputs("weir: driver calls cannot be counted\n", stderr);

@@ -311,7 +311,7 @@ static int wake(struct kept *k, int stepped_aside) {
 
 /* ---- One process ---- */
 
-static unsigned tend_parked(struct kept *k) {
+static unsigned maintain_parked(struct kept *k) {
     uint64_t lacks = atomic_load(&k->gate.page->aside);
 
     if (lacks > 0 && !atomic_load(&ends)) {
@@ -324,7 +324,7 @@ static unsigned tend_parked(struct kept *k) {
     return wake(k, lacks > 0) ? LOOK_MS : FULL_MS;
 }
 
-static unsigned tend_running(struct kept *k) {
+static unsigned maintain_running(struct kept *k) {
     uint64_t lacks = atomic_load(&k->gate.page->aside), now, uses;
     int inside;
 
@@ -361,7 +361,7 @@ static void *keep(void *process) {
             break;
         if (!is_away)
             asking_end(&k->asking); /* `weir wake' has woken it */
-        weir__gate_wait(&k->gate, bell, is_away ? tend_parked(k) : tend_running(k));
+        weir__gate_wait(&k->gate, bell, is_away ? maintain_parked(k) : maintain_running(k));
     }
     asking_end(&k->asking);
     if (!weir__process_lives(k->pid, k->start))

@@ -6,7 +6,8 @@
  * restoring thread stands still never returns, so that thread goes on around each call (freeze.h), and its number is
  * asked for before the process is stopped.
  *
- * A record is there as long as the process may be stopped, wherever this is killed.
+ * A record is there as long as the process may be locked or stopped, wherever this is killed.  After a failure the
+ * process goes on only once the driver says that it runs: a stopped one loses nothing.
  *
  * A call that is killed in the middle is completed by the driver.  So whatever is found, waking it asks for the state
  * and goes on from there.
@@ -96,16 +97,28 @@ static enum moved lock(struct move *move) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessLock", result);
 }
 
-/* After what failed, or was interrupted. */
-static enum moved unlock(struct move *move, enum moved moved) {
+/* As the driver says; or it has ended. */
+static int runs(const struct move *move) {
+    CUprocessState state = CU_PROCESS_STATE_FAILED;
+
+    if (weir__process_start(move->pid) != move->start)
+        return 1;
+    return move->driver->cuCheckpointProcessGetState(move->pid, &state) == CUDA_SUCCESS &&
+           state == CU_PROCESS_STATE_RUNNING;
+}
+
+/* After what failed, or was interrupted.  `is_frozen': it is stopped, and stays so unless it runs. */
+static enum moved undo(struct move *move, enum moved moved, int is_frozen, int *goes_on) {
     CUresult result = move->driver->cuCheckpointProcessUnlock(move->pid, NULL);
     char text[96];
 
-    if (result == CUDA_SUCCESS)
+    *goes_on = runs(move);
+    if (*goes_on)
         return moved;
     if (moved == INTERRUPTED)
         (void)refuse(move, "cuCheckpointProcessUnlock", result);
-    snprintf(text, sizeof text, "; it stays locked: try `weir wake %ld'", (long)move->pid);
+    snprintf(text, sizeof text, "; it stays %s: try `weir wake %ld'",
+             is_frozen ? "stopped" : "locked", (long)move->pid);
     add(move, text);
     return NOT_MOVED;
 }
@@ -143,7 +156,7 @@ static enum moved restore(struct move *move) {
     result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
     ticker_end(&ticker);
     move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+    if (move->is_full)
         return fail(move, "the device has too little free memory for it; it stays parked");
     if (result == CUDA_SUCCESS)
         return MOVED;
@@ -171,24 +184,29 @@ static enum moved save_or_undo(struct move *move, struct record *record) {
     return MOVED;
 }
 
-/* The process is locked. */
+/* The process is locked, and a record is there, which somebody may have removed meanwhile. */
 static enum moved park(struct move *move, struct record *record) {
+    int error, is_frozen = 0, goes_on;
     struct freeze freeze;
     enum moved moved;
-    int error;
 
-    if (interrupt_came())
-        return INTERRUPTED;
-    if (record_write(record) != 0)
-        return fail(move, "no file can be made for it: %s", strerror(errno));
-    error = freeze_begin(&freeze, move->pid, record->thread);
-    if (error) {
-        record_remove(record);
-        return cannot_freeze(move, error);
+    if (interrupt_came()) {
+        moved = INTERRUPTED;
+    } else if (record_write(record) != 0) {
+        moved = fail(move, "no file can be made for it: %s", strerror(errno));
+    } else {
+        error = freeze_begin(&freeze, move->pid, record->thread);
+        is_frozen = error == 0;
+        moved = error ? cannot_freeze(move, error) : save_or_undo(move, record);
     }
-    moved = save_or_undo(move, record);
-    freeze_end(&freeze, moved != MOVED || move->gate);
-    if (moved != MOVED)
+    if (moved == MOVED) {
+        freeze_end(&freeze, move->gate != NULL);
+        return MOVED;
+    }
+    moved = undo(move, moved, is_frozen, &goes_on);
+    if (is_frozen)
+        freeze_end(&freeze, goes_on);
+    if (goes_on)
         record_remove(record);
     return moved;
 }
@@ -207,12 +225,13 @@ static enum moved move_out_alone(struct move *move) {
     if (result != CUDA_SUCCESS)
         return refuse(move, "cuCheckpointProcessGetRestoreThreadId", result);
     record.thread = thread;
+    if (record_write(&record) != 0)
+        return fail(move, "no file can be made for it: %s", strerror(errno));
     moved = lock(move);
-    if (moved != MOVED)
-        return moved;
-    moved = park(move, &record);
-    if (moved != MOVED)
-        moved = unlock(move, moved);
+    if (moved == MOVED)
+        moved = park(move, &record);
+    else if (runs(move))
+        record_remove(&record);
     move->ns = weir__clock_ns() - began;
     return moved;
 }

@@ -2,7 +2,7 @@
 /* record.h: what is kept of a process that is parked: a small file for each, which other commands read.
  *
  * The file is FOLDER/weir-UID-parked-NAMESPACE-PID-START, where FOLDER is as runfile.h says.  It is there before the
- * process is stopped, so a process that a killed command left stopped is found by it.
+ * process is locked, so a process that a killed command left locked or stopped is found by it.
  *
  * Must not know: how a process is parked.
  */

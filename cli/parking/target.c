@@ -163,19 +163,32 @@ static int find_name(const char *name, int parked, struct target *out, char why[
                 parked ? "no parked process has that name" : "no process with CUDA has that name");
 }
 
-int target_find(const char *name, int parked, struct target *out, char why[TARGET_WHY]) {
+/* 0: it is none. */
+static uint64_t number_in(const char *name) {
     struct weir_problem problem;
     uint64_t number;
 
-    if (!isdigit((unsigned char)*name))
+    return weir__count_read(name, INT32_MAX, &number, &problem) ? number : 0;
+}
+
+int target_is_name(const char *name) {
+    return isdigit((unsigned char)*name) ? number_in(name) > 0 : *name != '\0';
+}
+
+int target_find(const char *name, int parked, struct target *out, char why[TARGET_WHY]) {
+    uint64_t number = number_in(name);
+
+    if (number == 0)
         return find_name(name, parked, out, why);
-    if (!weir__count_read(name, INT32_MAX, &number, &problem) || number == 0)
-        return fail(why, "expected the number of a process, or a name");
     fill(out, (pid_t)number);
     return out->start != 0 || fail(why, "there is no such process");
 }
 
 /* ---- Whether it may be parked ---- */
+
+int target_has_cuda(const struct target *target) {
+    return !is_of_user(target->pid) || (libraries_of(target->pid) & HAS_CUDA);
+}
 
 struct relatives {
     const struct target *target;

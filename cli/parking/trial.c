@@ -72,7 +72,13 @@ struct small {
     CUstream stream;
     CUdeviceptr block;
     unsigned char bytes[BYTES];
+    CUresult result; /* of the last call */
 };
+
+static int good(struct small *small, CUresult result) {
+    small->result = result;
+    return result == CUDA_SUCCESS;
+}
 
 static unsigned char pattern(size_t i) {
     return (unsigned char)(i * 2654435761u >> 11);
@@ -85,12 +91,12 @@ static int make(struct small *small, const char *name) {
     small->driver = d;
     for (size_t i = 0; i < BYTES; i++)
         small->bytes[i] = pattern(i);
-    return d && d->cuDevicePrimaryCtxRetain(&small->context, 0) == CUDA_SUCCESS &&
-           d->cuCtxPushCurrent(small->context) == CUDA_SUCCESS &&
-           d->cuStreamCreate(&small->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
-           d->cuMemAlloc(&small->block, BYTES) == CUDA_SUCCESS &&
-           d->cuMemcpyHtoDAsync(small->block, small->bytes, BYTES, small->stream) == CUDA_SUCCESS &&
-           d->cuStreamSynchronize(small->stream) == CUDA_SUCCESS;
+    return d && good(small, d->cuDevicePrimaryCtxRetain(&small->context, 0)) &&
+           good(small, d->cuCtxPushCurrent(small->context)) &&
+           good(small, d->cuStreamCreate(&small->stream, CU_STREAM_NON_BLOCKING)) &&
+           good(small, d->cuMemAlloc(&small->block, BYTES)) &&
+           good(small, d->cuMemcpyHtoDAsync(small->block, small->bytes, BYTES, small->stream)) &&
+           good(small, d->cuStreamSynchronize(small->stream));
 }
 
 static int is_intact(struct small *small) {
@@ -106,14 +112,16 @@ static int is_intact(struct small *small) {
     return 1;
 }
 
-/* Says 'r' once it is there, and 'y' or 'n' when it is asked. */
+/* Says 'r' once it is there, 'm' if the device has no memory for it, 'n' if something else fails; then 'y' or 'n' when
+ * it is asked. */
 static void be_tried(const char *driver, int from, int to) {
     static struct small small;
     struct pollfd asked = {.fd = from, .events = POLLIN};
-    char answer = 'r';
+    char answer;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!make(&small, driver) || write(to, &answer, 1) != 1)
+    answer = make(&small, driver) ? 'r' : small.result == CUDA_ERROR_OUT_OF_MEMORY ? 'm' : 'n';
+    if (write(to, &answer, 1) != 1 || answer != 'r')
         _exit(1);
     while (poll(&asked, 1, 0) == 0)
         (void)small.driver->cuStreamQuery(small.stream);
@@ -227,12 +235,15 @@ static int try_in_time(const struct trial *trial, struct move *move) {
 int trial_end(struct trial *trial, const struct weir_driver *driver, char why[MOVES_WHY]) {
     struct move move = {.driver = driver, .pid = trial->pid, .timeout_ms = LOCK_MS};
     int works = 0;
+    char word;
 
     if (trial->pid == 0)
         return 1;
-    if (hear(trial) != 'r') {
-        snprintf(move.why, sizeof move.why,
-                 "could not be made: does device 0 have memory for a context?");
+    word = hear(trial);
+    trial->is_full = word == 'm';
+    if (word != 'r') {
+        snprintf(move.why, sizeof move.why, "could not be made%s",
+                 trial->is_full ? ": device 0 has no memory for it" : "");
     } else {
         move.start = weir__process_start(trial->pid);
         works = try_in_time(trial, &move);

@@ -17,6 +17,7 @@ struct trial {
     const char *driver;
     pid_t pid; /* 0: the driver has passed */
     int to, from;
+    int is_full; /* device 0 has no memory for the process, so nothing was tried */
 };
 
 /* Before this process opens that driver.  With `again', also if it has passed.  0; -1 and errno. */

@@ -234,6 +234,12 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
     uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
     int leaves = verdict->leave > 0;
 
+    if (verdict->process_group[0] && live <= verdict->limit &&
+        verdict->reserve + weir__size_less(verdict->group_limit, verdict->group_used) < live) {
+        verdict->cause = WEIR_VERDICT_GROUP;
+        memset(verdict->settings, 0, sizeof verdict->settings);
+        return;
+    }
     if (live <= verdict->limit && live <= verdict->device_total)
         return;
     if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING ||

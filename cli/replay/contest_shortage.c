@@ -42,6 +42,16 @@ static int is_others(const json_t *verdict, uint64_t others, uint64_t device, ui
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
+/* What its reserved memory is, and what may be added to that. */
+static uint64_t group_left(const json_t *verdict) {
+    return integer_at(verdict, "reserved") +
+           weir__size_less(integer_at(verdict, "group_limit"), integer_at(verdict, "group_used"));
+}
+
+static int is_group(const json_t *verdict, uint64_t live) {
+    return json_is_string(json_object_get(verdict, "process_group")) && group_left(verdict) < live;
+}
+
 void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *verdict = json_object_get(result, "oom_report");
     const json_t *limit = json_object_get(verdict, "limit");
@@ -55,6 +65,13 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
         snprintf(text, bytes,
                  "the device has %s, and the trace's peak requested memory is %s: no setting helps",
                  there, needed);
+    } else if (is_group(verdict, live)) {
+        weir__bytes_show(integer_at(verdict, "group_limit"), there, sizeof there);
+        weir__bytes_show(group_left(verdict), left, sizeof left);
+        snprintf(text, bytes,
+                 "the limit of the process group '%s' is %s (WEIR_GROUP_LIMIT), of which this "
+                 "replay could have %s; the trace's peak requested memory is %s",
+                 json_string_value(json_object_get(verdict, "process_group")), there, left, needed);
     } else if (is_others(verdict, others, device, live)) {
         weir__bytes_show(device, there, sizeof there);
         weir__bytes_show(others, had, sizeof had);

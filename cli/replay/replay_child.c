@@ -10,6 +10,7 @@
  * operation (samples.h), and a child with a timeline what happened when: both look at the allocator, which takes time, so
  * they tell no latencies.  A trial tells only whether every request is served, and ends at the first that is not.
  */
+#include "cli/common/group.h"
 #include "cli/replay/replay_child.h"
 
 #include <errno.h>
@@ -57,7 +58,9 @@ static int open_device(struct replay *replay, struct weir_cli_settings *settings
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
         return 0; /* it has said why */
-    session->driver = replay->device.driver;
+    session->driver = group_driver(replay->device.driver, replay->device.ordinal);
+    if (!session->driver)
+        return 0; /* it has said why */
     /* Stretches on a device are times alone; what a modelled call takes is known by their number. */
     session->counted = replay->stretches && !session->driver->charge
                            ? session->driver
@@ -363,7 +366,8 @@ static int look_at_device(struct weir_cli_settings *settings, const struct job *
     const char *lacks;
 
     memset(&device, 0, sizeof device);
-    if (weir_cli_device_open(settings, &device, 0) != 0)
+    if (weir_cli_device_open(settings, &device, 0) != 0 ||
+        !group_driver(device.driver, device.ordinal))
         goto failed; /* it has said why */
     lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
     if (lacks) {

@@ -18,6 +18,7 @@
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/formats/input.h"
 #include "cli/report/figures.h"
 #include "cli/report/summary.h"
 
@@ -247,6 +248,9 @@ static int read_values(FILE *file, const char *path, json_t *all) {
         int good = value && jsonfile_rename_earlier(value) && take_value(all, value, path);
 
         json_decref(value);
+        if (!value && values == 0 && input_is_trace(path))
+            return foreign(path, "it is a trace: `weir replay --report PAGE TRACE' replays it and "
+                                 "makes a page");
         if (!value) {
             snprintf(text, sizeof text, "line %d: %s%s", error.line, error.text,
                      json_error_code(&error) == json_error_premature_end_of_input

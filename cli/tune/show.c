@@ -75,6 +75,9 @@ static void show_trace(const struct tuning *tuning, size_t i, int usual_serves,
     put_figures("recommended", best, all > 0);
     if (usual_serves)
         put_change(usual, best, all > 0);
+    if (all)
+        puts("  1000 iterations: an estimate of a run of that length: what was replayed, and the "
+             "rest at the steady time");
 }
 
 static void put_limit(FILE *file, const struct fit *fit, const char *before, const char *between) {

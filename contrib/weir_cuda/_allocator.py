@@ -101,9 +101,7 @@ class Allocator:
         self.handle: ctypes.c_void_p | None = handle
         self._library = library
         # Looked up once, as each request takes them.
-        self._alloc, self._free = library.weir_alloc, library.weir_free
-        # Where requests of now have their block written: each takes one, or makes it, and leaves it for the next.
-        self._outs: list[tuple[ctypes.c_void_p, Any]] = []
+        self._alloc, self._free = library.weir_alloc_address, library.weir_free
 
     def __enter__(self) -> Allocator:
         return self
@@ -126,21 +124,18 @@ class Allocator:
 
     def alloc(self, size: int, stream: int | None = None) -> int:
         """The address of a block of `size` bytes.  OutOfMemoryError, Error."""
-        outs = self._outs
-        try:
-            out = outs.pop()
-        except IndexError:
-            new = ctypes.c_void_p()
-            out = new, ctypes.byref(new)
         if stream is None:
-            status = self._library.weir_alloc_any(self.handle, size, out[1])
+            block = self._alloc_any(size)
         else:
-            status = self._alloc(self.handle, size, stream, out[1])
-        if status:
-            check(f"{size} bytes", status, self.handle)
-        block = out[0].value
-        outs.append(out)
-        return block or 0
+            block = self._alloc(self.handle, size, stream)
+        if block < 0:
+            check(f"{size} bytes", block, self.handle)
+        return block
+
+    def _alloc_any(self, size: int) -> int:
+        out = ctypes.c_void_p()
+        status: int = self._library.weir_alloc_any(self.handle, size, ctypes.byref(out))
+        return status or out.value or 0
 
     def free(self, block: int, stream: int | None = None) -> None:
         """Frees a block in the order of the stream.  None: it waits until the device has done all work."""

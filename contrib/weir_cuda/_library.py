@@ -57,7 +57,7 @@ _DECLARED = {
     "weir_options_from_env": (_int, _pointer, _text, _size),
     "weir_allocators_create": (_int, _pointer, ctypes.POINTER(_int), _size, _out),
     "weir_allocator_destroy": (_int, _pointer),
-    "weir_alloc": (_int, _pointer, _bytes, _pointer, _pointer),
+    "weir_alloc_address": (ctypes.c_ssize_t, _pointer, _bytes, _pointer),
     "weir_free": (_int, _pointer, _pointer, _pointer),
     "weir_alloc_any": (_int, _pointer, _bytes, _pointer),
     "weir_free_any": (_int, _pointer, _pointer),

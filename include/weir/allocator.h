@@ -153,6 +153,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
                                                   weir_stream stream, void **block);
 
+/* As weir_alloc, and returns the block's address, or the weir_status, which is negative, as a number.  For languages
+ * to which an argument that the call fills is dear, as Python with ctypes.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator, size_t bytes,
+                                                       weir_stream stream);
+
 /* Frees a block in the order of `stream`: see "Stream order" in weir_allocator(3).  NULL is OK and does nothing.  Engine direct
  * waits for the device, as cuMemFree does; other engines do not block.
  * E_INVALID: allocator NULL.

@@ -11,6 +11,7 @@
 #include "api/profile_use.h"
 #include "base/counters.h"
 #include "base/lock.h"
+#include "base/result.h"
 #include "cache/caches.h"
 #include "cache/guard.h"
 #include "driver/driver.h"
@@ -52,7 +53,7 @@ struct weir_allocator {
     /* Set before the first request: failures are told elsewhere, not in the log; that it cannot preallocate for the first
      * request is said once, whatever the log is. */
     int hushed, says_why;
-    int has_own_limit; /* options.limit is set by whoever called weir_allocator_create */
+    int has_own_limit; /* options.limit is set by the caller of weir_allocator_create */
 };
 
 /* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
@@ -123,5 +124,12 @@ int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
 /* The stream that it made goes, after the engine. */
 void weir__anywhere_close(weir_allocator *a);
+
+/* What a call of the program's asks first: OK; E_INVALID, where its arguments are not `good'; E_FORKED. */
+static inline weir_status weir__call_check(int good) {
+    if (!good)
+        return weir__without_driver(WEIR_E_INVALID);
+    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
+}
 
 #endif

@@ -66,7 +66,6 @@ weir_status weir__create_refused(weir_allocator *a, const struct weir_message *m
                                weir__driver_error_name(a->device.driver, result));
 }
 
-/* What came of the last call below, as a person reads it. */
 const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes) {
     if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
         return weir_status_message(status);
@@ -157,14 +156,10 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
 
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,
                               const struct weir_message *message) {
-    struct weir_driver_scope scope;
     size_t free_bytes = 0, total = 0;
-    CUresult result = weir__driver_enter(a->device.driver, a->device.context, &scope);
+    CUresult result = WEIR_IN_SCOPE(a->device.driver, a->device.context,
+                                    a->device.driver->cuMemGetInfo(&free_bytes, &total));
 
-    if (result == CUDA_SUCCESS) {
-        result = a->device.driver->cuMemGetInfo(&free_bytes, &total);
-        weir__driver_leave(a->device.driver, &scope);
-    }
     if (result != CUDA_SUCCESS)
         return weir__create_refused(a, message, "cannot read the device's memory", result);
     *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
@@ -188,7 +183,6 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
     return status;
 }
 
-/* The rest; the foreground's too, if there can be no thread. */
 weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes) {
     if (!is_behind(a))
         return WEIR_OK;

@@ -396,17 +396,16 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
                               size_t bytes) {
     static atomic_int told;
-    char text[WEIR_GROUP_SHOWN], size[WEIR_SPELL_BYTES], *rest;
+    char text[WEIR_GROUP_SHOWN], *rest;
     int level = log_level();
 
     if (atomic_fetch_add(&told, 1) >= MOST_TOLD)
         return;
     weir__group_show(group, text);
-    weir__bytes_show(bytes, size, sizeof size);
     weir__log(level, WEIR_LOG_ERROR,
               "out of memory: could not allocate %s on cuda:%d by %s: the limit of the process "
               "group forbids it",
-              size, device, call);
+              WEIR_SHOWN(bytes), device, call);
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         weir__log(level, WEIR_LOG_ERROR, "%s", line);
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/allocator_internal.h"
+#include "api/create.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/result.h"
@@ -85,25 +85,16 @@ weir_status weir__exports_withdraw(weir_allocator *a, CUdeviceptr block) {
 
 /* What every call asks first. */
 static weir_status gate(const weir_allocator *a) {
-    if (!a)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
-        return weir__without_driver(WEIR_E_DEVICE_LOST);
-    return a->exports ? WEIR_OK : weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    weir_status status = weir__gate(a);
+
+    return status != WEIR_OK || a->exports ? status : weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static CUresult export_pool(weir_allocator *a, int *file) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->device.driver, a->device.context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = a->device.driver->cuMemPoolExportToShareableHandle(
-        file, a->reserve.engine->driver_pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    weir__driver_leave(a->device.driver, &scope);
-    return result;
+    return WEIR_IN_SCOPE(
+        a->device.driver, a->device.context,
+        a->device.driver->cuMemPoolExportToShareableHandle(
+            file, a->reserve.engine->driver_pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 }
 
 weir_status weir_export(weir_allocator *a, int files[2]) {
@@ -133,18 +124,14 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
 
 /* The piece that the block lies in, as the driver knows it. */
 static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
-    struct weir_driver_scope scope;
     struct weir_extent piece;
     CUdeviceptr region = block;
     CUresult result;
 
     if (weir__engine_find(a->reserve.engine, WEIR_VISIT_PIECE_AT, block, &piece) == 1)
         region = piece.base;
-    result = weir__driver_enter(a->device.driver, a->device.context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = a->device.driver->cuMemPoolExportPointer(&h->data, region);
-        weir__driver_leave(a->device.driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(a->device.driver, a->device.context,
+                           a->device.driver->cuMemPoolExportPointer(&h->data, region));
     h->version = WEIR_HANDLE_VERSION;
     h->loans = weir__loans_name(&a->exports->loans);
     h->region = region;

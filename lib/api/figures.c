@@ -10,22 +10,17 @@
 #include <weir/stats.h>
 
 #include "api/allocator_internal.h"
+#include "base/size.h"
 
 static weir_status wrong(const weir_allocator *a, const char *call, const char *why) {
     return weir__allocator_misuse(a, WEIR_E_INVALID, call, why);
 }
 
-/* Copies the smaller of both sizes and says how much; every public struct starts with its size. */
 static weir_status hand_out(const weir_allocator *a, const char *call, void *out, const void *from,
                             size_t from_bytes) {
-    size_t bytes = *(const size_t *)out;
-
-    if (bytes < sizeof bytes)
+    if (*(const size_t *)out < sizeof(size_t))
         return wrong(a, call, "out->size is not set; expected sizeof(*out)");
-    if (bytes > from_bytes)
-        bytes = from_bytes;
-    memcpy(out, from, bytes);
-    *(size_t *)out = bytes;
+    weir__copy_out(out, from, from_bytes);
     return WEIR_OK;
 }
 

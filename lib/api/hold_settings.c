@@ -29,17 +29,16 @@ int weir__is_fixed(const weir_options *options) {
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct weir_message *message) {
     weir_options *o = &a->options;
-    char asked[32], most[32];
+    char asked[32];
     uint64_t weights;
 
     a->reserve.quota.leave = weir__budget_bytes(&o->leave, memory, 0);
     if (a->reserve.quota.leave > memory->total) {
         weir__amount_spell(&o->leave, asked, sizeof asked);
-        weir__bytes_show(memory->total, most, sizeof most);
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
-            asked, most);
+            asked, WEIR_SHOWN(memory->total));
     }
     a->reserve.quota.follows =
         !weir__is_fixed(o) && (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
@@ -72,13 +71,11 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
 
 /* Another program's variable knows nothing of weir's limit. */
 static void hold_to_limit(weir_allocator *a, const char *asked) {
-    char most[32];
-
-    weir__bytes_show(a->reserve.quota.limit, most, sizeof most);
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
               "the limit",
-              weir__compat_name(a->options.prealloc.reserved), asked, most);
+              weir__compat_name(a->options.prealloc.reserved), asked,
+              WEIR_SHOWN(a->reserve.quota.limit));
     a->prealloc = a->reserve.quota.limit < WEIR_POOL_UNIT
                       ? a->reserve.quota.limit
                       : a->reserve.quota.limit / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
@@ -116,7 +113,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     weir_options *options = &a->options;
     struct weir_device_memory memory;
     weir_status status = weir__read_memory(a, &memory, message);
-    char asked[32], most[32];
+    char asked[32];
 
     if (status != WEIR_OK)
         return status;
@@ -136,8 +133,8 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         return status;
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < a->reserve.quota.limit ? memory.free : a->reserve.quota.limit;
-    weir__bytes_show(a->prealloc, asked, sizeof asked);
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
+    weir__bytes_show(a->prealloc, asked, sizeof asked);
     status = hold_least(a, asked, message);
     if (status != WEIR_OK)
         return status;
@@ -146,25 +143,23 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     if (a->prealloc_min == UINT64_MAX) /* "max": all of it */
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total) {
-        weir__bytes_show(memory.total, most, sizeof most);
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_NO_MEMORY),
-            "preallocation of %s is above the device's %s: preallocate at most that", asked, most);
+            "preallocation of %s is above the device's %s: preallocate at most that", asked,
+            WEIR_SHOWN(memory.total));
     }
     if (a->prealloc > a->reserve.quota.limit) {
-        weir__bytes_show(a->reserve.quota.limit, most, sizeof most);
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
             "preallocation of %s is above the limit of %s: raise the limit, or "
             "preallocate at most that",
-            asked, most);
+            asked, WEIR_SHOWN(a->reserve.quota.limit));
     }
     if (a->reserve.quota.limit < least_limit(options)) {
-        weir__bytes_show(a->reserve.quota.limit, asked, sizeof asked);
-        weir__bytes_show(least_limit(options), most, sizeof most);
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
-            "a limit of %s leaves the engine nothing: its memory grows by %s", asked, most);
+            "a limit of %s leaves the engine nothing: its memory grows by %s",
+            WEIR_SHOWN(a->reserve.quota.limit), WEIR_SHOWN(least_limit(options)));
     }
     atomic_init(&a->reserve.quota.promised,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
@@ -177,15 +172,12 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
 static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     uint64_t all =
         a->reserve.quota.limit < a->device.total ? a->reserve.quota.limit : a->device.total;
-    char asked[32], most[32];
 
     if (low > all) {
-        weir__bytes_show(low, asked, sizeof asked);
-        weir__bytes_show(all, most, sizeof most);
         weir__log(a->options.log, WEIR_LOG_WARNING,
                   "grow-ahead of %s is above the %s that can be reserved: weir keeps as much idle "
                   "as there is",
-                  asked, most);
+                  WEIR_SHOWN(low), WEIR_SHOWN(all));
     }
     if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
         a->threshold < a->device.total)
@@ -249,7 +241,6 @@ static weir_status open_exports(weir_allocator *a, const struct weir_message *me
     return weir__exports_open(&a->device, &a->exports);
 }
 
-/* A fixed arena is one region of its whole size, taken at once or at the first request. */
 void weir__size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->options;
 
@@ -327,7 +318,6 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
                       fixed ? "a fixed arena: its size is the limit" : engine);
 }
 
-/* What the device says of the settings. */
 weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
                                 const struct weir_message *message) {
     weir_status status = set_budget(a, message);

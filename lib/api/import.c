@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/allocator_internal.h"
 #include "api/export.h"
 #include "base/hostmem.h"
 #include "base/map.h"
@@ -74,17 +75,14 @@ static weir_status find_device(struct weir_import *i, int *device) {
 }
 
 static CUresult import_pool(struct weir_import *i, int file) {
-    struct weir_driver_scope scope;
     CUresult result = i->driver->cuDevicePrimaryCtxRetain(&i->context, i->device);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = weir__driver_enter(i->driver, i->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = i->driver->cuMemPoolImportFromShareableHandle(
-            &i->pool, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-        weir__driver_leave(i->driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(
+        i->driver, i->context,
+        i->driver->cuMemPoolImportFromShareableHandle(&i->pool, (void *)(intptr_t)file,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     if (result != CUDA_SUCCESS)
         i->driver->cuDevicePrimaryCtxRelease(i->device);
     return result;
@@ -116,13 +114,11 @@ weir_status weir_import_create(const char *driver, const int files[2], int *devi
                                weir_import **import) {
     struct weir_driver_failure failure;
     struct weir_import *i;
-    weir_status status;
+    weir_status status = weir__call_check(files && import);
     int found = 0;
 
-    if (!files || !import)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     i = calloc(1, sizeof *i);
     if (!i)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -140,7 +136,6 @@ weir_status weir_import_create(const char *driver, const int files[2], int *devi
 }
 
 weir_status weir_import_destroy(weir_import *i) {
-    struct weir_driver_scope scope;
 
     if (!i)
         return WEIR_OK;
@@ -148,10 +143,7 @@ weir_status weir_import_destroy(weir_import *i) {
         return weir__without_driver(WEIR_E_FORKED);
     if (i->block_count > 0)
         return weir__without_driver(WEIR_E_BUSY);
-    if (weir__driver_enter(i->driver, i->context, &scope) == CUDA_SUCCESS) {
-        (void)i->driver->cuMemPoolDestroy(i->pool);
-        weir__driver_leave(i->driver, &scope);
-    }
+    (void)WEIR_IN_SCOPE(i->driver, i->context, i->driver->cuMemPoolDestroy(i->pool));
     i->driver->cuDevicePrimaryCtxRelease(i->device);
     weir__loans_close(&i->loans);
     free(i->pieces);
@@ -189,7 +181,6 @@ static int make_room(struct weir_import *i) {
 /* The piece that the handle names, imported if it is not yet; there is room. */
 static CUresult enter_piece(struct weir_import *i, struct weir_handle *h, struct piece **out) {
     struct piece *p = piece_of(i, h->region);
-    struct weir_driver_scope scope;
     CUresult result;
 
     *out = p;
@@ -199,11 +190,8 @@ static CUresult enter_piece(struct weir_import *i, struct weir_handle *h, struct
         p = &i->pieces[i->piece_count];
         *p = (struct piece){.region = h->region};
     }
-    result = weir__driver_enter(i->driver, i->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = i->driver->cuMemPoolImportPointer(&p->base, i->pool, &h->data);
-        weir__driver_leave(i->driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(i->driver, i->context,
+                           i->driver->cuMemPoolImportPointer(&p->base, i->pool, &h->data));
     if (result == CUDA_SUCCESS && p == &i->pieces[i->piece_count])
         i->piece_count++;
     if (result == CUDA_SUCCESS)
@@ -237,12 +225,10 @@ static weir_status import_block(struct weir_import *i, struct weir_handle *h, vo
 
 weir_status weir_import_block(weir_import *i, const weir_shared *handle, void **block) {
     struct weir_handle h;
-    weir_status status;
+    weir_status status = weir__call_check(i && handle && block);
 
-    if (!i || !handle || !block)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     memcpy(&h, handle, sizeof h);
     if (h.version != WEIR_HANDLE_VERSION || h.loans != weir__loans_name(&i->loans))
         return weir__without_driver(WEIR_E_INVALID);
@@ -296,12 +282,10 @@ static weir_status free_block(struct weir_import *i, CUdeviceptr block, weir_str
 }
 
 weir_status weir_import_free(weir_import *i, void *block, weir_stream stream) {
-    weir_status status;
+    weir_status status = weir__call_check(i != NULL);
 
-    if (!i)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     if (!block)
         return WEIR_OK;
     pthread_mutex_lock(&i->lock);

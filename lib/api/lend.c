@@ -44,7 +44,7 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
 
     if (could_lend(a, may_wait) == 0)
         return 0;
-    /* What is done goes, whoever has seen it. */
+    /* What is done goes, whichever thread has seen it. */
     if (may_wait && !(a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))
         (void)weir__device_wait(&a->device);
     (void)weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);

@@ -147,16 +147,14 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
 /* 0 if the driver does not tell. */
 static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
-    struct weir_driver_scope scope;
     uint64_t bytes = 0;
 
-    if (!(driver->capabilities & WEIR_CAP_GRAPH) ||
-        weir__driver_enter(driver, device->context, &scope) != CUDA_SUCCESS)
-        return 0;
-    if (driver->cuDeviceGetGraphMemAttribute(device->ordinal, attribute, &bytes) != CUDA_SUCCESS)
-        bytes = 0;
-    weir__driver_leave(driver, &scope);
-    return bytes;
+    return (driver->capabilities & WEIR_CAP_GRAPH) &&
+                   WEIR_IN_SCOPE(driver, device->context,
+                                 driver->cuDeviceGetGraphMemAttribute(device->ordinal, attribute,
+                                                                      &bytes)) == CUDA_SUCCESS
+               ? bytes
+               : 0;
 }
 
 /* Of other allocators of the process: their reserved memory, and of it what is idle. */
@@ -636,7 +634,6 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
 weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
     struct weir_refused refused;
     weir_verdict verdict;
-    size_t bytes;
 
     if (!a || !out || out->size < sizeof out->size)
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_last_verdict",
@@ -650,9 +647,7 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
     judge(a, &refused, &verdict);
-    bytes = out->size < sizeof verdict ? out->size : sizeof verdict;
-    memcpy(out, &verdict, bytes);
-    out->size = bytes;
+    weir__copy_out(out, &verdict, sizeof verdict);
     return WEIR_OK;
 }
 

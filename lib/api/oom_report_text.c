@@ -15,11 +15,12 @@
 
 #include "api/oom_report.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, SHOWN = 24, STEP = 32 << 20 /* what pools grow by */ };
+enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* what pools grow by */ };
 
 /* An OOM report of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
@@ -41,23 +42,11 @@ __attribute__((format(printf, 2, 3))) static void put(struct out *out, const cha
     out->length += length > 0 ? (size_t)length : 0;
 }
 
-/* "1.53GiB", in one of several buffers that take turns within a call of `put`. */
-struct shown {
-    char text[SHOWN];
-};
-
-static struct shown show(uint64_t bytes) {
-    struct shown s = {"not known"};
-
-    if (bytes != UINT64_MAX)
-        weir__bytes_show(bytes, s.text, sizeof s.text);
-    return s;
-}
-#define SHOW(bytes) (show(bytes).text)
+#define SHOW WEIR_SHOWN
 
 /* The same of what is never unknown, however large. */
-static struct shown show_any(uint64_t bytes) {
-    struct shown s;
+static struct weir_shown show_any(uint64_t bytes) {
+    struct weir_shown s;
 
     weir__bytes_show(bytes, s.text, sizeof s.text);
     return s;
@@ -521,27 +510,12 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
 
 /* ---- told ------------------------------------------------------------------------------------ */
 
-/* 0, or why it is not all there. */
-static int write_all(int file, const char *text, size_t length) {
-    while (length > 0) {
-        ssize_t written = write(file, text, length);
-
-        if (written < 0 && errno != EINTR)
-            return errno;
-        if (written > 0) {
-            text += written;
-            length -= (size_t)written;
-        }
-    }
-    return 0;
-}
-
 static int add_to_file(const char *name, const char *text, size_t length) {
     int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
 
     if (file < 0)
         return errno;
-    problem = write_all(file, text, length);
+    problem = weir__write_all(file, text, length);
     if (close(file) != 0 && problem == 0) /* unreached: where it lies on another machine */
         problem = errno;                  /* unreached: likewise */
     return problem;
@@ -583,6 +557,6 @@ void weir__oom_report_tell(const weir_verdict *v, const char *to) {
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));
     if (problem != 0)
-        (void)write_all(STDERR_FILENO, screen, written);
+        (void)weir__write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;
 }

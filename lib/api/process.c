@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators of the process, one for each device at most.
  *
- * Whoever plugs weir in somewhere (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
+ * Every plug-in (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
  * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
  * when it is first asked for, as the environment says (of which engine: default_engine.h), and is never destroyed; what
  * is made is published with a release store, and from then on found by a load.
@@ -96,7 +96,7 @@ static void save_all(void *unused) {
 }
 
 /* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
- * call of it that never ends, or wait for whoever reads its log, with an allocator's lock. */
+ * call of it that never ends, or wait for the reader of its log, with an allocator's lock. */
 static void save_at_exit(void) {
     static atomic_int driver_answers; /* the other thread's, which may never end */
 
@@ -271,13 +271,6 @@ done:
     return status;
 }
 
-/* What must hold of every call here. */
-static inline weir_status gate(weir_allocator **allocator) {
-    if (!allocator)
-        return weir__without_driver(WEIR_E_INVALID);
-    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
-}
-
 static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
                                  weir_allocator **allocator) {
     weir_allocator *a = atomic_load_explicit(found, memory_order_acquire);
@@ -289,13 +282,13 @@ static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
 }
 
 weir_status weir_default_allocator(weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     return status == WEIR_OK ? found_or_made(&the_default, -1, allocator) : status;
 }
 
 weir_status weir_device_allocator(int device, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
     weir_allocator *serves;
 
     if (status != WEIR_OK)
@@ -335,7 +328,6 @@ static weir_status device_of_thread(const struct place *place, int *device) {
 
 static weir_status device_of(const struct place *place, weir_stream stream, int *device) {
     const struct weir_driver *driver = place->driver;
-    struct weir_driver_scope scope;
     CUcontext context = NULL;
     CUresult result;
 
@@ -353,11 +345,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
             return WEIR_OK;
         }
     }
-    result = weir__driver_enter(driver, context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuCtxGetDevice(device);
-        weir__driver_leave(driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(driver, context, driver->cuCtxGetDevice(device));
     return result == CUDA_SUCCESS ? WEIR_OK : driver_says(result);
 }
 
@@ -381,7 +369,7 @@ static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
 }
 
 weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     if (status != WEIR_OK)
         return status;
@@ -414,7 +402,7 @@ static __attribute__((noinline)) weir_status find_block(const void *block,
 }
 
 weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
-    weir_status status = gate(allocator);
+    weir_status status = weir__call_check(allocator != NULL);
 
     if (status != WEIR_OK)
         return status;

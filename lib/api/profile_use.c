@@ -157,7 +157,6 @@ void weir__learn_close(struct weir_learn *learn) {
 
 uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
     uint64_t wanted = weir__profile_target(&learn->known), target = wanted, free_bytes;
-    char wanted_text[32], target_text[32];
 
     if (wanted == 0)
         return 0;
@@ -165,12 +164,10 @@ uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
     target = target < a->reserve.quota.limit ? target : a->reserve.quota.limit;
     target = target < free_bytes ? target : free_bytes;
     target = target < a->device.total ? target : a->device.total;
-    weir__bytes_show(wanted, wanted_text, sizeof wanted_text);
-    weir__bytes_show(target, target_text, sizeof target_text);
     weir__log(a->options.log, WEIR_LOG_INFO,
               "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
               (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
-              wanted_text, target_text);
+              WEIR_SHOWN(wanted), WEIR_SHOWN(target));
     return target;
 }
 
@@ -217,7 +214,7 @@ static size_t take_steps(weir_allocator *a, struct weir_profile_step step[WEIR_P
     size_t count, steps = 0;
 
     do {
-        /* unreached: a failure, which whoever saves has had before */
+        /* unreached: a failure, which the caller has had before */
         if (weir_events(a, after, events, sizeof events[0], sizeof events / sizeof events[0],
                         &count) != WEIR_OK)
             break;

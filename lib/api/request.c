@@ -45,34 +45,27 @@ static int is_asked_again(const weir_allocator *a) {
 
 static void log_failure(const weir_allocator *a, const struct weir_refused *refused) {
     const weir_refusal *r = &refused->figures;
-    char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
-    char bytes[32], limit[48] = "";
+    char asked[32], limit[48] = "";
     int is_drivers = r->largest >= r->asked; /* what is free is not what it lacks */
 
     if (a->hushed)
         return;
-    weir__bytes_show(r->asked, asked, sizeof asked);
-    weir__bytes_show(r->reserve, reserve, sizeof reserve);
-    weir__bytes_show(r->in_use, in_use, sizeof in_use);
-    if (r->device_free != UINT64_MAX)
-        weir__bytes_show(r->device_free, device_free, sizeof device_free);
-    weir__bytes_show(r->largest, largest, sizeof largest);
-    if (refused->status == WEIR_E_LIMIT) {
-        weir__bytes_show(r->limit, bytes, sizeof bytes);
-        snprintf(limit, sizeof limit, "limit %s, ", bytes);
-    }
+    weir__bytes_show(r->asked, asked, sizeof asked); /* however much it is */
+    if (refused->status == WEIR_E_LIMIT)
+        snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s: could not allocate %s; %sreserved %s, in use %s, free on the device %s; %s%s%s",
-              weir_status_message(refused->status), asked, limit, reserve, in_use, device_free,
+              weir_status_message(refused->status), asked, limit, WEIR_SHOWN(r->reserve),
+              WEIR_SHOWN(r->in_use), WEIR_SHOWN(r->device_free),
               is_drivers ? "the driver failed nevertheless" : "at least ",
-              is_drivers ? "" : largest, is_drivers ? "" : " would fit now");
+              is_drivers ? "" : WEIR_SHOWN(r->largest), is_drivers ? "" : " would fit now");
 }
 
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused) {
     return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
 }
 
-/* OOM recovery has refused a request: its figures are completed, for the thread, and told to whoever wants to know. */
+/* OOM recovery has refused a request: its figures are completed, for the thread, and told where the settings say. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_refused *refused = r->refused;
@@ -412,6 +405,13 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         return alloc_missed(a, bytes, stream, block);
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
+}
+
+intptr_t weir_alloc_address(weir_allocator *a, size_t bytes, weir_stream stream) {
+    void *block;
+    weir_status status = weir_alloc(a, bytes, stream, &block);
+
+    return status == WEIR_OK ? (intptr_t)block : (intptr_t)status;
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
+#include "base/bounds.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -40,7 +41,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK && !weir__is_failure(status))
         return cannot_preallocate(a, status);
     if (status == WEIR_OK) {
-        weir__decay_raise(&a->reserve.quota.promised, bytes);
+        weir__raise_to(&a->reserve.quota.promised, bytes);
         weir__decay_raise_floor(&a->reserve.decay, bytes);
         weir__prepare(a);
     }

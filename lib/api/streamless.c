@@ -8,57 +8,45 @@
  *
  * Must not know: engines, the caches.
  */
-#include "api/allocator_internal.h"
+#include "api/create.h"
 #include "base/result.h"
 
-static weir_status make_quiet(weir_allocator *a, CUstream *stream) {
+/* In the scope of the context. */
+static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
-    struct weir_driver_scope scope;
+    CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     CUstream first = NULL;
-    CUresult result = weir__driver_enter(driver, a->device.context, &scope);
 
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(&a->device, result);
-    result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
         (void)driver->cuStreamDestroy(*stream); /* another thread was quicker */
         *stream = first;
     }
-    weir__driver_leave(driver, &scope);
-    return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->device, result);
+    return result;
 }
 
 static weir_status quiet_of(weir_allocator *a, CUstream *stream) {
-    if (!a)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
-        return weir__without_driver(WEIR_E_DEVICE_LOST);
+    weir_status status = weir__gate(a);
+
+    if (status != WEIR_OK)
+        return status;
     *stream = atomic_load_explicit(&a->quiet, memory_order_acquire);
-    return *stream ? WEIR_OK : make_quiet(a, stream);
+    return *stream
+               ? WEIR_OK
+               : weir__device_status(&a->device, WEIR_IN_SCOPE(a->device.driver, a->device.context,
+                                                               make_quiet(a, stream)));
 }
 
 void weir__anywhere_close(weir_allocator *a) {
-    struct weir_driver_scope scope;
-
-    if (!a->quiet ||
-        weir__driver_enter(a->device.driver, a->device.context, &scope) != CUDA_SUCCESS)
-        return;
-    (void)a->device.driver->cuStreamDestroy(a->quiet);
-    weir__driver_leave(a->device.driver, &scope);
+    if (a->quiet)
+        (void)WEIR_IN_SCOPE(a->device.driver, a->device.context,
+                            a->device.driver->cuStreamDestroy(a->quiet));
 }
 
 /* In relaxed mode: a wait is not allowed beside a capture otherwise. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
+    CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
 
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuStreamSynchronize(stream);
-        weir__driver_unrelax(driver, &scope);
-    }
     return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(&a->device, result);
 }
 

@@ -3,7 +3,7 @@
  *
  * The source fills one buffer; lines are taken out of it in place and parsed by hand, without a
  * copy.  A line must fit into the buffer, comments excepted, of which any length is skipped.  What
- * makes a trace consistent is checked against a map of the live ids, so that whoever replays one
+ * makes a trace consistent is checked against a map of the live ids, so that a program that replays one
  * need not: an id is live between its a and its f, the f tells the same bytes, and time does not run backwards.
  *
  * An error is for good: each later call answers the same.

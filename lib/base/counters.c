@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "base/size.h"
 
 /* The figures of this thread's last failure: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
@@ -18,9 +19,8 @@ int weir__counters_open(struct weir_counters *counters, size_t ring, int latency
     counters->ring.capacity = ring;
     /* No event is read before it is written. */
     counters->ring.event = malloc(ring * sizeof *counters->ring.event);
-    if (!counters->ring.event) {
+    if (!counters->ring.event)
         return 0;
-    }
     if (latency) {
         counters->latency = calloc(WEIR_OPERATION_COUNT, sizeof *counters->latency);
         if (!counters->latency) {
@@ -136,9 +136,8 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
     size_t count = 0;
     uint64_t oldest;
 
-    if (after == UINT64_MAX) {
+    if (after == UINT64_MAX)
         return 0;
-    }
     pthread_mutex_lock(&counters->lock);
     oldest = counters->ring.next_sequence > counters->ring.capacity
                  ? counters->ring.next_sequence - counters->ring.capacity
@@ -172,14 +171,9 @@ void weir__failure_asked(uint64_t bytes) {
 }
 
 weir_status weir_last_refusal(weir_refusal *out) {
-    size_t bytes;
-
-    if (!out || out->size == 0) {
+    if (!out || out->size == 0)
         return weir__without_driver(WEIR_E_INVALID);
-    }
-    bytes = out->size < sizeof last.figures ? out->size : sizeof last.figures;
-    memcpy(out, &last.figures, bytes);
-    out->size = bytes;
+    weir__copy_out(out, &last.figures, sizeof last.figures);
     return WEIR_OK;
 }
 

@@ -6,6 +6,8 @@
  */
 #include "base/histogram.h"
 
+#include "base/bounds.h"
+
 enum { SUB_BITS = 5 };
 
 _Static_assert(WEIR_HISTOGRAM_SUB == 1 << SUB_BITS, "sub-buckets per power of two");
@@ -34,20 +36,11 @@ static uint64_t load(const _Atomic uint64_t *from) {
     return atomic_load_explicit(from, memory_order_relaxed);
 }
 
-static void raise_max(struct weir_histogram *h, uint64_t value) {
-    uint64_t seen = load(&h->max);
-
-    /* unreached: that another thread raises it at the same moment */
-    while (seen < value && !atomic_compare_exchange_weak_explicit(
-                               &h->max, &seen, value, memory_order_relaxed, memory_order_relaxed))
-        ;
-}
-
 void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     atomic_fetch_add_explicit(&h->count[bucket_of(value)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->total, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
-    raise_max(h, value);
+    weir__raise_to(&h->max, value);
 }
 
 /* How many values the quantile must cover: fraction * total, rounded up, from 1 to total.  The small

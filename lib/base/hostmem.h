@@ -69,9 +69,8 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
         if (moved != NULL)
             weir__hostmem_prefer_large_pages(moved, bytes);
     }
-    if (moved != NULL || bytes == 0) {
+    if (moved != NULL || bytes == 0)
         host->bytes += bytes - held;
-    }
     return moved;
 }
 

@@ -15,9 +15,8 @@ static size_t home_of(const struct weir_map *map, uint64_t key) {
 static size_t find(const struct weir_map *map, uint64_t key) {
     size_t at = home_of(map, key);
 
-    while (map->slots[at].key != 0 && map->slots[at].key != key) {
+    while (map->slots[at].key != 0 && map->slots[at].key != key)
         at = (at + 1) & (map->capacity - 1);
-    }
     return at;
 }
 
@@ -25,14 +24,11 @@ static int grow(struct weir_map *map) {
     struct weir_map larger = {NULL, map->capacity ? map->capacity * 2 : FIRST_CAPACITY, map->count};
 
     larger.slots = calloc(larger.capacity, sizeof *larger.slots);
-    if (!larger.slots) {
+    if (!larger.slots)
         return 0;
-    }
-    for (size_t i = 0; i < map->capacity; i++) {
-        if (map->slots[i].key) {
+    for (size_t i = 0; i < map->capacity; i++)
+        if (map->slots[i].key)
             larger.slots[find(&larger, map->slots[i].key)] = map->slots[i];
-        }
-    }
     free(map->slots);
     *map = larger;
     return 1;
@@ -44,10 +40,9 @@ void weir__map_clear(struct weir_map *map) {
 }
 
 int weir__map_reserve(struct weir_map *map, size_t more) {
-    while (2 * (map->count + more) > map->capacity) {
+    while (2 * (map->count + more) > map->capacity)
         if (!grow(map))
             return 0;
-    }
     return 1;
 }
 
@@ -71,16 +66,13 @@ int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out) {
     size_t at;
 
-    if (map->count == 0) {
+    if (map->count == 0)
         return 0;
-    }
     at = find(map, key);
-    if (map->slots[at].key == 0) {
+    if (map->slots[at].key == 0)
         return 0;
-    }
-    if (out) {
+    if (out)
         *out = map->slots[at].value;
-    }
     return 1;
 }
 
@@ -88,9 +80,8 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     size_t mask = map->capacity - 1;
     size_t hole;
 
-    if (!weir__map_get(map, key, out)) {
+    if (!weir__map_get(map, key, out))
         return 0;
-    }
     hole = find(map, key);
     /* Entries behind the unmapped range move up unless that would put them before their home. */
     for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {

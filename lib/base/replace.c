@@ -21,8 +21,7 @@
 
 enum { TRIES = 64 };
 
-/* 0, or errno. */
-static int write_all(int file, const char *at, size_t count) {
+int weir__write_all(int file, const char *at, size_t count) {
     while (count > 0) {
         ssize_t written = write(file, at, count);
 
@@ -62,7 +61,7 @@ static int is_same(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Whether whoever made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
+/* Whether the user who made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
  * off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
@@ -165,5 +164,6 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     struct weir_replacement r;
     int why = weir__replace_begin(&r, path, mode);
 
-    return why != 0 ? why : weir__replace_end(&r, write_all(r.file, bytes, count), is_durable);
+    return why != 0 ? why
+                    : weir__replace_end(&r, weir__write_all(r.file, bytes, count), is_durable);
 }

@@ -22,6 +22,9 @@ struct weir_replacement {
     char beside[PATH_MAX];
 };
 
+/* All of it: 0, or errno. */
+int weir__write_all(int file, const char *at, size_t count);
+
 /* 0, or errno. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
 /* With `why' not 0 what was written beside goes, and what was there stays; 0, or errno. */

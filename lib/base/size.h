@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Caches take whole pages from engines, and each block for them begins at one: so do regions of memory. */
 #define WEIR_PAGE ((size_t)16 << 10)
@@ -14,9 +15,8 @@
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 
-    if (__builtin_add_overflow(a, b, &result)) {
+    if (__builtin_add_overflow(a, b, &result))
         return 0;
-    }
     *out = result;
     return 1;
 }
@@ -24,9 +24,8 @@ static inline int weir__size_add(size_t a, size_t b, size_t *out) {
 static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     size_t result;
 
-    if (__builtin_mul_overflow(a, b, &result)) {
+    if (__builtin_mul_overflow(a, b, &result))
         return 0;
-    }
     *out = result;
     return 1;
 }
@@ -35,9 +34,8 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
 static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 
-    if (!weir__size_add(value, unit - 1, &sum)) {
+    if (!weir__size_add(value, unit - 1, &sum))
         return 0;
-    }
     *out = sum & ~(unit - 1);
     return 1;
 }
@@ -57,6 +55,16 @@ static inline uint64_t weir__size_larger(uint64_t a, uint64_t b) {
 /* a - b, or 0 if b is larger. */
 static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
+}
+
+/* Copies a struct that begins with its size into a caller's, which may be of an older or a newer version. */
+static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
+    size_t size;
+
+    memcpy(&size, out, sizeof size);
+    size = size < bytes ? size : bytes;
+    memcpy(out, from, size);
+    memcpy(out, &size, sizeof size);
 }
 
 #endif

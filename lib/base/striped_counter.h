@@ -40,7 +40,7 @@ struct weir_striped {
 extern _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 unsigned weir__striped_enlist(void); /* gives this thread its stripe; the same value plus one */
 
-/* Raises a counter by one; what the thread did before is visible to whoever sums it up. */
+/* Raises a counter by one; what the thread did before is visible to the thread that sums it up. */
 static inline void weir__striped_add(struct weir_striped *striped, int counter) {
     unsigned number = weir__striped_thread ? weir__striped_thread : weir__striped_enlist();
     _Atomic uint64_t *mine = &striped->stripe[number - 1].counter[counter];

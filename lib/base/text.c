@@ -357,6 +357,14 @@ void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
     decimal_spell(whole, hundredths, 2, binary_units[unit], text, text_bytes);
 }
 
+struct weir_shown weir__shown(uint64_t bytes) {
+    struct weir_shown shown = {"not known"};
+
+    if (bytes != UINT64_MAX)
+        weir__bytes_show(bytes, shown.text, sizeof shown.text);
+    return shown;
+}
+
 static void share_spell(uint64_t weight, char *text, size_t text_bytes) {
     char number[WEIR_SPELL_BYTES];
 

@@ -53,6 +53,12 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
+/* The same within an expression, up to whose end the text is there; "not known" of UINT64_MAX. */
+struct weir_shown {
+    char text[24];
+};
+struct weir_shown weir__shown(uint64_t bytes);
+#define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
 /* Of every kind but DEFAULT, which gives "default". */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);

@@ -300,9 +300,8 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
     if (!c)
         return;
     pthread_mutex_lock(&f->lock);
-    weir__caches_retire(
-        f, c,
-        id); /* whoever has the handle next is asked who it is, though streams be vouched for */
+    /* The stream that has the handle next is asked who it is, though streams be vouched for. */
+    weir__caches_retire(f, c, id);
     pthread_mutex_unlock(&f->lock);
     weir__caches_unpin(c);
 }

@@ -3,7 +3,8 @@
  *
  * A request is served from its stream's cache (stream_cache.h), and a freed block goes into the cache of the
  * stream that it was freed on, without the engine, without a driver call beyond the questions below,
- * and without touching a cache line that another stream's thread writes.
+ * and without touching a cache line that another stream's thread writes.  cache_share.c says how much idle memory each
+ * cache may keep.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */

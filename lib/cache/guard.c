@@ -304,7 +304,6 @@ int weir__harden_has_blocks(struct weir_harden *h) {
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out) {
     struct weir_harden *h = calloc(1, sizeof *h);
-    struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     if (h)
@@ -322,11 +321,8 @@ weir_status weir__harden_open(struct weir_device *device, const weir_options *op
         weir__log(options->log, WEIR_LOG_WARNING,
                   "the driver has no stream ids (before 12.0): harden poison is off");
     }
-    result = weir__driver_enter(device->driver, device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING);
-        weir__driver_leave(device->driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(device->driver, device->context,
+                           device->driver->cuStreamCreate(&h->quiet, CU_STREAM_NON_BLOCKING));
     if (result != CUDA_SUCCESS) {
         free(h->buffer);
         free(h);
@@ -348,14 +344,11 @@ static void forget(struct weir_guarded *blocks) {
 }
 
 void weir__harden_close(struct weir_harden *h) {
-    struct weir_driver_scope scope;
 
     if (!h)
         return;
-    if (weir__driver_enter(h->device->driver, h->device->context, &scope) == CUDA_SUCCESS) {
-        h->device->driver->cuStreamDestroy(h->quiet);
-        weir__driver_leave(h->device->driver, &scope);
-    }
+    (void)WEIR_IN_SCOPE(h->device->driver, h->device->context,
+                        h->device->driver->cuStreamDestroy(h->quiet));
     while (h->shelves) {
         struct weir_shelf *shelf = h->shelves;
 

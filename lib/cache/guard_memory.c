@@ -132,17 +132,13 @@ static CUresult wait_for_event(const struct weir_harden *h, weir_stream stream, 
 CUresult weir__guard_wait_for_uses(struct weir_harden *h, weir_stream stream,
                                    struct weir_use_list *uses) {
     const struct weir_driver *driver = h->device->driver;
-    struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
         CUevent event = NULL;
 
-        result = weir__driver_enter(driver, h->device->context, &scope);
-        if (result != CUDA_SUCCESS)
-            break;
-        result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-        weir__driver_leave(driver, &scope);
+        result = WEIR_IN_SCOPE(driver, h->device->context,
+                               driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
         if (result != CUDA_SUCCESS)
             break;
         result = weir__device_record(h->device, event, uses->use[i].stream, uses->use[i].id);

@@ -21,7 +21,7 @@ static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
     if (__builtin_expect(room < 0,
-                         0)) { /* in this order: whoever reads sees no sum above the peak */
+                         0)) { /* in this order: a reader sees no sum above the peak */
         atomic_store_explicit(&sum->peak,
                               atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
                               memory_order_relaxed);

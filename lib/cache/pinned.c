@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
-/* Pieces come and go meanwhile: who is told of one too few is told of less that is held. */
-enum { MORE = 16 };
+#include "base/bounds.h"
 
+/* Pieces come and go meanwhile: who is told of one too few is told of less that is held. */
 struct held {
     struct weir_extent *piece; /* from low addresses to high; 0 bytes: it is counted */
     size_t count;
@@ -16,17 +16,10 @@ struct held {
 /* Some bytes of the engine's have a live block in them. */
 static void hold(void *context, uint64_t base, size_t bytes) {
     struct held *h = context;
-    size_t low = 0, high = h->count;
+    size_t above = h->count, at;
 
-    while (low < high) { /* the first piece that begins above */
-        size_t middle = low + (high - low) / 2;
-
-        if (h->piece[middle].base > base)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    for (size_t at = low > 0 ? low - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)
+    WEIR_FIND_FIRST(above, at, h->piece[at].base > base);
+    for (at = above > 0 ? above - 1 : 0; at < h->count && h->piece[at].base < base + bytes; at++)
         if (h->piece[at].base + h->piece[at].bytes > base) {
             h->bytes += h->piece[at].bytes;
             h->piece[at].bytes = 0;
@@ -45,16 +38,10 @@ static void hold_larger(struct held *h, uint64_t most) {
 uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
                     struct weir_harden *harden, uint64_t most) {
     struct held h = {0};
-    int count = weir__engine_list(engine, WEIR_VISIT_WHOLES, NULL, 0);
-    size_t room = count > 0 ? (size_t)count + MORE : MORE;
 
-    if (count < 0)
-        return 0;
-    h.piece = malloc(room * sizeof *h.piece);
+    h.count = weir__engine_list_all(engine, WEIR_VISIT_WHOLES, &h.piece);
     if (!h.piece)
         return 0;
-    count = weir__engine_list(engine, WEIR_VISIT_WHOLES, h.piece, room);
-    h.count = count < (int)room ? (size_t)count : room;
     if (harden)
         weir__harden_live(harden, hold, &h);
     else if (caches)

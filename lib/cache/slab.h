@@ -13,7 +13,7 @@
  *
  * A slot's state is one word: the bytes that its caller asked for while it is live, which also tells a
  * double free; at home, the number of the next idle slot.  Records are never given back to the C
- * library while the caches lives, so that whoever holds an address that is no block may look at one.
+ * library while the caches lives, so that a caller that holds an address that is no block may look at one.
  *
  * Must not know: streams, locks, engines, the driver.
  */

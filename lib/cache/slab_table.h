@@ -5,8 +5,8 @@
  * of which there are most where there are many blocks, go by the words for 512 KiB instead, of which a slab touches
  * two (unless these are of two tables): the first has its record, and at which page of the 512 KiB it begins, so that
  * these words tell of every page whose it is.  A million blocks of 20 KiB take 300 KiB of words that way, not 10 MiB,
- * and a random one's is in the processor's cache.  Readers take no lock; whoever holds a live block's address finds
- * its record.  A record is never given back to the C library before the end, so that whoever holds any other address
+ * and a random one's is in the processor's cache.  Readers take no lock; a caller that holds a live block's address finds
+ * its record.  A record is never given back to the C library before the end, so that a caller that holds any other address
  * may look at one.
  *
  * Large whole blocks (above what a slab serves) go by the words that the map has for each 512 KiB, in which no more
@@ -14,7 +14,7 @@
  *
  * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), until a slab gets its word,
  * and serves the next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no
- * write to the map.  It is whoever's the block is: of those that go by a word of 512 KiB each holds the last page of
+ * write to the map.  It belongs to the holder of the block: of those that go by a word of 512 KiB each holds the last page of
  * these, so that no two are live at once, and who has that page of the engine writes without a lock.
  *
  * So what a reader finds of a live block stays: its own word, and that no slab which the word before tells of reaches

@@ -4,6 +4,7 @@
  * A cache holds, for its stream alone: slabs for small requests, with their idle slots; the whole blocks
  * that were freed on the stream last; and remote frees, slots of other caches' slabs that were freed on this
  * stream.  Taking from it and putting into it touches nothing that another stream's thread writes.
+ * cache_share.c says how much idle memory it may keep.
  *
  * The lock is biased to the thread that uses the stream.  Everything but the atomic fields lies under
  * it; nothing is called under it that may block, and no lock is taken but the remote-free queue's.
@@ -138,7 +139,7 @@ struct weir_flushed {
     struct weir_remote_slots *remotes; /* chained by more */
 };
 
-/* What was counted before is seen by whoever sees this. */
+/* A thread that sees this sees what was counted before. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);

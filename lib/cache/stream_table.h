@@ -2,7 +2,7 @@
 /* stream_table.h: from a stream's key to its cache, without a lock.
  *
  * Open addressing, at most half full.  Writers hold a lock of their owner; readers take none.  A table
- * that has grown leaves the smaller one to whoever reads it still, until the end.  A reader that comes
+ * that has grown leaves the smaller one to threads that still read it, until the end.  A reader that comes
  * while a key is taken away may miss any key, or meet a cache that has another by then: so it looks
  * under the cache's lock whose it is, and one that found nothing asks again under the owner's.
  *

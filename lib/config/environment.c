@@ -476,33 +476,15 @@ struct likeness {
     int is_known;  /* it is one of the known names */
 };
 
-/* The set of letters in a name, one bit each; upper and lower case are the same. */
-static uint64_t letters_of(const char *name, size_t length) {
-    uint64_t letters = 0;
-
-    for (size_t i = 0; i < length; i++)
-        letters |= UINT64_C(1) << (name[i] & 31);
-    return letters;
-}
-
-/* As weir__text_distance, but faster.  Most names are not near, and their lengths and letters show that: a change of
- * one letter changes at most two bits. */
-static size_t distance_of(const char *name, size_t length, const char *known, size_t known_length) {
-    uint64_t differ = letters_of(name, length) ^ letters_of(known, known_length);
-
-    if (length > known_length + FURTHEST_LIKENESS || known_length > length + FURTHEST_LIKENESS ||
-        __builtin_popcountll(differ) > 2 * FURTHEST_LIKENESS)
-        return WEIR_DISTANT;
-    return weir__text_distance(name, length, known);
-}
-
 /* A known name with something behind it is closer than any spelling; the longest such name wins. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
     size_t prefix =
         length > known_length && strncmp(name, known, known_length) == 0 ? known_length : 0;
-    size_t distance = distance_of(name, length, known, known_length);
+    int is_far =
+        length > known_length + FURTHEST_LIKENESS || known_length > length + FURTHEST_LIKENESS;
+    size_t distance = is_far ? WEIR_DISTANT : weir__text_distance(name, length, known);
 
     if (strcmp(name, known) == 0)
         likeness->is_known = 1;

@@ -14,7 +14,6 @@
 static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem);
 
-/* `percent`: the kind that a percentage has where the amount is used. */
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
     if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
         return weir__problem(problem, "it is a share of %s, which does not do here",
@@ -24,7 +23,7 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
     return amount->value <= 1000000 || weir__problem(problem, "it is more than 100%%");
 }
 
-static int amount_valid(const struct weir_option_row *row, const weir_amount *amount, int percent,
+static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
                         struct weir_problem *problem) {
     if (amount->reserved != 0 &&
         (row->offset != offsetof(weir_options, prealloc) || !weir__compat_name(amount->reserved)))
@@ -35,7 +34,7 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
     case WEIR_AMOUNT_OF_TOTAL:
     case WEIR_AMOUNT_OF_FREE:
     case WEIR_AMOUNT_OF_IN_USE:
-        if (!share_valid(amount, percent, problem))
+        if (!share_valid(amount, row->kind->percent, problem))
             return 0;
         break;
     case WEIR_AMOUNT_BYTES:
@@ -49,28 +48,23 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
     default:
         return weir__problem(problem, "there is no amount of kind %d", amount->kind);
     }
-    if (amount->value == 0 && row->zero_is_wrong)
+    if (amount->value == 0 && row->kind == &weir__option_limit)
         return weir__problem(problem, "nothing could be allocated; max means no limit");
-    return 1;
-}
-
-static int amount_read_as(const struct weir_option_row *row, const char *text,
-                          weir_options *options, int percent, struct weir_problem *problem) {
-    weir_amount amount;
-
-    if (!weir__amount_read(text, &amount, problem))
-        return 0;
-    if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
-        amount.kind = percent;
-    if (!amount_valid(row, &amount, percent, problem))
-        return 0;
-    *(weir_amount *)mutable_field(row, options) = amount;
     return 1;
 }
 
 static int amount_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
-    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_TOTAL, problem);
+    weir_amount amount;
+
+    if (!weir__amount_read(text, &amount, problem))
+        return 0;
+    if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
+        amount.kind = row->kind->percent;
+    if (!amount_valid(row, &amount, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = amount;
+    return 1;
 }
 
 /* "share", "share:2", or another amount. */
@@ -89,7 +83,7 @@ static int part_read(const struct weir_option_row *row, const char *text, weir_o
             return weir__problem(problem, "something follows the weight");
     }
     amount.value = weight > 1e7 ? UINT64_MAX : (uint64_t)(weight * 1e6 + 0.5);
-    if (!amount_valid(row, &amount, WEIR_AMOUNT_OF_TOTAL, problem))
+    if (!amount_valid(row, &amount, problem))
         return 0;
     *(weir_amount *)mutable_field(row, options) = amount;
     return 1;
@@ -106,19 +100,19 @@ static void amount_spell(const struct weir_option_row *row, const weir_options *
 
 static int amount_check(const struct weir_option_row *row, const weir_options *options,
                         struct weir_problem *problem) {
-    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_TOTAL, problem);
+    return amount_valid(row, field(row, options), problem);
 }
 
-const struct weir_option_kind weir__option_amount = {amount_read, amount_spell, amount_is_set,
-                                                     amount_check};
-
-const struct weir_option_kind weir__option_part = {part_read, amount_spell, amount_is_set,
-                                                   amount_check};
-
-static int cache_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                      struct weir_problem *problem) {
-    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_IN_USE, problem);
-}
+const struct weir_option_kind weir__option_amount = {
+    FUNCTIONS(amount_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_part = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+/* Of which 0 leaves nothing. */
+const struct weir_option_kind weir__option_limit = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
 
 /* No amount says the default, so it stays and is told in words. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
@@ -129,21 +123,16 @@ static void cache_spell(const struct weir_option_row *row, const weir_options *o
         snprintf(text, bytes, "%s", row->text.default_text);
 }
 
-static int cache_check(const struct weir_option_row *row, const weir_options *options,
-                       struct weir_problem *problem) {
-    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_IN_USE, problem);
-}
-
-const struct weir_option_kind weir__option_cache = {cache_read, cache_spell, amount_is_set,
-                                                    cache_check};
+const struct weir_option_kind weir__option_cache = {
+    FUNCTIONS(amount_read, cache_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_IN_USE};
 
 /* ---- grow-ahead ---- */
 
 /* LOW or LOW:HIGH; without HIGH it is twice LOW, which weir__options_fill knows. */
 static int ahead_valid(const struct weir_option_row *row, const weir_amount *low,
                        const weir_amount *high, struct weir_problem *problem) {
-    if (!amount_valid(row, low, WEIR_AMOUNT_OF_TOTAL, problem) ||
-        !amount_valid(row, high, WEIR_AMOUNT_OF_TOTAL, problem))
+    if (!amount_valid(row, low, problem) || !amount_valid(row, high, problem))
         return 0;
     if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
         return weir__problem(problem, "there is no room beyond max: preallocate max for that");
@@ -201,5 +190,6 @@ void weir__option_fill_ahead(weir_options *options) {
     high->value = low->value > most / 2 ? most : 2 * low->value;
 }
 
-const struct weir_option_kind weir__option_ahead = {ahead_read, ahead_spell, amount_is_set,
-                                                    ahead_check};
+const struct weir_option_kind weir__option_ahead = {
+    FUNCTIONS(ahead_read, ahead_spell, amount_is_set, ahead_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};

@@ -119,5 +119,5 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 
-const struct weir_option_kind weir__option_growth = {growth_read, growth_spell, growth_is_set,
-                                                     growth_check};
+const struct weir_option_kind weir__option_growth = {
+    FUNCTIONS(growth_read, growth_spell, growth_is_set, growth_check)};

@@ -6,6 +6,8 @@
  * each type of field: option_words.c, option_names.c, option_amounts.c, option_growth.c, option_numbers.c.  option_text.c
  * reads and shows options by row, option_struct.c copies a caller's struct, option_resolve.c completes it.
  *
+ * A kind of numbers or amounts also has what tells it from others of its file.
+ *
  * Invariants: a value that text cannot set is refused by the same range check as one that a program put into the struct,
  * so both ways in accept the same values.
  *
@@ -41,7 +43,16 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
+    int percent;         /* amounts: the kind (WEIR_AMOUNT_) of a percentage */
+    int is_wide;         /* numbers: the field has 64 bits rather than 32 */
+    uint64_t most;       /* counts */
+    const char *endless; /* times: the word for all bits set */
+    const char *zero;    /* times: what is wrong with 0; NULL: it is as `endless' */
 };
+
+/* Of a kind: the rest is 0 unless it is named. */
+#define FUNCTIONS(its_read, its_spell, its_is_set, its_check)                                      \
+    .read = its_read, .spell = its_spell, .is_set = its_is_set, .check = its_check
 
 struct weir_option_row {
     struct weir_setting_row text;
@@ -49,7 +60,6 @@ struct weir_option_row {
     size_t offset; /* of the field in weir_options; growth: of the first of its fields */
     /* Of kind word, ended by NULL.  The first is the default's meaning, unless weir__options_fill knows another. */
     const struct weir_option_word *words;
-    int zero_is_wrong; /* of kind amount: nothing can work with 0 */
 };
 
 static inline const void *field(const struct weir_option_row *row, const weir_options *options) {
@@ -73,10 +83,10 @@ extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 /* ---- kinds ---- */
 
 extern const struct weir_option_kind weir__option_device, weir__option_word, weir__option_engine,
-    weir__option_amount, weir__option_part, weir__option_cache, weir__option_growth,
-    weir__option_timeout, weir__option_deadline, weir__option_idle, weir__option_decay,
-    weir__option_priority, weir__option_ring, weir__option_ahead, weir__option_list,
-    weir__option_file, weir__option_oom_report, weir__option_peers;
+    weir__option_amount, weir__option_part, weir__option_limit, weir__option_cache,
+    weir__option_growth, weir__option_timeout, weir__option_deadline, weir__option_idle,
+    weir__option_decay, weir__option_priority, weir__option_ring, weir__option_ahead,
+    weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
 /* The words for no file and for no peers; a file of that name is ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
@@ -85,6 +95,8 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
                              struct weir_problem *problem);
 int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem);
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options);
+/* Of a field without sign. */
+int weir__option_number_is_set(const struct weir_option_row *row, const weir_options *options);
 
 /* Replaces defaults of grow-ahead by their meaning. */
 void weir__option_fill_ahead(weir_options *options);
@@ -110,17 +122,15 @@ void weir__options_fill(weir_options *options);
 
 /* ---- messages ---- */
 
+/* Writes the message, if there is to be one, and returns the status. */
+__attribute__((format(printf, 4, 5))) weir_status weir__option_refuse(weir_status status,
+                                                                      char *message,
+                                                                      size_t message_bytes,
+                                                                      const char *format, ...);
 /* Empties the message, if there is one. */
 static inline void no_message(char *message, size_t message_bytes) {
     if (message && message_bytes > 0)
         message[0] = '\0';
-}
-
-static inline weir_status refuse(weir_status status, char *message, size_t message_bytes,
-                                 const char *text) {
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes, "%s", text);
-    return status;
 }
 
 #endif

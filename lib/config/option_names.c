@@ -71,8 +71,8 @@ static int device_check(const struct weir_option_row *row, const weir_options *o
     return !text || weir__option_device_scan(text, &driver, &ordinal, problem);
 }
 
-const struct weir_option_kind weir__option_device = {device_read, name_spell, name_is_set,
-                                                     device_check};
+const struct weir_option_kind weir__option_device = {
+    FUNCTIONS(device_read, name_spell, name_is_set, device_check)};
 
 /* ---- a file ---- */
 
@@ -122,7 +122,8 @@ static int file_check(const struct weir_option_row *row, const weir_options *opt
     return !text || file_valid(text, problem);
 }
 
-const struct weir_option_kind weir__option_file = {file_read, name_spell, name_is_set, file_check};
+const struct weir_option_kind weir__option_file = {
+    FUNCTIONS(file_read, name_spell, name_is_set, file_check)};
 
 static const char to_stderr[] = "stderr";
 
@@ -138,8 +139,8 @@ static int oom_report_read(const struct weir_option_row *row, const char *text,
     return file_read(row, text, options, problem);
 }
 
-const struct weir_option_kind weir__option_oom_report = {oom_report_read, name_spell, name_is_set,
-                                                         file_check};
+const struct weir_option_kind weir__option_oom_report = {
+    FUNCTIONS(oom_report_read, name_spell, name_is_set, file_check)};
 
 /* ---- peers ---- */
 
@@ -201,5 +202,5 @@ static int peers_check(const struct weir_option_row *row, const weir_options *op
     return !text || weir__option_peers_scan(text, &devices, problem);
 }
 
-const struct weir_option_kind weir__option_peers = {peers_read, name_spell, name_is_set,
-                                                    peers_check};
+const struct weir_option_kind weir__option_peers = {
+    FUNCTIONS(peers_read, name_spell, name_is_set, peers_check)};

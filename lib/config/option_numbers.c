@@ -9,10 +9,6 @@
 
 #include "base/text.h"
 
-#define LARGEST_EVENT_RING 1048576
-#define LARGEST_PRIORITY 1000
-#define NO_WAIT UINT32_MAX
-
 /* ---- times ---- */
 
 /* "250", "250ms", "2s"; less than UINT32_MAX, which the struct has for what is no time. */
@@ -40,175 +36,93 @@ static void milliseconds_spell(uint32_t value, char *text, size_t bytes) {
         snprintf(text, bytes, "%ums", value);
 }
 
-/* Text says 0 for "do not wait", which the struct says as NO_WAIT. */
-static int timeout_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                        struct weir_problem *problem) {
-    uint32_t value;
+static uint64_t number_of(const struct weir_option_row *row, const weir_options *options) {
+    const void *at = field(row, options);
 
-    if (!milliseconds_read(text, &value, problem))
-        return 0;
-    *(uint32_t *)mutable_field(row, options) = value == 0 ? NO_WAIT : value;
-    return 1;
+    return row->kind->is_wide ? *(const uint64_t *)at : *(const uint32_t *)at;
 }
 
-static void timeout_spell(const struct weir_option_row *row, const weir_options *options,
-                          char *text, size_t bytes) {
-    uint32_t value = *(const uint32_t *)field(row, options);
-
-    if (value == NO_WAIT)
-        snprintf(text, bytes, "0");
+static int set_number(const struct weir_option_row *row, weir_options *options, uint64_t value) {
+    if (row->kind->is_wide)
+        *(uint64_t *)mutable_field(row, options) = value;
     else
-        milliseconds_spell(value, text, bytes);
-}
-
-static int number_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return *(const uint32_t *)field(row, options) != 0;
-}
-
-/* Every number of milliseconds means something. */
-static int time_check(const struct weir_option_row *row, const weir_options *options,
-                      struct weir_problem *problem) {
-    (void)row;
-    (void)options;
-    (void)problem;
+        *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
     return 1;
 }
 
-const struct weir_option_kind weir__option_timeout = {timeout_read, timeout_spell, number_is_set,
-                                                      time_check};
-
-/* A time or "never"; `zero` says what is wrong with 0. */
-static int read_unless_never(const struct weir_option_row *row, const char *text,
-                             weir_options *options, const char *zero,
-                             struct weir_problem *problem) {
-    uint32_t value = WEIR_NEVER;
-
-    if (strcasecmp(text, "never") != 0 && !milliseconds_read(text, &value, problem))
-        return 0;
-    if (value == 0)
-        return weir__problem(problem, "%s", zero);
-    *(uint32_t *)mutable_field(row, options) = value;
-    return 1;
+int weir__option_number_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return number_of(row, options) != 0;
 }
 
-static int idle_read(const struct weir_option_row *row, const char *text, weir_options *options,
+static uint64_t endless(const struct weir_option_row *row) {
+    return row->kind->is_wide ? UINT64_MAX : UINT32_MAX;
+}
+
+static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    return read_unless_never(row, text, options,
-                             "a time of 0 keeps nothing: set cache-limit to 0 for that", problem);
-}
-
-static void idle_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                       size_t bytes) {
-    uint32_t value = *(const uint32_t *)field(row, options);
-
-    if (value == WEIR_NEVER)
-        snprintf(text, bytes, "never");
-    else
-        milliseconds_spell(value, text, bytes);
-}
-
-static int deadline_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                         struct weir_problem *problem) {
-    return read_unless_never(row, text, options,
-                             "a time of 0 gets nothing: set prealloc to 0 for that", problem);
-}
-
-const struct weir_option_kind weir__option_idle = {idle_read, idle_spell, number_is_set,
-                                                   time_check};
-
-const struct weir_option_kind weir__option_deadline = {deadline_read, idle_spell, number_is_set,
-                                                       time_check};
-
-/* The struct says "off" as for ever. */
-static int decay_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                      struct weir_problem *problem) {
-    uint64_t *half_life = mutable_field(row, options);
     uint32_t value = 0;
 
-    if (strcasecmp(text, "off") == 0) {
-        *half_life = WEIR_NO_DECAY;
-        return 1;
-    }
+    if (strcasecmp(text, row->kind->endless) == 0)
+        return set_number(row, options, endless(row));
     if (!milliseconds_read(text, &value, problem))
         return 0;
-    if (value == 0)
-        return weir__problem(problem, "a half-life of 0 leaves nothing");
-    *half_life = value;
-    return 1;
+    if (value == 0 && row->kind->zero)
+        return weir__problem(problem, "%s", row->kind->zero);
+    return set_number(row, options, value ? value : endless(row));
 }
 
-static void decay_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                        size_t bytes) {
-    uint64_t value = *(const uint64_t *)field(row, options);
+static void time_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    uint64_t value = number_of(row, options);
 
-    if (value == WEIR_NO_DECAY)
-        snprintf(text, bytes, "off");
+    if (value == endless(row))
+        snprintf(text, bytes, "%s", row->kind->endless);
     else
         milliseconds_spell((uint32_t)value, text, bytes);
 }
 
-static int decay_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return *(const uint64_t *)field(row, options) != 0;
+static int time_check(const struct weir_option_row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    uint64_t value = number_of(row, options);
+
+    return value < UINT32_MAX || value == endless(row) || weir__problem(problem, "it is too long");
 }
 
-static int decay_check(const struct weir_option_row *row, const weir_options *options,
-                       struct weir_problem *problem) {
-    uint64_t value = *(const uint64_t *)field(row, options);
+#define TIME FUNCTIONS(time_read, time_spell, weir__option_number_is_set, time_check)
 
-    return value < UINT32_MAX || value == WEIR_NO_DECAY || weir__problem(problem, "it is too long");
-}
-
-const struct weir_option_kind weir__option_decay = {decay_read, decay_spell, decay_is_set,
-                                                    decay_check};
+const struct weir_option_kind weir__option_timeout = {TIME, .endless = "0"};
+const struct weir_option_kind weir__option_idle = {
+    TIME, .endless = "never", .zero = "a time of 0 keeps nothing: set cache-limit to 0 for that"};
+const struct weir_option_kind weir__option_deadline = {
+    TIME, .endless = "never", .zero = "a time of 0 gets nothing: set prealloc to 0 for that"};
+const struct weir_option_kind weir__option_decay = {TIME, .is_wide = 1, .endless = "off",
+                                                    .zero = "a half-life of 0 leaves nothing"};
 
 /* ---- counts ---- */
 
-/* From 1 to `most`. */
+/* From 1 to the kind's most. */
 static int count_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                      uint64_t most, struct weir_problem *problem) {
+                      struct weir_problem *problem) {
     uint64_t value;
 
-    if (!weir__count_read(text, most, &value, problem))
+    if (!weir__count_read(text, row->kind->most, &value, problem))
         return 0;
     if (value == 0)
         return weir__problem(problem, "it is too small");
-    *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
-    return 1;
+    return set_number(row, options, value);
 }
 
 static int count_check(const struct weir_option_row *row, const weir_options *options,
-                       uint64_t most, struct weir_problem *problem) {
-    return *(const uint32_t *)field(row, options) <= most ||
-           weir__problem(problem, "it is too large");
+                       struct weir_problem *problem) {
+    return number_of(row, options) <= row->kind->most || weir__problem(problem, "it is too large");
 }
 
 static void count_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
-    snprintf(text, bytes, "%u", *(const uint32_t *)field(row, options));
+    snprintf(text, bytes, "%u", (unsigned)number_of(row, options));
 }
 
-static int ring_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                     struct weir_problem *problem) {
-    return count_read(row, text, options, LARGEST_EVENT_RING, problem);
-}
+#define COUNT FUNCTIONS(count_read, count_spell, weir__option_number_is_set, count_check)
 
-static int ring_check(const struct weir_option_row *row, const weir_options *options,
-                      struct weir_problem *problem) {
-    return count_check(row, options, LARGEST_EVENT_RING, problem);
-}
-
-const struct weir_option_kind weir__option_ring = {ring_read, count_spell, number_is_set,
-                                                   ring_check};
-
-static int priority_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                         struct weir_problem *problem) {
-    return count_read(row, text, options, LARGEST_PRIORITY, problem);
-}
-
-static int priority_check(const struct weir_option_row *row, const weir_options *options,
-                          struct weir_problem *problem) {
-    return count_check(row, options, LARGEST_PRIORITY, problem);
-}
-
-const struct weir_option_kind weir__option_priority = {priority_read, count_spell, number_is_set,
-                                                       priority_check};
+const struct weir_option_kind weir__option_ring = {COUNT, .most = 1048576};
+const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};

@@ -103,25 +103,23 @@ void weir__options_fill(weir_options *options) {
 
 /* Both in bytes, both of the total, or both of what is free: only then can they be compared without
  * a device. */
-static int limit_holds_prealloc(const weir_options *filled, char *message, size_t message_bytes) {
+static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
     if (filled->prealloc.reserved != 0 || /* as much of it as the limit lets it have */
         filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
         filled->prealloc.value <= filled->limit.value)
-        return 1;
+        return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
     weir__amount_spell(&filled->limit, limit, sizeof limit);
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes,
-                 "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher "
-                 "limit",
-                 prealloc, limit);
-    return 0;
+    return weir__option_refuse(
+        WEIR_E_LIMIT, message, message_bytes,
+        "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher limit",
+        prealloc, limit);
 }
 
 /* Likewise; nothing is less than 0 bytes of any kind. */
-static int prealloc_holds_min(const weir_options *filled, char *message, size_t message_bytes) {
+static weir_status hold_min(const weir_options *filled, char *message, size_t message_bytes) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__compat_name(all->reserved);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
@@ -129,17 +127,15 @@ static int prealloc_holds_min(const weir_options *filled, char *message, size_t 
     if (all->kind == WEIR_AMOUNT_MAX ||
         (least->kind == all->kind ? least->value <= all->value
                                   : least->value == 0 || all->value > 0))
-        return 1;
+        return WEIR_OK;
     weir__amount_spell(all, prealloc, sizeof prealloc);
     weir__amount_spell(least, min, sizeof min);
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes,
-                 "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
-                 of_another ? of_another : "prealloc", prealloc);
-    return 0;
+    return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
+                               "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
+                               of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Whoever lists no device but the allocator's own wants no peer. */
+/* A list of no device but the allocator's own names no peer. */
 static int has_peers(const weir_options *filled) {
     uint64_t devices = 0;
     const char *driver;
@@ -152,32 +148,26 @@ static int has_peers(const weir_options *filled) {
 }
 
 /* What is for others needs an engine that can give it to them. */
-static int engine_serves_others(const weir_options *filled, char *message, size_t message_bytes) {
-    if (filled->exportable == WEIR_SWITCH_ON && !weir__options_can_open(filled)) {
-        if (message && message_bytes > 0)
-            snprintf(message, message_bytes,
-                     "export: memory of cuMemAlloc cannot be exported: choose engine mapped or "
-                     "pool");
-        return 0;
-    }
-    if (has_peers(filled) && !weir__options_can_open(filled)) {
-        if (message && message_bytes > 0)
-            snprintf(message, message_bytes, "peers '%s': %s", filled->peers, WEIR_NOT_OPENED);
-        return 0;
-    }
-    return 1;
+static weir_status serve_others(const weir_options *filled, char *message, size_t message_bytes) {
+    if (weir__options_can_open(filled))
+        return WEIR_OK;
+    if (filled->exportable == WEIR_SWITCH_ON)
+        return weir__option_refuse(
+            WEIR_E_NOT_SUPPORTED, message, message_bytes,
+            "export: memory of cuMemAlloc cannot be exported: choose engine mapped or pool");
+    return has_peers(filled) ? weir__option_refuse(WEIR_E_NOT_SUPPORTED, message, message_bytes,
+                                                   "peers '%s': %s", filled->peers, WEIR_NOT_OPENED)
+                             : WEIR_OK;
 }
 
-static int is_in_range(const struct weir_option_row *row, const weir_options *options,
-                       char *message, size_t message_bytes) {
+static weir_status check(const struct weir_option_row *row, const weir_options *options,
+                         char *message, size_t message_bytes) {
     struct weir_problem problem;
 
-    if (row->kind->check(row, options, &problem))
-        return 1;
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes, "%s: %s; expected %s", row->text.name, problem.text,
-                 row->text.accepts);
-    return 0;
+    return row->kind->check(row, options, &problem)
+               ? WEIR_OK
+               : weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s: %s; expected %s",
+                                     row->text.name, problem.text, row->text.accepts);
 }
 
 /* With nothing the reserved memory grows no more. */
@@ -188,39 +178,44 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
         .offset = offsetof(weir_options, limit)};
     const weir_options options = {.limit = *limit};
 
-    return is_in_range(&row, &options, message, message_bytes) ? WEIR_OK : WEIR_E_INVALID;
+    return check(&row, &options, message, message_bytes);
 }
 
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
+    weir_status status = WEIR_OK;
     weir_options work;
 
     no_message(message, message_bytes);
     if (!options)
         options = &defaults;
     if (weir__options_size_problem(options))
-        return refuse(WEIR_E_INVALID, message, message_bytes, weir__options_size_problem(options));
+        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s",
+                                   weir__options_size_problem(options));
     if (!weir__options_tail_is_zero(options))
-        return refuse(WEIR_E_INVALID, message, message_bytes,
-                      "options has fields set that this version of the library does not know");
+        return weir__option_refuse(
+            WEIR_E_INVALID, message, message_bytes,
+            "options has fields set that this version of the library does not know");
     weir__options_copy(options, &work);
     if (work.oom_callback_data && !work.oom_callback)
-        return refuse(WEIR_E_INVALID, message, message_bytes,
-                      "oom_callback_data: it is set without oom_callback; expected NULL");
-    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (!is_in_range(&weir__option_rows[i], &work, message, message_bytes))
-            return WEIR_E_INVALID;
+        return weir__option_refuse(
+            WEIR_E_INVALID, message, message_bytes,
+            "oom_callback_data: it is set without oom_callback; expected NULL");
+    for (size_t i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
+        status = check(&weir__option_rows[i], &work, message, message_bytes);
+    if (status != WEIR_OK)
+        return status;
     /* What hardening finds is for somebody to read. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     weir__options_fill(&work);
-    if (!limit_holds_prealloc(&work, message, message_bytes))
-        return WEIR_E_LIMIT;
-    if (!prealloc_holds_min(&work, message, message_bytes))
-        return WEIR_E_INVALID;
-    if (!engine_serves_others(&work, message, message_bytes))
-        return WEIR_E_NOT_SUPPORTED;
-    *out = work;
-    return WEIR_OK;
+    status = hold_to_limit(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        status = hold_min(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        status = serve_others(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        *out = work;
+    return status;
 }

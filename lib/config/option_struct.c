@@ -65,7 +65,8 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
                                size_t message_bytes) {
     no_message(message, message_bytes);
     if (weir__options_size_problem(options))
-        return refuse(WEIR_E_INVALID, message, message_bytes, weir__options_size_problem(options));
+        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s",
+                                   weir__options_size_problem(options));
     weir__options_copy(options, out);
     return WEIR_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* option_table.c: the table of options.
  *
- * What: whoever reads, shows, checks or documents options walks the rows.  Adding an option is a field in weir/options.h,
- * a line in WEIR_SETTING_LIST and a row here.
+ * What: code that reads, shows, checks or documents options walks the rows.  Adding an option is a field in
+ * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
  *
  * Must not know: what an option does.
  */
@@ -82,296 +82,167 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-#define AT(member) offsetof(weir_options, member)
-
 /* Which settings are shown where not all are asked for. */
 #define BASIC .is_advanced = 0
-
 #define ADVANCED .is_advanced = 1
+/* What follows `words' is its text: struct weir_setting_row. */
+#define ROW(setting, type, member, its_words, ...)                                                 \
+    [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
+                                .kind = &weir__option_##type,                                      \
+                                .offset = offsetof(weir_options, member),                          \
+                                .words = its_words}
 
 const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
-    [WEIR_SETTING_DEVICE] =
-        {{"device", "WEIR_DEVICE", "DEVICE", "cuda, cuda:N, model or model:N", "cuda",
-          "Use this device: a GPU, or the device model, which is a GPU in software.  Programs that "
-          "use the library get the model only by its name.",
-          BASIC},
-         &weir__option_device,
-         AT(device),
-         NULL,
-         0},
-    [WEIR_SETTING_ENGINE] =
-        {{"engine", "WEIR_ENGINE", "ENGINE", "mapped, pool, bfc or direct",
-          "mapped where the device can map memory, else pool",
-          "Choose where blocks come from.  mapped: one range of addresses, where weir maps memory "
-          "as needed; pool: a private CUDA memory pool; bfc: best fit in regions, as in TensorFlow "
-          "and XLA; direct: one driver call for each block.",
-          BASIC},
-         &weir__option_engine,
-         AT(engine),
-         engines,
-         0},
-    [WEIR_SETTING_ARENA] =
-        {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-          "mapped for engine mapped, else regions",
-          "Choose how the bfc engine takes memory: at once, in one region of the size of the "
-          "limit; or in regions that the growth policy adds.  mapped makes it the mapped engine.  "
-          "Without an engine setting, this selects the bfc engine.",
-          ADVANCED},
-         &weir__option_word,
-         AT(arena),
-         arenas,
-         0},
-    [WEIR_SETTING_PACKING] = {{"packing", "WEIR_PACKING", "HOW", "compact, balanced or fast",
-                               "balanced",
-                               "Trade time for memory in the mapped engine.  compact: small "
-                               "physical allocations that move, so that little more is reserved "
-                               "than in use; fast: few large ones; balanced: between the two.",
-                               ADVANCED},
-                              &weir__option_word,
-                              AT(packing),
-                              packings,
-                              0},
-    [WEIR_SETTING_PREALLOC] =
-        {{"prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
-          "Reserve SIZE before the first request.  A larger SIZE makes the first iterations faster "
-          "and leaves less to other programs.  share: an equal or weighted part, with other "
-          "processes.",
-          BASIC},
-         &weir__option_part,
-         AT(prealloc),
-         NULL,
-         0},
-    [WEIR_SETTING_PREALLOC_AT] =
-        {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
-          "Preallocate when the allocator is created, or at the first request.", ADVANCED},
-         &weir__option_word,
-         AT(prealloc_at),
-         prealloc_times,
-         0},
-    [WEIR_SETTING_GROWTH] = {{"growth", "WEIR_GROWTH", "POLICY",
-                              "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
-                              "exact; bfc for engine bfc",
-                              "Choose how much memory to add when reserved memory must grow.",
-                              BASIC},
-                             &weir__option_growth,
-                             AT(growth),
-                             weir__option_policies,
-                             0},
-    [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
-                             "max; 75% with --arena fixed",
-                             "Limit reserved memory; with --arena fixed, set its size.  share: an "
-                             "equal or weighted part, while other processes come and go.",
-                             BASIC},
-                            &weir__option_part,
-                            AT(limit),
-                            NULL,
-                            1},
-    [WEIR_SETTING_RELEASE_THRESHOLD] =
-        {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
-          "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
-          "device.  A lower value leaves more to other programs, but memory has to grow again.",
-          BASIC},
-         &weir__option_amount,
-         AT(release_threshold),
-         NULL,
-         0},
-    [WEIR_SETTING_RECOVERY_TIMEOUT] =
-        {{"recovery-timeout", "WEIR_RECOVERY_TIMEOUT", "TIME",
-          "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
-          "When memory runs out, wait at most this long for frees to complete.", ADVANCED},
-         &weir__option_timeout,
-         AT(recovery_timeout_ms),
-         NULL,
-         0},
-    [WEIR_SETTING_EVENT_RING] = {{"event-ring", "WEIR_EVENT_RING", "COUNT",
-                                  "a number from 1 to 1048576", "1024",
-                                  "Keep this many growth events for weir_events.", ADVANCED},
-                                 &weir__option_ring,
-                                 AT(event_ring),
-                                 NULL,
-                                 0},
-    [WEIR_SETTING_LATENCY] = {{"latency", "WEIR_LATENCY", "SWITCH", "on or off", "off",
-                               "Keep a histogram of the latency of every call.", ADVANCED},
-                              &weir__option_word,
-                              AT(latency),
-                              switches,
-                              0},
-    [WEIR_SETTING_LOG] =
-        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
-          "none; warning for weir run, replay and bench, with one report instead of a "
-          "line for each failed request",
-          "Write messages to standard error; each level includes those before it.", BASIC},
-         &weir__option_word,
-         AT(log),
-         log_levels,
-         0},
-    [WEIR_SETTING_FRONT] =
-        {{"cache", "WEIR_CACHE", "SWITCH", "on or off", "on; off for engine direct",
-          "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
-          "block of the pool and direct engines, so that compute-sanitizer can check each.",
-          ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"},
-         &weir__option_word,
-         AT(front),
-         switches,
-         0},
-    [WEIR_SETTING_FRONT_CACHE] =
-        {{"cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
-          "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
-          "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
-          "slabs.  A higher limit saves driver calls and leaves less to other streams.",
-          ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"},
-         &weir__option_cache,
-         AT(front_cache),
-         NULL,
-         0},
-    [WEIR_SETTING_FRONT_IDLE] =
-        {{"cache-idle", "WEIR_CACHE_IDLE", "TIME",
-          "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
-          "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
-          "call on the stream gives older memory to the engine.",
-          ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"},
-         &weir__option_idle,
-         AT(front_idle_ms),
-         NULL,
-         0},
-    [WEIR_SETTING_STREAM_CHECKS] =
-        {{"stream-checks", "WEIR_STREAM_CHECKS", "SWITCH", "on or off", "on",
-          "Ask the driver whether a stream is being captured, and whether it is still the same.  "
-          "Off saves these calls: the program promises to allocate on no stream under capture, and "
-          "to destroy no stream while the allocator lives.",
-          ADVANCED},
-         &weir__option_word,
-         AT(stream_checks),
-         switches,
-         0},
-    [WEIR_SETTING_HARDEN] =
-        {{"harden", "WEIR_HARDEN", "LIST",
-          "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
-          "Find writes to freed memory (poison) and beside blocks (guard); zero memory that is new "
-          "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
-          "the log.  The checks wait for the stream.",
-          BASIC},
-         &weir__option_list,
-         AT(harden),
-         hardenings,
-         0},
-    [WEIR_SETTING_GROW_AHEAD] =
-        {{"grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
-          "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
-          "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
-          "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
-          "the device's memory.  A larger size leaves less to other programs.",
-          BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"},
-         &weir__option_ahead,
-         AT(headroom),
-         NULL,
-         0},
-    [WEIR_SETTING_PREALLOC_MIN] =
-        {{"prealloc-min", "WEIR_PREALLOC_MIN", "SIZE", WEIR_SIZE_ACCEPTS, "0",
-          "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
-          "first request.  Without a prealloc setting, weir preallocates SIZE.",
-          ADVANCED},
-         &weir__option_amount,
-         AT(prealloc_min),
-         NULL,
-         0},
-    [WEIR_SETTING_PREALLOC_DEADLINE] =
-        {{"prealloc-deadline", "WEIR_PREALLOC_DEADLINE", "TIME",
-          "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
-          "Stop a preallocation after this time, and keep what it has reserved.", ADVANCED},
-         &weir__option_deadline,
-         AT(prealloc_deadline_ms),
-         NULL,
-         0},
-    [WEIR_SETTING_PREALLOC_MODE] =
-        {{"prealloc-mode", "WEIR_PREALLOC_MODE", "MODE", "foreground or background", "foreground",
-          "Preallocate in the calling thread (foreground), or in small steps in a thread of "
-          "weir's, for which no caller waits (background).",
-          ADVANCED},
-         &weir__option_word,
-         AT(prealloc_mode),
-         prealloc_modes,
-         0},
-    [WEIR_SETTING_PROFILE] = {{"profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off", "off",
-                               "Preallocate what earlier runs needed, and save what this run "
-                               "needs.  In a folder, each combination of device and settings has a "
-                               "file.  A prealloc setting overrides the profile.",
-                               BASIC},
-                              &weir__option_file,
-                              AT(profile),
-                              NULL,
-                              0},
-    [WEIR_SETTING_DECAY] = {{"decay", "WEIR_DECAY", "HALF-LIFE",
-                             "milliseconds (250), a number with ms or s (250ms, 60s), or off",
-                             "off",
-                             "Give idle memory that nothing has needed for HALF-LIFE back to the "
-                             "device: half of it each HALF-LIFE.  Preallocated memory stays.",
-                             BASIC},
-                            &weir__option_decay,
-                            AT(decay_ms),
-                            NULL,
-                            0},
-    [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
-        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
-          "auto for engine mapped, on with packing compact; else off",
-          "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
-          "memory, but less work runs in parallel.  auto: only where the wait is predicted to cost "
-          "no time.",
-          ADVANCED},
-         &weir__option_word,
-         AT(internal_dependencies),
-         dependencies,
-         0},
-    [WEIR_SETTING_VERDICT] =
-        {{"oom-report", "WEIR_OOM_REPORT", "FILE", "stderr, a file, or off",
-          "off; stderr for weir run",
-          "Write an OOM report when a request fails: the cause, the figures that show it, and the "
-          "setting to try first.  If the file's name ends in .json, the report is JSON.",
-          ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"},
-         &weir__option_oom_report,
-         AT(verdict),
-         NULL,
-         0},
-    [WEIR_SETTING_LEDGER] = {{"registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
-                              "Keep a shared registry of a user's processes on each GPU.  When one "
-                              "process runs out of memory, the others give idle memory back.",
-                              ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"},
-                             &weir__option_word,
-                             AT(ledger),
-                             switches,
-                             0},
-    [WEIR_SETTING_PRIORITY] =
-        {{"priority", "WEIR_PRIORITY", "N", "a number from 1 to 1000", "100",
-          "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED},
-         &weir__option_priority,
-         AT(priority),
-         NULL,
-         0},
-    [WEIR_SETTING_KEEP_FREE] = {{"keep-free", "WEIR_KEEP_FREE", "SIZE", WEIR_SIZE_ACCEPTS, "0",
-                                 "Leave SIZE of the device's memory free when growing, for a "
-                                 "display or for programs without weir.",
-                                 BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"},
-                                &weir__option_amount,
-                                AT(leave),
-                                NULL,
-                                0},
-    [WEIR_SETTING_PEERS] = {{"peers", "WEIR_PEERS", "LIST",
-                             "device numbers with commas between (1,2,3), all or none", "none",
-                             "Let work on other devices use the blocks, through NVLink or PCIe; "
-                             "all: every device that can.  Engines pool and mapped only.",
-                             ADVANCED},
-                            &weir__option_peers,
-                            AT(peers),
-                            NULL,
-                            0},
-    [WEIR_SETTING_EXPORT] = {{"export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
-                              "Let other processes use blocks (weir/share.h).  The driver then "
-                              "gives no memory of a pool back.  Engines pool and mapped only.",
-                              ADVANCED},
-                             &weir__option_word,
-                             AT(exportable),
-                             switches,
-                             0},
+    ROW(DEVICE, device, device, NULL, "device", "WEIR_DEVICE", "DEVICE",
+        "cuda, cuda:N, model or model:N", "cuda",
+        "Use this device: a GPU, or the device model, which is a GPU in software.  Programs that "
+        "use the library get the model only by its name.",
+        BASIC),
+    ROW(ENGINE, engine, engine, engines, "engine", "WEIR_ENGINE", "ENGINE",
+        "mapped, pool, bfc or direct", "mapped where the device can map memory, else pool",
+        "Choose where blocks come from.  mapped: one range of addresses, where weir maps memory "
+        "as needed; pool: a private CUDA memory pool; bfc: best fit in regions, as in TensorFlow "
+        "and XLA; direct: one driver call for each block.",
+        BASIC),
+    ROW(ARENA, word, arena, arenas, "arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
+        "mapped for engine mapped, else regions",
+        "Choose how the bfc engine takes memory: at once, in one region of the size of the "
+        "limit; or in regions that the growth policy adds.  mapped makes it the mapped engine.  "
+        "Without an engine setting, this selects the bfc engine.",
+        ADVANCED),
+    ROW(PACKING, word, packing, packings, "packing", "WEIR_PACKING", "HOW",
+        "compact, balanced or fast", "balanced",
+        "Trade time for memory in the mapped engine.  compact: small "
+        "physical allocations that move, so that little more is reserved "
+        "than in use; fast: few large ones; balanced: between the two.",
+        ADVANCED),
+    ROW(PREALLOC, part, prealloc, NULL, "prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
+        "Reserve SIZE before the first request.  A larger SIZE makes the first iterations faster "
+        "and leaves less to other programs.  share: an equal or weighted part, with other "
+        "processes.",
+        BASIC),
+    ROW(PREALLOC_AT, word, prealloc_at, prealloc_times, "prealloc-at", "WEIR_PREALLOC_AT", "WHEN",
+        "create or first", "create",
+        "Preallocate when the allocator is created, or at the first request.", ADVANCED),
+    ROW(GROWTH, growth, growth, weir__option_policies, "growth", "WEIR_GROWTH", "POLICY",
+        "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
+        "exact; bfc for engine bfc",
+        "Choose how much memory to add when reserved memory must grow.", BASIC),
+    ROW(LIMIT, limit, limit, NULL, "limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
+        "max; 75% with --arena fixed",
+        "Limit reserved memory; with --arena fixed, set its size.  share: an "
+        "equal or weighted part, while other processes come and go.",
+        BASIC),
+    ROW(RELEASE_THRESHOLD, amount, release_threshold, NULL, "release-threshold",
+        "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
+        "Keep up to SIZE of idle memory when a synchronisation lets memory go back to the "
+        "device.  A lower value leaves more to other programs, but memory has to grow again.",
+        BASIC),
+    ROW(RECOVERY_TIMEOUT, timeout, recovery_timeout_ms, NULL, "recovery-timeout",
+        "WEIR_RECOVERY_TIMEOUT", "TIME",
+        "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
+        "When memory runs out, wait at most this long for frees to complete.", ADVANCED),
+    ROW(EVENT_RING, ring, event_ring, NULL, "event-ring", "WEIR_EVENT_RING", "COUNT",
+        "a number from 1 to 1048576", "1024", "Keep this many growth events for weir_events.",
+        ADVANCED),
+    ROW(LATENCY, word, latency, switches, "latency", "WEIR_LATENCY", "SWITCH", "on or off", "off",
+        "Keep a histogram of the latency of every call.", ADVANCED),
+    ROW(LOG, word, log, log_levels, "log", "WEIR_LOG", "LEVEL",
+        "none, error, warning, info or debug",
+        "none; warning for weir run, replay and bench, with one report instead of a "
+        "line for each failed request",
+        "Write messages to standard error; each level includes those before it.", BASIC),
+    ROW(FRONT, word, front, switches, "cache", "WEIR_CACHE", "SWITCH", "on or off",
+        "on; off for engine direct",
+        "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
+        "block of the pool and direct engines, so that compute-sanitizer can check each.",
+        ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"),
+    ROW(FRONT_CACHE, cache, front_cache, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
+        "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
+        "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
+        "slabs.  A higher limit saves driver calls and leaves less to other streams.",
+        ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"),
+    ROW(FRONT_IDLE, idle, front_idle_ms, NULL, "cache-idle", "WEIR_CACHE_IDLE", "TIME",
+        "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
+        "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
+        "call on the stream gives older memory to the engine.",
+        ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"),
+    ROW(STREAM_CHECKS, word, stream_checks, switches, "stream-checks", "WEIR_STREAM_CHECKS",
+        "SWITCH", "on or off", "on",
+        "Ask the driver whether a stream is being captured, and whether it is still the same.  "
+        "Off saves these calls: the program promises to allocate on no stream under capture, and "
+        "to destroy no stream while the allocator lives.",
+        ADVANCED),
+    ROW(HARDEN, list, harden, hardenings, "harden", "WEIR_HARDEN", "LIST",
+        "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
+        "Find writes to freed memory (poison) and beside blocks (guard); zero memory that is new "
+        "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
+        "the log.  The checks wait for the stream.",
+        BASIC),
+    ROW(GROW_AHEAD, ahead, headroom, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
+        "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
+        "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
+        "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
+        "the device's memory.  A larger size leaves less to other programs.",
+        BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"),
+    ROW(PREALLOC_MIN, amount, prealloc_min, NULL, "prealloc-min", "WEIR_PREALLOC_MIN", "SIZE",
+        WEIR_SIZE_ACCEPTS, "0",
+        "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
+        "first request.  Without a prealloc setting, weir preallocates SIZE.",
+        ADVANCED),
+    ROW(PREALLOC_DEADLINE, deadline, prealloc_deadline_ms, NULL, "prealloc-deadline",
+        "WEIR_PREALLOC_DEADLINE", "TIME",
+        "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
+        "Stop a preallocation after this time, and keep what it has reserved.", ADVANCED),
+    ROW(PREALLOC_MODE, word, prealloc_mode, prealloc_modes, "prealloc-mode", "WEIR_PREALLOC_MODE",
+        "MODE", "foreground or background", "foreground",
+        "Preallocate in the calling thread (foreground), or in small steps in a thread of "
+        "weir's, for which no caller waits (background).",
+        ADVANCED),
+    ROW(PROFILE, file, profile, NULL, "profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off",
+        "off",
+        "Preallocate what earlier runs needed, and save what this run "
+        "needs.  In a folder, each combination of device and settings has a "
+        "file.  A prealloc setting overrides the profile.",
+        BASIC),
+    ROW(DECAY, decay, decay_ms, NULL, "decay", "WEIR_DECAY", "HALF-LIFE",
+        "milliseconds (250), a number with ms or s (250ms, 60s), or off", "off",
+        "Give idle memory that nothing has needed for HALF-LIFE back to the "
+        "device: half of it each HALF-LIFE.  Preallocated memory stays.",
+        BASIC),
+    ROW(INTERNAL_DEPENDENCIES, word, internal_dependencies, dependencies, "internal-dependencies",
+        "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
+        "auto for engine mapped, on with packing compact; else off",
+        "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
+        "memory, but less work runs in parallel.  auto: only where the wait is predicted to cost "
+        "no time.",
+        ADVANCED),
+    ROW(VERDICT, oom_report, verdict, NULL, "oom-report", "WEIR_OOM_REPORT", "FILE",
+        "stderr, a file, or off", "off; stderr for weir run",
+        "Write an OOM report when a request fails: the cause, the figures that show it, and the "
+        "setting to try first.  If the file's name ends in .json, the report is JSON.",
+        ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"),
+    ROW(LEDGER, word, ledger, switches, "registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
+        "Keep a shared registry of a user's processes on each GPU.  When one "
+        "process runs out of memory, the others give idle memory back.",
+        ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"),
+    ROW(PRIORITY, priority, priority, NULL, "priority", "WEIR_PRIORITY", "N",
+        "a number from 1 to 1000", "100",
+        "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED),
+    ROW(KEEP_FREE, amount, leave, NULL, "keep-free", "WEIR_KEEP_FREE", "SIZE", WEIR_SIZE_ACCEPTS,
+        "0",
+        "Leave SIZE of the device's memory free when growing, for a "
+        "display or for programs without weir.",
+        BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"),
+    ROW(PEERS, peers, peers, NULL, "peers", "WEIR_PEERS", "LIST",
+        "device numbers with commas between (1,2,3), all or none", "none",
+        "Let work on other devices use the blocks, through NVLink or PCIe; "
+        "all: every device that can.  Engines pool and mapped only.",
+        ADVANCED),
+    ROW(EXPORT, word, exportable, switches, "export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
+        "Let other processes use blocks (weir/share.h).  The driver then "
+        "gives no memory of a pool back.  Engines pool and mapped only.",
+        ADVANCED),
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting) {

@@ -2,6 +2,7 @@
 /* option_text.c: options by their names: read from text, and shown as text. */
 #include "config/option_kinds.h"
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,17 @@
 #include "base/result.h"
 #include "base/text.h"
 
+weir_status weir__option_refuse(weir_status status, char *message, size_t message_bytes,
+                                const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (message && message_bytes > 0)
+        vsnprintf(message, message_bytes, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
 /* The message about a text that a row does not take; `label` as of weir__option_set. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
                             const struct weir_problem *problem, char *message,
@@ -17,10 +29,9 @@ static weir_status no_parse(const struct weir_option_row *row, const char *label
     char quoted[80];
 
     weir__quote(text, quoted, sizeof quoted);
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes, "%s %s: %s; expected %s", label ? label : row->text.name,
-                 quoted, problem->text, row->text.accepts);
-    return WEIR_E_PARSE;
+    return weir__option_refuse(WEIR_E_PARSE, message, message_bytes, "%s %s: %s; expected %s",
+                               label ? label : row->text.name, quoted, problem->text,
+                               row->text.accepts);
 }
 
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
@@ -43,20 +54,19 @@ static weir_status set_by_name(weir_options *options, const char *name, const ch
 
     no_message(message, message_bytes);
     if (weir__options_size_problem(options))
-        return refuse(WEIR_E_INVALID, message, message_bytes, weir__options_size_problem(options));
+        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s",
+                                   weir__options_size_problem(options));
     if (!name || !text)
-        return refuse(WEIR_E_INVALID, message, message_bytes,
-                      name ? "the text is NULL" : "the option's name is NULL");
+        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
+                                   name ? "the text is NULL" : "the option's name is NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (strcmp(name, weir__option_rows[i].text.name) == 0 ||
             (weir__option_rows[i].text.was && strcmp(name, weir__option_rows[i].text.was) == 0))
             return weir__option_set(options, (enum weir_setting)i, NULL, text, message,
                                     message_bytes);
     weir__quote(name, quoted, sizeof quoted);
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes, "there is no option %s: weir-settings(7) lists them",
-                 quoted);
-    return WEIR_E_INVALID;
+    return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
+                               "there is no option %s: weir-settings(7) lists them", quoted);
 }
 
 weir_status weir_options_set(weir_options *options, const char *name, const char *text,

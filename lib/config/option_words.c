@@ -45,8 +45,8 @@ static int word_check(const struct weir_option_row *row, const weir_options *opt
     return weir__problem(problem, "there is no value %d", value);
 }
 
-const struct weir_option_kind weir__option_word = {word_read, word_spell, weir__option_word_is_set,
-                                                   word_check};
+const struct weir_option_kind weir__option_word = {
+    FUNCTIONS(word_read, word_spell, weir__option_word_is_set, word_check)};
 
 /* The engine mapped is bfc's with an arena of that kind. */
 static void engine_spell(const struct weir_option_row *row, const weir_options *options, char *text,
@@ -57,8 +57,8 @@ static void engine_spell(const struct weir_option_row *row, const weir_options *
         word_spell(row, options, text, bytes);
 }
 
-const struct weir_option_kind weir__option_engine = {word_read, engine_spell,
-                                                     weir__option_word_is_set, word_check};
+const struct weir_option_kind weir__option_engine = {
+    FUNCTIONS(word_read, engine_spell, weir__option_word_is_set, word_check)};
 
 /* ---- a list of words ---- */
 
@@ -127,13 +127,10 @@ static void list_spell(const struct weir_option_row *row, const weir_options *op
                 (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", w->word);
 }
 
-static int list_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return *(const uint64_t *)field(row, options) != 0;
-}
-
 static int list_check(const struct weir_option_row *row, const weir_options *options,
                       struct weir_problem *problem) {
     return bits_valid(row, *(const uint64_t *)field(row, options), problem);
 }
 
-const struct weir_option_kind weir__option_list = {list_read, list_spell, list_is_set, list_check};
+const struct weir_option_kind weir__option_list = {
+    FUNCTIONS(list_read, list_spell, weir__option_number_is_set, list_check), .is_wide = 1};

@@ -59,14 +59,7 @@ CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice dev
 }
 
 int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
-    struct weir_driver_scope scope;
-    CUresult result;
-
-    if (weir__driver_relax(device->driver, &scope) != CUDA_SUCCESS)
-        return 0;
-    result = device->driver->cuStreamQuery(stream);
-    weir__driver_unrelax(device->driver, &scope);
-    return result == CUDA_SUCCESS;
+    return WEIR_RELAXED(device->driver, device->driver->cuStreamQuery(stream)) == CUDA_SUCCESS;
 }
 
 /* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
@@ -88,12 +81,7 @@ static int is_fatal(CUresult result) {
 /* A destroyed context may be the caller's current one, which is no concern of others, or the
  * device's own, with which all its streams went. */
 static CUresult enter_own_context(struct weir_device *device) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
-
-    if (result == CUDA_SUCCESS)
-        weir__driver_leave(device->driver, &scope);
-    return result;
+    return WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
 }
 
 static void log_answer(const struct weir_device *device, int level, const char *what,
@@ -147,14 +135,10 @@ uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks) {
 }
 
 uint64_t weir__device_free(struct weir_device *device) {
-    struct weir_driver_scope scope;
     size_t free_bytes = 0, total = 0;
-    CUresult result = weir__driver_enter(device->driver, device->context, &scope);
+    CUresult result = WEIR_IN_SCOPE(device->driver, device->context,
+                                    device->driver->cuMemGetInfo(&free_bytes, &total));
 
-    if (result != CUDA_SUCCESS)
-        return UINT64_MAX;
-    result = device->driver->cuMemGetInfo(&free_bytes, &total);
-    weir__driver_leave(device->driver, &scope);
     return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
 }
 
@@ -171,13 +155,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
  * there. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = device->driver->cuStreamIsCapturing(stream, &status);
-    struct weir_driver_scope scope;
+    CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
 
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = device->driver->cuStreamIsCapturing(stream, &status);
-        weir__driver_leave(device->driver, &scope);
-    }
     if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
         return weir__without_driver(WEIR_E_CAPTURE);
     return weir__device_status(device, result);
@@ -198,17 +177,12 @@ static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id) {
     const struct weir_driver *driver = device->driver;
     unsigned long long value = 0;
-    struct weir_driver_scope scope;
     CUresult result;
 
     *id = 0;
     if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
         return CUDA_SUCCESS;
-    result = ask_id(driver, stream, &value);
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = ask_id(driver, stream, &value);
-        weir__driver_leave(driver, &scope);
-    }
+    result = WEIR_ON_STREAM(device, ask_id(driver, stream, &value));
     if (result == CUDA_SUCCESS)
         *id = value;
     return result;
@@ -235,7 +209,6 @@ void weir__device_note_default_id(const struct weir_device *device, weir_stream 
 
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id) {
-    struct weir_driver_scope scope;
     uint64_t now = 0;
     CUresult result = id ? weir__device_stream_id(device, stream, &now) : CUDA_SUCCESS;
 
@@ -243,37 +216,21 @@ CUresult weir__device_record(struct weir_device *device, CUevent event, weir_str
         return result;
     if (now != id)
         return CUDA_ERROR_INVALID_HANDLE;
-    result = device->driver->cuEventRecord(event, stream);
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = device->driver->cuEventRecord(event, stream);
-        weir__driver_leave(device->driver, &scope);
-    }
-    return result;
+    return WEIR_ON_STREAM(device, device->driver->cuEventRecord(event, stream));
 }
 
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event) {
-    struct weir_driver_scope scope;
-    CUresult result = device->driver->cuStreamWaitEvent(stream, event, 0);
-
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = device->driver->cuStreamWaitEvent(stream, event, 0);
-        weir__driver_leave(device->driver, &scope);
-    }
-    return result;
+    return WEIR_ON_STREAM(device, device->driver->cuStreamWaitEvent(stream, event, 0));
 }
 
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream) {
     const struct weir_driver *driver = device->driver;
-    struct weir_driver_scope scope;
     CUcontext context = NULL;
     CUdevice current = device->ordinal;
 
     if (driver->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || context == device->context)
         return WEIR_OK;
-    if (weir__driver_enter(driver, context, &scope) != CUDA_SUCCESS)
-        return WEIR_OK;
-    (void)driver->cuCtxGetDevice(&current);
-    weir__driver_leave(driver, &scope);
+    (void)WEIR_IN_SCOPE(driver, context, driver->cuCtxGetDevice(&current));
     return current == device->ordinal ? WEIR_OK : weir__without_driver(WEIR_E_STREAM);
 }
 

@@ -78,6 +78,29 @@ void weir__device_end_context(const struct weir_device *device, int lent);
  * In the driver's place (drop_in) always 0: there the program is answered what the driver answers. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
+/* The weir_status of `call', which is made in a scope of the device's; or why there is no scope. */
+#define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
+    __extension__({                                                                                \
+        struct weir_driver_scope its_scope;                                                        \
+        weir_status its_status = weir__device_status(                                              \
+            device, weir__driver_enter((device)->driver, (device)->context, &its_scope));          \
+        if (its_status == WEIR_OK) {                                                               \
+            its_status = call;                                                                     \
+            weir__driver_leave((device)->driver, &its_scope);                                      \
+        }                                                                                          \
+        its_status;                                                                                \
+    })
+/* The CUresult of `call' on a caller's stream, which is made once more in that scope if it must be. */
+#define WEIR_ON_STREAM(device, call)                                                               \
+    __extension__({                                                                                \
+        struct weir_driver_scope its_scope;                                                        \
+        CUresult its_result = call;                                                                \
+        if (weir__device_retry_in_context(device, &its_result, &its_scope)) {                      \
+            its_result = call;                                                                     \
+            weir__driver_leave((device)->driver, &its_scope);                                      \
+        }                                                                                          \
+        its_result;                                                                                \
+    })
 
 /* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
  * else what the driver has against the stream. */

@@ -120,12 +120,9 @@ static CUresult wait_by_block(struct weir_device *device) {
 
 void weir__device_end_waits(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
-    struct weir_driver_scope scope;
 
-    if (block == 0 || weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
-        return;
-    (void)device->driver->cuMemFree(block);
-    weir__driver_leave(device->driver, &scope);
+    if (block != 0)
+        (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
 /* A free that is refused once is tried again: what it leaves would be lost. */

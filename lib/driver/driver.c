@@ -8,7 +8,7 @@
  * Fork: a driver does not survive fork(), and the child's copies of its locks may be held by threads
  * that the child does not have.  A child handler therefore raises a flag that every entry point
  * reads before it takes a lock.  `in_use` is raised before any lock is taken under which a driver may be
- * opened, here or by whoever calls, so that a fork in the middle of that is covered too.
+ * opened, here or by the caller, so that a fork in the middle of that is covered too.
  *
  * Must not know: what is behind a table; who calls it.
  */

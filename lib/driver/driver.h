@@ -156,6 +156,30 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
+/* The CUresult of `call', which is made in a scope; or why there is no scope. */
+#define WEIR_IN_SCOPE(driver, context, call)                                                       \
+    __extension__({                                                                                \
+        struct weir_driver_scope its_scope;                                                        \
+        CUresult its_result = weir__driver_enter(driver, context, &its_scope);                     \
+        if (its_result == CUDA_SUCCESS) {                                                          \
+            its_result = call;                                                                     \
+            weir__driver_leave(driver, &its_scope);                                                \
+        }                                                                                          \
+        its_result;                                                                                \
+    })
+
+/* Likewise, in relaxed mode alone. */
+#define WEIR_RELAXED(driver, call)                                                                 \
+    __extension__({                                                                                \
+        struct weir_driver_scope its_scope;                                                        \
+        CUresult its_result = weir__driver_relax(driver, &its_scope);                              \
+        if (its_result == CUDA_SUCCESS) {                                                          \
+            its_result = call;                                                                     \
+            weir__driver_unrelax(driver, &its_scope);                                              \
+        }                                                                                          \
+        its_result;                                                                                \
+    })
+
 /* Which device it is, as nvidia-smi has it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  Where the driver does not
  * tell, all of it is 0. */
 enum { WEIR_UUID_BYTES = 41 };

@@ -159,8 +159,8 @@ static void note_regions(struct spans *s) {
         s->a.e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
 }
 
-/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
- * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
+/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture of any
+ * thread the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;
@@ -420,14 +420,8 @@ static weir_status spans_make_room(struct weir_block_engine *a, struct weir_requ
  * that a swap would grow the reserved memory.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
 
-    if (result != CUDA_SUCCESS)
-        return 0;
-    result = driver->cuStreamQuery(stream);
-    weir__driver_unrelax(driver, &scope);
-    return result == CUDA_ERROR_NOT_READY;
+    return WEIR_RELAXED(driver, driver->cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY;
 }
 
 /* ---- the base -------------------------------------------------------------------------------- */
@@ -608,15 +602,7 @@ static weir_status give_idle_back(struct spans *s, struct weir_trim *trim) {
 }
 
 static weir_status spans_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
-    weir_status status;
-
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(a->e.device, result);
-    status = give_idle_back((struct spans *)a, trim);
-    weir__driver_leave(a->e.device->driver, &scope);
-    return status;
+    return WEIR_STATUS_IN_SCOPE(a->e.device, give_idle_back((struct spans *)a, trim));
 }
 
 /* At once, regions go back on the stream, as far as they serve it; the inner engine lets those go on to the device that
@@ -694,19 +680,16 @@ static void spans_figures(struct weir_block_engine *a, weir_statistics *out) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* In the scope of the context. */
 static CUresult make_resting(struct spans *s) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(s->a.e.device->driver, s->a.e.device->context, &scope);
+    const struct weir_driver *driver = s->a.e.device->driver;
+    CUresult result = driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = s->a.e.device->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS) {
-        result = weir__device_stream_id(s->a.e.device, s->resting, &s->resting_id);
-        if (result != CUDA_SUCCESS)
-            s->a.e.device->driver->cuStreamDestroy(s->resting);
-    }
-    weir__driver_leave(s->a.e.device->driver, &scope);
+    result = weir__device_stream_id(s->a.e.device, s->resting, &s->resting_id);
+    if (result != CUDA_SUCCESS)
+        driver->cuStreamDestroy(s->resting);
     return result;
 }
 
@@ -738,7 +721,9 @@ static weir_status spans_open(struct weir_block_engine *a, const struct weir_eng
 
     if (status != WEIR_OK)
         return status;
-    status = weir__device_status(setup->device, make_resting(s));
+    status =
+        weir__device_status(setup->device, WEIR_IN_SCOPE(setup->device->driver,
+                                                         setup->device->context, make_resting(s)));
     if (status != WEIR_OK) {
         s->inner->ops->close(s->inner);
         return status;

@@ -35,9 +35,8 @@ static int count(struct direct *p, size_t bytes) {
 
     pthread_mutex_lock(&p->lock);
     fits = bytes <= limit && p->in_use <= limit - bytes;
-    if (fits) {
+    if (fits)
         p->in_use += bytes;
-    }
     pthread_mutex_unlock(&p->lock);
     return fits;
 }
@@ -99,7 +98,6 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
                                struct weir_use_list *uses) {
     struct direct *p = (struct direct *)e;
     const struct weir_driver *driver = p->e.device->driver;
-    struct weir_driver_scope scope;
     uintptr_t bytes = 0;
     CUresult result;
     int known;
@@ -112,11 +110,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
     pthread_mutex_unlock(&p->lock);
     if (!known)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    result = weir__driver_enter(driver, p->e.device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = driver->cuMemFree(block);
-        weir__driver_leave(driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     if (result != CUDA_SUCCESS) {
         /* The slot it left is there unless the table grew meanwhile; losing the entry would only
          * make a second free fail as foreign. */
@@ -125,11 +119,6 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
     }
     uncount(p, bytes);
     return WEIR_OK;
-}
-
-static weir_status direct_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
-    (void)e, (void)block, (void)id;
-    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 static weir_status direct_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
@@ -196,7 +185,7 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
 static const struct weir_engine_ops direct_ops = {
     .alloc = direct_alloc,
     .free = direct_free,
-    .give = direct_give,
+    .give = weir__engine_gives_nothing,
     .grow = direct_grow,
     .trim = direct_trim,
     .allow = direct_allow,

@@ -12,37 +12,20 @@ void weir__async_open(struct weir_async *async, struct weir_device *device) {
 
 void weir__async_close(struct weir_async *async) {
     const struct weir_driver *driver = async->device->driver;
-    struct weir_driver_scope scope;
 
-    if (async->joined &&
-        weir__driver_enter(driver, async->device->context, &scope) == CUDA_SUCCESS) {
-        driver->cuStreamDestroy(async->joined);
-        weir__driver_leave(driver, &scope);
-    }
+    if (async->joined)
+        (void)WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamDestroy(async->joined));
     pthread_mutex_destroy(&async->joining);
 }
 
 CUresult weir__async_take(struct weir_device *device, CUmemoryPool pool, size_t bytes,
                           weir_stream stream, CUdeviceptr *block) {
-    CUresult result = device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    struct weir_driver_scope scope;
-
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-        weir__driver_leave(device->driver, &scope);
-    }
-    return result;
+    return WEIR_ON_STREAM(device,
+                          device->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream));
 }
 
 CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_stream stream) {
-    CUresult result = device->driver->cuMemFreeAsync(block, stream);
-    struct weir_driver_scope scope;
-
-    if (weir__device_retry_in_context(device, &result, &scope)) {
-        result = device->driver->cuMemFreeAsync(block, stream);
-        weir__driver_leave(device->driver, &scope);
-    }
-    return result;
+    return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
 /* Makes the joining stream wait for what `stream` was given so far. */
@@ -123,16 +106,12 @@ weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_s
 
 int weir__async_is_pending(struct weir_async *async) {
     const struct weir_driver *driver = async->device->driver;
-    struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&async->joining);
     if (async->joined) {
-        result = weir__driver_enter(driver, async->device->context, &scope);
-        if (result == CUDA_SUCCESS) {
-            result = driver->cuStreamQuery(async->joined);
-            weir__driver_leave(driver, &scope);
-        }
+        result =
+            WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
     }
     pthread_mutex_unlock(&async->joining);
     return result != CUDA_SUCCESS; /* what cannot be asked may be pending */

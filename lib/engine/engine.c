@@ -5,6 +5,8 @@
  */
 #include "engine/engine.h"
 
+#include <stdlib.h>
+
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -21,6 +23,11 @@ size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
     else if (count < most)
         list[count++] = extent;
     return count;
+}
+
+weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
+    (void)e, (void)block, (void)id;
+    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
 /* Streams beyond those that are told apart count as not known. */
@@ -40,11 +47,6 @@ void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t by
     survey->by[at].bytes += bytes;
 }
 
-static void note_grew(const struct weir_event_sink *sink) {
-    if (sink->grew)
-        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
-}
-
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserve_after) {
     struct weir_event_sink *sink = e->events;
@@ -57,26 +59,23 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
         .cause = cause,
         .shrink = shrink,
     };
-    char got_text[32], reserve_text[32];
 
     weir__counters_event(sink->counters, &event);
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
     if (sink->peers && cause != WEIR_EVENT_APPEAL)
         weir__process_peers_note(sink->peers, &sink->shown, reserve_after);
-    if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
-        note_grew(sink);
+    if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
+        atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
-    weir__bytes_show(got, got_text, sizeof got_text);
     if (cause == WEIR_EVENT_APPEAL) {
-        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns", got_text,
-                  (unsigned long long)stall_ns);
+        weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns",
+                  WEIR_SHOWN(got), (unsigned long long)stall_ns);
         return;
     }
-    weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
     weir__log(e->options->log, WEIR_LOG_INFO, "reserved memory %s %s (%s), now %s, %llu ns",
-              shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,
-              (unsigned long long)stall_ns);
+              shrink ? "fell by" : "grew by", WEIR_SHOWN(got), weir_event_cause_word(cause),
+              WEIR_SHOWN(reserve_after), (unsigned long long)stall_ns);
 }
 
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
@@ -121,6 +120,21 @@ int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir
     struct list list = {.out = out, .most = most};
 
     return e->ops->visit(e, &(struct weir_visit){.what = what, .show = add, .context = &list});
+}
+
+/* Of a list that may grow while it is made. */
+enum { LISTED_MORE = 64 };
+
+size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
+                             struct weir_extent **out) {
+    int count = weir__engine_list(e, what, NULL, 0);
+    size_t room = (size_t)(count > 0 ? count : 0) + LISTED_MORE;
+
+    *out = count < 0 ? NULL : malloc(room * sizeof **out);
+    if (!*out)
+        return 0;
+    count = weir__engine_list(e, what, *out, room);
+    return count < (int)room ? (size_t)count : room;
 }
 
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,

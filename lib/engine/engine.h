@@ -253,15 +253,6 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserve;
 }
 
-/* 1 if a block is live, as far as can be told. */
-int weir__engine_has_blocks(struct weir_engine *e);
-/* 1 and what there is of that kind around an address, or 0; -1: the engine cannot tell. */
-int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
-                      struct weir_extent *out);
-/* What lies in more than one piece, up to `most`: how many there are; -1 likewise. */
-int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
-                      size_t most);
-
 /* 0, of one that CUTS: no piece was ever at that address.  Needs no lock.  A caller whose block is this engine's always
  * gets 1: it received the address after the bounds were set. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
@@ -275,6 +266,8 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
+/* As `give', of an engine without CUTS. */
+weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
 /* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserve_after);

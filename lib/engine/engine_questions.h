@@ -94,4 +94,20 @@ struct weir_survey {
     } frees;
 };
 
+/* ---- asked: engine.c ---- */
+
+struct weir_engine;
+
+/* 1 if a block is live, as far as can be told. */
+int weir__engine_has_blocks(struct weir_engine *e);
+/* 1 and what there is of that kind around an address, or 0; -1: the engine cannot tell. */
+int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
+                      struct weir_extent *out);
+/* What lies in more than one piece, up to `most`: how many there are; -1 likewise. */
+int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
+                      size_t most);
+/* All of them, in memory that the caller frees: how many; 0 and NULL: none, it cannot tell, or no host memory. */
+size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
+                             struct weir_extent **out);
+
 #endif

@@ -60,15 +60,13 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
+/* In the scope of the context. */
 static CUresult make_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     const struct weir_driver *driver = device->driver;
-    struct weir_driver_scope scope;
     CUmemPoolProps properties;
-    CUresult result = weir__driver_enter(driver, device->context, &scope);
+    CUresult result;
 
-    if (result != CUDA_SUCCESS)
-        return result;
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
@@ -82,7 +80,6 @@ static CUresult make_pool(struct weir_nodes *n) {
     }
     if (result != CUDA_SUCCESS)
         n->pool = NULL;
-    weir__driver_leave(driver, &scope);
     return result;
 }
 
@@ -90,17 +87,15 @@ static CUresult make_pool(struct weir_nodes *n) {
  * nodes. */
 static CUresult drop_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
-    struct weir_driver_scope scope;
     CUresult result = CUDA_SUCCESS;
 
+    /* What the driver answers is no matter once it was asked. */
     if (n->pool)
-        result = weir__driver_enter(device->driver, device->context, &scope);
-    if (!n->pool || result != CUDA_SUCCESS)
-        return result;
-    device->driver->cuMemPoolDestroy(n->pool);
-    n->pool = NULL;
-    weir__driver_leave(device->driver, &scope);
-    return CUDA_SUCCESS;
+        result = WEIR_IN_SCOPE(device->driver, device->context,
+                               (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));
+    if (result == CUDA_SUCCESS)
+        n->pool = NULL;
+    return result;
 }
 
 void weir__nodes_close(struct weir_nodes *n) {
@@ -117,7 +112,7 @@ static weir_status take(struct weir_nodes *n, struct weir_request *r) {
     if (result == CUDA_SUCCESS)
         n->outdated = 0;
     if (result == CUDA_SUCCESS && !n->pool)
-        result = make_pool(n);
+        result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(n));
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         return weir__without_driver(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)

@@ -3,7 +3,7 @@
  *
  * Locks: it makes and maps physical allocations without the arena's lock, so that requests which find room meanwhile do
  * not wait for the driver.  What comes is part of the reserved memory.  `bringing` is held for all of it, by one at a time.
- * Whoever has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
+ * A thread that has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
  * else is placed in the unmapped range where it comes.
  */
 #include "engine/mapped_plan.h"

@@ -175,14 +175,5 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
 
 weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                                    int counts) {
-    const struct weir_driver *driver = a->e.device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(driver, a->e.device->context, &scope);
-    weir_status status;
-
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(a->e.device, result);
-    status = carry_out(a, r, what, counts);
-    weir__driver_leave(driver, &scope);
-    return status;
+    return WEIR_STATUS_IN_SCOPE(a->e.device, carry_out(a, r, what, counts));
 }

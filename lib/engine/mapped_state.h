@@ -17,6 +17,7 @@
 
 #include <pthread.h>
 
+#include "base/bounds.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "engine/block_engine.h"
@@ -112,17 +113,10 @@ static inline uint64_t small_base(const struct weir_mapped_range *g) {
 
 /* The first handle that ends above the address. */
 static inline size_t handle_above(const struct weir_mapped_range *g, uint64_t address) {
-    size_t low = 0, high = g->handle_count;
+    size_t first = g->handle_count, at;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (g->handles[middle].base + g->handles[middle].bytes > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low;
+    WEIR_FIND_FIRST(first, at, g->handles[at].base + g->handles[at].bytes > address);
+    return first;
 }
 
 /* What the placement is asked for the survey has seen there: host memory alone may be short. */

@@ -173,17 +173,10 @@ int weir__mapped_survey(struct weir_block_engine *a, uint64_t id) {
 }
 
 size_t weir__mapped_piece_of(const struct weir_mapped_range *g, uint64_t address) {
-    size_t low = 0, high = g->piece_count;
+    size_t above = g->piece_count, at;
 
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-
-        if (g->pieces[middle].base > address)
-            high = middle;
-        else
-            low = middle;
-    }
-    return low;
+    WEIR_FIND_FIRST(above, at, g->pieces[at].base > address);
+    return above > 0 ? above - 1 : 0;
 }
 
 int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,

@@ -266,23 +266,14 @@ static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     return count;
 }
 
-static weir_status pool_give(struct weir_engine *e, CUdeviceptr block, uint64_t id) {
-    (void)e, (void)block, (void)id;
-    return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-}
-
 /* ---- beginning and end ---- */
 
 static weir_status pool_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
-    struct weir_driver_scope scope;
     CUresult result;
 
-    result = weir__driver_enter(p->e.device->driver, p->e.device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = p->e.device->driver->cuMemPoolSetAccess(p->e.driver_pool, access, 1);
-        weir__driver_leave(p->e.device->driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
+                           p->e.device->driver->cuMemPoolSetAccess(p->e.driver_pool, access, 1));
     return weir__device_status(p->e.device, result);
 }
 
@@ -342,7 +333,7 @@ static void pool_close(struct weir_engine *e) {
 static const struct weir_engine_ops pool_ops = {
     .alloc = pool_alloc,
     .free = pool_free,
-    .give = pool_give,
+    .give = weir__engine_gives_nothing,
     .grow = weir__pool_grow,
     .trim = weir__pool_trim,
     .allow = pool_allow,
@@ -355,7 +346,6 @@ static const struct weir_engine_ops pool_ops = {
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out) {
     struct weir_pool_engine *p = calloc(1, sizeof *p);
     struct weir_device *device = setup->device;
-    struct weir_driver_scope scope;
     CUresult result;
 
     if (!p)
@@ -372,11 +362,7 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
     p->threshold = setup->threshold;
     p->has_figures = (device->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     p->shrinks = p->has_figures && setup->threshold < device->total;
-    result = weir__driver_enter(device->driver, device->context, &scope);
-    if (result == CUDA_SUCCESS) {
-        result = make_pool(p);
-        weir__driver_leave(device->driver, &scope);
-    }
+    result = WEIR_IN_SCOPE(device->driver, device->context, make_pool(p));
     if (result != CUDA_SUCCESS) {
         free(p);
         return weir__device_status(device, result);

@@ -50,16 +50,8 @@ void weir__pool_renew_peak(struct weir_pool_engine *p) {
 }
 
 void weir__pool_note_used_peak(struct weir_pool_engine *p) {
-    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed), peak;
-
-    if (atomic_load(&p->peak_has_probes))
-        return;
-    peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-    while (peak > known &&
-           /* unreached: that another thread raises it at the same moment */
-           !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
-                                                  memory_order_relaxed))
-        ;
+    if (!atomic_load(&p->peak_has_probes))
+        weir__raise_to(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
 }
 
 /* ---- sizes ---- */

@@ -37,16 +37,12 @@ void weir__pool_drop_probes(struct weir_pool_engine *p) {
 }
 
 void weir__pool_drop_left_probes(struct weir_pool_engine *p) {
-    struct weir_driver_scope scope;
-
     if ((atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 &&
          !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
         pthread_mutex_trylock(&p->growing) != 0)
         return;
-    if (weir__driver_enter(p->e.device->driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
-        weir__pool_drop_probes(p);
-        weir__driver_leave(p->e.device->driver, &scope);
-    }
+    (void)WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
+                        (weir__pool_drop_probes(p), CUDA_SUCCESS));
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -191,7 +187,7 @@ int weir__pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_
     uint64_t before, now;
     int grew;
 
-    /* Whoever holds the lock is growing, and takes the rise into its own account; this request met
+    /* The thread that holds the lock is growing, and takes the rise into its own account; this request met
      * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;

@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/bounds.h"
 #include "base/size.h"
 #include "config/growth_policy.h"
 #include "engine/driver_blocks.h"

@@ -15,23 +15,14 @@
 #include "driver/nvtx.h"
 
 void weir__pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
-    struct weir_driver_scope scope;
+    const struct weir_driver *driver = p->e.device->driver;
 
-    if (!p->has_figures || weir__pool_read_reserve(p) <= most ||
-        weir__driver_relax(p->e.device->driver, &scope) != CUDA_SUCCESS)
-        return;
-    (void)p->e.device->driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most);
-    weir__driver_unrelax(p->e.device->driver, &scope);
+    if (p->has_figures && weir__pool_read_reserve(p) > most)
+        (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
 }
 
 void weir__pool_note_refused(struct weir_pool_engine *p, uint64_t reserve) {
-    uint64_t least = atomic_load_explicit(&p->unwind_to, memory_order_relaxed);
-
-    while (reserve < least &&
-           /* unreached: that another thread lowers it at the same moment */
-           !atomic_compare_exchange_weak_explicit(&p->unwind_to, &least, reserve,
-                                                  memory_order_relaxed, memory_order_relaxed))
-        ;
+    weir__lower_to(&p->unwind_to, reserve);
 }
 
 static void unwind(struct weir_pool_engine *p, int is_refused) {

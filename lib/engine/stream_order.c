@@ -44,20 +44,14 @@ struct weir_order_mark {
 
 /* An event that nothing waits for. */
 static CUresult take_event(struct weir_order *o, CUevent *event) {
-    struct weir_driver_scope scope;
-    CUresult result;
+    unsigned flags = o->timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
 
     if (o->spare_count > 0) {
         *event = o->spare[--o->spare_count];
         return CUDA_SUCCESS;
     }
-    result = weir__driver_enter(o->device->driver, o->device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = o->device->driver->cuEventCreate(event, o->timed ? CU_EVENT_DEFAULT
-                                                              : CU_EVENT_DISABLE_TIMING);
-    weir__driver_leave(o->device->driver, &scope);
-    return result;
+    return WEIR_IN_SCOPE(o->device->driver, o->device->context,
+                         o->device->driver->cuEventCreate(event, flags));
 }
 
 static void give_event(struct weir_order *o, CUevent event) {
@@ -76,14 +70,8 @@ static void give_event(struct weir_order *o, CUevent event) {
  * thread's global capture would forbid it. */
 static int is_done(struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
 
-    if (result != CUDA_SUCCESS)
-        return 0;
-    result = driver->cuEventQuery(event);
-    weir__driver_unrelax(driver, &scope);
-    return result == CUDA_SUCCESS;
+    return WEIR_RELAXED(driver, driver->cuEventQuery(event)) == CUDA_SUCCESS;
 }
 
 /* An event recorded now on `stream`; `id` as for weir__device_record. */
@@ -233,14 +221,8 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
 /* Asked as is_done asks. */
 static CUresult elapsed(struct weir_order *o, CUevent event, float *ms) {
     const struct weir_driver *driver = o->device->driver;
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_relax(driver, &scope);
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuEventElapsedTime(ms, o->base, event);
-    weir__driver_unrelax(driver, &scope);
-    return result;
+    return WEIR_RELAXED(driver, driver->cuEventElapsedTime(ms, o->base, event));
 }
 
 /* Times are told from this event on, which is done. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_order.h: what the host has observed of each stream.
  *
- * For whoever hands memory on from one stream to another without the driver's help.  Its owner says
+ * For engines that hand memory on from one stream to another without the driver's help.  Its owner says
  * which frees each stream has seen; this file numbers them, records events, looks whether they have
  * completed, and tells the owner up to which sequence a stream was observed.
  *
@@ -12,7 +12,7 @@
  *   silent     a stream with open frees: only its owner's next call will tell of them
  *   quiet      a stream of which nothing is open and no mark waits: it may be forgotten
  *   dry        a stream is dry when it finds nothing that it may use
- *   held       by a stream: bytes that it has taken less those that it has freed, whoever took them
+ *   held       by a stream: bytes that it has taken less those that it has freed, on whichever stream they were taken
  *   fence      events on several streams at once, for a block that more than one of them uses
  *
  * Where events are recorded.  Only inside calls that pass the stream (recording on another thread's

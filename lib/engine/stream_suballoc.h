@@ -174,7 +174,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
 /* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
  * placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* The same, whoever may use that part, which may lie in several free chunks side by side: `chunk` is where the
+/* The same, whichever streams may use that part, which may lie in several free chunks side by side: `chunk` is where the
  * first of them starts. */
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* In a request on `stream` of that id: an event is recorded for what was freed on it. */

@@ -13,9 +13,8 @@ void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths) {
 }
 
 void weir__uses_close(struct weir_uses *uses) {
-    for (size_t i = 0; i < uses->map.capacity; i++) {
+    for (size_t i = 0; i < uses->map.capacity; i++)
         free((void *)uses->map.slots[i].value);
-    }
     weir__map_clear(&uses->map);
     pthread_mutex_destroy(&uses->lock);
 }
@@ -33,17 +32,14 @@ static struct weir_use_list *with_room(struct weir_use_list *list) {
     size_t capacity = list ? list->capacity * 2 : FIRST_STREAMS;
     struct weir_use_list *larger;
 
-    if (list && list->count < list->capacity) {
+    if (list && list->count < list->capacity)
         return list;
-    }
     larger = realloc(list, sizeof *larger + capacity * sizeof larger->use[0]);
-    if (!larger) {
+    if (!larger)
         return NULL;
-    }
     larger->capacity = capacity;
-    if (!list) {
+    if (!list)
         larger->count = 0;
-    }
     return larger;
 }
 
@@ -53,19 +49,15 @@ static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream strea
     struct weir_use_list *list = (struct weir_use_list *)known;
     struct weir_use_list *larger;
 
-    for (size_t i = 0; list && i < list->count; i++) {
-        if (list->use[i].stream == stream && list->use[i].id == id) {
+    for (size_t i = 0; list && i < list->count; i++)
+        if (list->use[i].stream == stream && list->use[i].id == id)
             return 1;
-        }
-    }
-    if (is_new && !weir__map_put(&uses->map, block, 0)) {
+    if (is_new && !weir__map_put(&uses->map, block, 0))
         return 0;
-    }
     larger = with_room(list);
     if (!larger) {
-        if (is_new) {
+        if (is_new)
             weir__map_take(&uses->map, block, NULL);
-        }
         return 0;
     }
     larger->use[larger->count++] = (struct weir_use){.stream = stream, .id = id};
@@ -97,9 +89,8 @@ struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
-    if (weir__map_get(&uses->map, block, &value)) {
+    if (weir__map_get(&uses->map, block, &value))
         weir__map_put(&uses->map, block, 0); /* the key is there: cannot fail */
-    }
     pthread_mutex_unlock(&uses->lock);
     return (struct weir_use_list *)value;
 }
@@ -127,7 +118,6 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     }
     tell(uses);
     pthread_mutex_unlock(&uses->lock);
-    if (freed) {
+    if (freed)
         free(list);
-    }
 }

@@ -12,17 +12,10 @@ enum { WORTH_PART = 256 };
 
 struct weir_suballoc_region *weir__suballoc_search(const struct weir_suballoc *s,
                                                    uint64_t address) {
-    size_t low = 0, high = s->region_count;
+    size_t first = s->region_count, at; /* that ends above the address */
 
-    while (low < high) { /* the first region that ends above the address */
-        size_t middle = low + (high - low) / 2;
-
-        if (s->regions[middle].base + s->regions[middle].bytes > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < s->region_count && s->regions[low].base <= address ? &s->regions[low] : NULL;
+    WEIR_FIND_FIRST(first, at, s->regions[at].base + s->regions[at].bytes > address);
+    return first < s->region_count && s->regions[first].base <= address ? &s->regions[first] : NULL;
 }
 
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base) {

@@ -14,6 +14,7 @@
 #ifndef WEIR_SUBALLOC_STATE_H
 #define WEIR_SUBALLOC_STATE_H
 
+#include "base/bounds.h"
 #include "engine/stream_suballoc.h"
 
 /* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
@@ -70,20 +71,13 @@ static inline int find(struct weir_suballoc *s, CUdeviceptr block,
 /* Which of `places` has this place; one does.  It is looked for as a region is. */
 static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
     uint32_t *seen = &s->place_seen[seen_slot(place)];
-    size_t low = 0, high = s->region_count;
+    size_t first = s->region_count, at;
 
-    if (*seen < high && place - s->places[*seen].place < s->places[*seen].bytes)
+    if (*seen < first && place - s->places[*seen].place < s->places[*seen].bytes)
         return *seen;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (s->places[middle].place <= place)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    *seen = (uint32_t)low;
-    return low;
+    WEIR_FIND_FIRST(first, at, s->places[at].place <= place);
+    *seen = (uint32_t)first;
+    return first;
 }
 
 /* The region that has this place, which is one of them. */

@@ -17,8 +17,8 @@
  * for the same number of change: one compare-and-swap succeeds.  Values carry the number of their change, so one who
  * comes late cannot write over a later one's.
  *
- * All members hold byte 0 for reading.  Who can lock it for writing is alone, and may remove the file, or replace one
- * that has another limit.  Who is stopped meanwhile keeps others out for a while only: they give the name to a new file.
+ * All members hold byte 0 for reading.  Who can lock it for writing is alone, and may remove the file, or give it another
+ * limit; what those who are ending have stays counted.  Who is stopped meanwhile keeps others out for a while only: they give the name to a new file.
  *
  * The words have room for 8192 changes of a slot: a process that is stopped between two of its instructions while
  * exactly 8192 changes, or a multiple, leave the same word, and another that is killed within some nanoseconds of it,
@@ -392,6 +392,11 @@ static int refuse(char *why, const char *name, const char *what, const char *det
     return -1;
 }
 
+static int refuse_no_limit(char *why, const char *name) {
+    return refuse(why, name, "it has no members on this device, so it has no limit yet: ",
+                  "expected group-limit with an amount such as 40GiB");
+}
+
 static int refuse_limit(char *why, const char *name, uint64_t has, uint64_t limit) {
     char its[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
 
@@ -433,12 +438,25 @@ static enum attached enter(struct weir_group *g, int file) {
     return claim(g) == 0 ? ATTACHED : FAILED;
 }
 
-/* What is there is none of ours, or no member is left that wants its limit. */
+/* What is there is none of ours, or somebody that was stopped keeps it. */
 static int replace(const char *path, int file) {
     int failed = weir__runfile_unname(file, path);
 
     close(file);
     return failed;
+}
+
+/* The caller is alone in it.  -1 and errno: the file is closed. */
+static int set_limit(int file, uint64_t limit) {
+    const off_t at = offsetof(struct weir_group_file, limit);
+    int error;
+
+    if (pwrite(file, &limit, sizeof limit, at) == (ssize_t)sizeof limit)
+        return 0;
+    error = errno;
+    close(file);
+    errno = error;
+    return -1;
 }
 
 int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
@@ -457,8 +475,7 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
         memcpy(g->path, path, sizeof g->path);
         file = weir__runfile_open(path, O_RDWR);
         if (file < 0 && errno == ENOENT && limit == 0)
-            return refuse(why, name, "it has no members on this device, so it has no limit yet: ",
-                          "expected group-limit with an amount such as 40GiB");
+            return refuse_no_limit(why, name);
         if (file < 0 && errno == ENOENT && make_file(path, limit) == 0) {
             i++;
             continue;
@@ -471,11 +488,14 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
                 break;
             continue;
         }
-        if ((limit != has || limit == 0) && lock_byte(file, 0, F_WRLCK) == 0) {
-            i++; /* nobody is there */
-            if (replace(path, file) != 0)
+        if (limit != has && lock_byte(file, 0, F_WRLCK) == 0) { /* nobody is there */
+            if (limit == 0) {
+                close(file);
+                return refuse_no_limit(why, name);
+            }
+            if (set_limit(file, limit) != 0)
                 break;
-            continue;
+            has = limit;
         }
         if (lock_byte(file, 0, F_RDLCK) != 0) { /* who removes it has it */
             if (++removals == REMOVALS) {
@@ -558,6 +578,33 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 
     snprintf(begins, sizeof begins, "group%d-%s-", WEIR_GROUP_VERSION, name);
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
+}
+
+struct visit_on {
+    const char *device;
+    void (*group)(const char *name, void *context);
+    void *context;
+};
+
+/* "NAME-DEVICE"; a name may have hyphens, too. */
+static void visit_name(const char *path, const char *rest, void *context) {
+    const struct visit_on *visit = context;
+    size_t length = strlen(rest), tail = strlen(visit->device) + 1;
+    char name[WEIR_GROUP_NAME + 1], own[WEIR_REGISTRY_PATH];
+
+    if (length <= tail || length - tail >= sizeof name)
+        return;
+    snprintf(name, sizeof name, "%.*s", (int)(length - tail), rest);
+    if (name_file(own, name, visit->device) == 0 && strcmp(path, own) == 0)
+        visit->group(name, visit->context);
+}
+
+void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
+                         void *context) {
+    char begins[32];
+
+    snprintf(begins, sizeof begins, "group%d-", WEIR_GROUP_VERSION);
+    weir__runfile_each(begins, visit_name, &(struct visit_on){device, visit, context});
 }
 
 /* Removes the file, if nobody holds byte 0 but the caller, and nothing is counted: memory that is, is still there. */

@@ -87,6 +87,9 @@ int weir__group_look(struct weir_group *g, const char *name, const char *device)
 /* Visits the devices on which a group has a file. */
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
                       void *context);
+/* Visits the groups that have a file on the device. */
+void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
+                         void *context);
 /* Leaves the file, of which what this member counted goes too; the last one removes it.  Who only looks removes what
  * no member is left of, and nothing is counted in. */
 void weir__group_leave(struct weir_group *g);

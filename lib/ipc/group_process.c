@@ -7,6 +7,8 @@
  */
 #include "ipc/group_process.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <link.h>
 #include <stdarg.h>
@@ -47,18 +49,32 @@ static int refuse(char *message, size_t bytes, const char *what, const char *val
 
 static int check_folder(const struct weir_group_texts *t, char *message, size_t bytes) {
     struct stat is;
+    char text[200];
+    int file;
 
     if (t->folder[0] != '/')
         return refuse(message, bytes, t->folder_is, t->folder,
                       "not an absolute path; expected a folder that the members share, such as "
                       "/run/weir");
-    if (stat(t->folder, &is) != 0 || !S_ISDIR(is.st_mode))
+    if (stat(t->folder, &is) != 0)
         return refuse(message, bytes, t->folder_is, t->folder,
                       "no such folder; expected one that all members have mounted");
+    if (!S_ISDIR(is.st_mode))
+        return refuse(message, bytes, t->folder_is, t->folder,
+                      "it is not a folder; expected one that all members have mounted");
     if (access(t->folder, W_OK | X_OK) != 0)
         return refuse(message, bytes, t->folder_is, t->folder,
                       "this user may not write to it; expected a folder that the user of all "
                       "members may write to");
+    file = open(t->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); /* as group.c makes its file */
+    if (file < 0) {
+        snprintf(text, sizeof text,
+                 "no file can be made in it (%s); expected a folder of a file system such as tmpfs "
+                 "or ext4",
+                 strerror(errno));
+        return refuse(message, bytes, t->folder_is, t->folder, text);
+    }
+    close(file);
     return 0;
 }
 
@@ -309,7 +325,7 @@ static void add_member(char text[WEIR_GROUP_SHOWN], const struct weir_group_memb
     weir__bytes_show(m->bytes, bytes, sizeof bytes);
     weir__bytes_show(m->share, share, sizeof share);
     weir__bytes_show(weir__size_smaller(m->idle, m->bytes), idle, sizeof idle);
-    add(text, "\n  pid %" PRIu64 "%s (%.24s): %s of its share of %s, %s idle:", m->pid,
+    add(text, "\n  pid %" PRIu64 "%s (%.24s): holds %s, its share is %s, %s idle:", m->pid,
         m->is_own ? ", this process" : "", m->command, bytes, share, idle);
     for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++) {
         if (m->kind[k] == 0)

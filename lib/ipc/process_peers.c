@@ -494,12 +494,11 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
 
         given = 0;
         open = 0;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             if (is_answered(n, some[i], sequence, &bytes))
                 given += bytes;
             else
                 open++;
-        }
         if (open == 0 || weir__registry_now() >= until)
             break;
         sleep_until(n, bell, until);
@@ -665,16 +664,15 @@ struct weir_holders weir__process_peers_holders(struct weir_process_peers *n) {
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
     struct holder all[WEIR_REGISTRY_SLOTS];
     size_t count = read_holders(n, all), length = 0;
-    char reserve[32], could_give[32], name[64];
+    char name[64];
 
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
-        weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
-        weir__bytes_show(all[i].is.idle, could_give, sizeof could_give);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_PROCESS_PEERS_SHOWN - length,
                                    "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
-                                   (unsigned long long)all[i].is.pid, name, reserve, could_give,
+                                   (unsigned long long)all[i].is.pid, name,
+                                   WEIR_SHOWN(all[i].is.reserve), WEIR_SHOWN(all[i].is.idle),
                                    all[i].is.is_stopped ? ", is stopped"
                                    : all[i].is_silent   ? ", does not answer"
                                                         : "");

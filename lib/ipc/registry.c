@@ -15,14 +15,14 @@
  * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
  * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
  *
- * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  A process that leaves gives
  * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
  * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
  * on it, and begins again.  So no file loses its name while somebody has a slot, and of those that leave the last one
  * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
  * (doc/design.md, tests/spin/registry.pml).
  *
- * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
+ * A process that publishes looks whether the file still has its name, its size and its head, and finds or makes another if
  * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
  * which is noticed likewise.
  *
@@ -93,6 +93,7 @@ static uint64_t sum_of(const struct weir_registry_entry *entry) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
+/* "ledger": programs with an earlier weir that run meanwhile look for that name. */
 static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
     return weir__runfile_path(path, WEIR_REGISTRY_PATH, "ledger%d-%s", WEIR_REGISTRY_VERSION,
                               device);
@@ -418,12 +419,13 @@ int weir__registry_look(struct weir_registry *l, const char *device) {
     return 0;
 }
 
-/* Visits those who have lost their slots and are about to end.  Likewise. */
-static void visit_ending(const struct weir_registry *l,
-                         void (*visit)(int slot, const struct weir_registry_entry *entry,
-                                       void *context),
-                         void *context) {
+/* Visits those who have lost their slots and are about to end; how many.  NULL: they are only counted. */
+static int visit_ending(const struct weir_registry *l,
+                        void (*visit)(int slot, const struct weir_registry_entry *entry,
+                                      void *context),
+                        void *context) {
     struct slot some[16];
+    int count = 0;
     enum { SOME = sizeof some / sizeof some[0] };
 
     _Static_assert(WEIR_REGISTRY_SLOTS % SOME == 0, "none is left over");
@@ -432,22 +434,14 @@ static void visit_ending(const struct weir_registry *l,
 
         if (i % SOME == 0 &&
             pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
-            return;
-        if (i != l->slot && is_whole(slot) && is_ending(l, &slot->entry))
+            break;
+        if (i == l->slot || !is_whole(slot) || !is_ending(l, &slot->entry))
+            continue;
+        count++;
+        if (visit)
             visit(i, &slot->entry, context);
     }
-}
-
-static void note_any(int slot, const struct weir_registry_entry *entry, void *any) {
-    (void)slot, (void)entry;
-    *(int *)any = 1;
-}
-
-static int any_ending(const struct weir_registry *l) {
-    int any = 0;
-
-    visit_ending(l, note_any, &any);
-    return any;
+    return count;
 }
 
 /* The caller holds the lock. */
@@ -475,7 +469,7 @@ void weir__registry_leave(struct weir_registry *l) {
             (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
-            if (!any_ending(l)) /* else who comes is to know of it */
+            if (visit_ending(l, NULL, NULL) == 0) /* else who comes is to know of it */
                 (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);
         }
@@ -547,7 +541,7 @@ void weir__registry_ending(struct weir_registry *l,
                            void *context) {
     pthread_mutex_lock(&l->lock);
     if (weir__kept_is(&l->file))
-        visit_ending(l, visit, context);
+        (void)visit_ending(l, visit, context);
     pthread_mutex_unlock(&l->lock);
 }
 

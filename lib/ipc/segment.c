@@ -17,7 +17,7 @@
  *
  * Nobody touches the file's memory.  Any process of the user may cut the file short, and touching what is gone is a
  * signal; read(2) comes back short instead, and write(2) makes it longer.  Loads and stores are the kernel's then, on
- * the thread's behalf and in its order; a fence orders what its thread has done, whoever asked for it.  The sequence
+ * the thread's behalf and in its order; a fence orders what its thread has done.  The sequence
  * may be copied byte by byte, which shows while the lowest byte overflows: such a mixture is odd, or past, or 2^15
  * publications ahead.
  *

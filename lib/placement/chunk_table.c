@@ -26,9 +26,8 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
 
     t->bytes = buckets * BUCKET_BYTES + CACHE_LINE - 1;
     t->memory = weir__hostmem_resize(host, NULL, 0, t->bytes);
-    if (t->memory == NULL) {
+    if (t->memory == NULL)
         return 0;
-    }
     start = ((uintptr_t)t->memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1);
     t->chunk = (struct weir__chunk *)start;
     t->tag = (struct weir__chunk_tag *)(t->chunk + slots);
@@ -47,9 +46,8 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
 static size_t buckets_for(size_t records) {
     size_t buckets = LEAST_BUCKETS;
 
-    while (buckets <= MOST_BUCKETS && weir__chunks_limit(buckets) < records) {
+    while (buckets <= MOST_BUCKETS && weir__chunks_limit(buckets) < records)
         buckets *= 2;
-    }
     return buckets;
 }
 
@@ -67,20 +65,17 @@ int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t
     size_t used = weir__chunks_used(t);
     size_t buckets = buckets_for(used + room);
 
-    if (buckets > MOST_BUCKETS || !table_make(&grown, host, buckets)) {
+    if (buckets > MOST_BUCKETS || !table_make(&grown, host, buckets))
         return 0;
-    }
     for (size_t i = 1; i < t->buckets * 8; i++) {
         uint32_t id;
 
-        if (t->kind[i] == 0) {
+        if (t->kind[i] == 0)
             continue;
-        }
         id = weir__chunks_add(&grown, t->chunk[i].address);
         grown.chunk[id] = t->chunk[i];
-        if (tags) {
+        if (tags)
             grown.tag[id] = t->tag[i];
-        }
         grown.kind[id] = t->kind[i];
         t->chunk[i].address = id;
     }
@@ -91,20 +86,17 @@ int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t
 
 size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket) {
     do {
-        if (t->passed[bucket] != UINT8_MAX) {
+        if (t->passed[bucket] != UINT8_MAX)
             t->passed[bucket]++;
-        }
         bucket = (bucket + 1) & (t->buckets - 1);
     } while ((~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7)) == 0);
     return bucket;
 }
 
 void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last) {
-    for (; bucket != last; bucket = (bucket + 1) & (t->buckets - 1)) {
-        if (t->passed[bucket] != UINT8_MAX) {
+    for (; bucket != last; bucket = (bucket + 1) & (t->buckets - 1))
+        if (t->passed[bucket] != UINT8_MAX)
             t->passed[bucket]--;
-        }
-    }
 }
 
 uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, uint64_t prints,
@@ -114,37 +106,8 @@ uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, ui
 
         bucket = (bucket + 1) & (t->buckets - 1);
         id = weir__chunks_find_in(t, bucket, prints, address, kind);
-        if (id != 0) {
+        if (id != 0)
             return id;
-        }
     }
     return 0;
-}
-
-int weir__chunks_check(const struct weir__chunks *t) {
-    size_t used = 0;
-    size_t steps = 0;
-    size_t passed = 0;
-
-    for (size_t i = 1; i < t->buckets * 8; i++) {
-        uint64_t hash = t->chunk[i].address * WEIR__CHUNKS_FACTOR;
-
-        if (t->print[i] != (t->kind[i] == 0 ? 0 : weir__chunks_print(hash))) {
-            return 0;
-        }
-        if (t->kind[i] == 0) {
-            continue;
-        }
-        for (size_t b = weir__chunks_bucket(t, hash); b != i / 8; b = (b + 1) & (t->buckets - 1)) {
-            if (t->passed[b] == 0) {
-                return 0;
-            }
-            steps++;
-        }
-        used++;
-    }
-    for (size_t b = 0; b < t->buckets; b++) {
-        passed += t->passed[b];
-    }
-    return passed == steps && used == weir__chunks_used(t);
 }

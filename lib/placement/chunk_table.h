@@ -63,8 +63,6 @@ void weir__chunks_drop(struct weir__chunks *t, struct weir__hostmem *host);
  * new numbers in place of addresses; or 0 and nothing changed. */
 int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t room, int tags,
                       struct weir__chunks *old);
-/* Is the record found from its address, and the count of those that went further right? */
-int weir__chunks_check(const struct weir__chunks *t);
 
 /* How many records a table of so many buckets takes. */
 static inline size_t weir__chunks_limit(size_t buckets) {
@@ -105,9 +103,8 @@ static inline uint32_t weir__chunks_find_in(const struct weir__chunks *t, size_t
     for (; same != 0; same &= same - 1) {
         size_t id = bucket * 8 + (unsigned)__builtin_ctzll(same) / 8;
 
-        if (t->chunk[id].address == address && t->kind[id] == kind) {
+        if (t->chunk[id].address == address && t->kind[id] == kind)
             return (uint32_t)id;
-        }
     }
     return 0;
 }
@@ -153,9 +150,8 @@ static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address
 static inline void weir__chunks_remove(struct weir__chunks *t, uint32_t id) {
     size_t bucket = weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR);
 
-    if (bucket != id / 8) {
+    if (bucket != id / 8)
         weir__chunks_unpass(t, bucket, id / 8);
-    }
     t->print[id] = 0;
     t->kind[id] = 0;
     t->room++;

@@ -83,18 +83,15 @@ static int pool_grow(pool *p, size_t want) {
     void *memory;
     node *first;
 
-    while (nodes - p->nodes < want) {
+    while (nodes - p->nodes < want)
         nodes *= 2;
-    }
     bytes = nodes * sizeof(node) + CACHE_LINE - 1;
     memory = nodes > MOST_NODES ? NULL : weir__hostmem_resize(p->host, NULL, 0, bytes);
-    if (memory == NULL) {
+    if (memory == NULL)
         return 0;
-    }
     first = (node *)(((uintptr_t)memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
-    if (p->node != NULL) {
+    if (p->node != NULL)
         memcpy(first + 1, p->node + 1, (p->nodes - 1) * sizeof(node));
-    }
     weir__hostmem_resize(p->host, p->memory, p->bytes, 0);
     p->node = first;
     p->memory = memory;
@@ -129,9 +126,8 @@ void weir__bestfit_populate(const struct weir__bestfit *f) {
 static void tree_drop(pool *p, ref r) {
     node *n = node_of(p, r);
 
-    for (unsigned i = 0; i < n->count && !is_leaf(r); i++) {
+    for (unsigned i = 0; i < n->count && !is_leaf(r); i++)
         tree_drop(p, n->value[i]);
-    }
     node_clear(n);
     node_give(p, r);
 }
@@ -141,15 +137,13 @@ static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size
     size_t octave = *c / WEIR__BESTFIT_CLASSES;
     uint64_t bits;
 
-    if (octave >= f->reach) {
+    if (octave >= f->reach)
         return NULL;
-    }
     bits = f->used[octave] >> *c % WEIR__BESTFIT_CLASSES;
     if (bits == 0) {
         bits = f->octaves & (UINT64_MAX - 1) << octave;
-        if (bits == 0) {
+        if (bits == 0)
             return NULL;
-        }
         octave = (size_t)__builtin_ctzll(bits);
         *c = octave * WEIR__BESTFIT_CLASSES;
         bits = f->used[octave];
@@ -161,11 +155,9 @@ static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size
 void weir__bestfit_drop(struct weir__bestfit *f) {
     struct weir__bestfit_slot *s;
 
-    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
-        if (s->others != 0) {
+    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++)
+        if (s->others != 0)
             tree_drop(f->pool, s->others);
-        }
-    }
     weir__hostmem_resize(f->pool->host, f->slot, table_bytes(f->reach), 0);
     weir__bestfit_init(f, f->pool);
 }
@@ -175,9 +167,8 @@ static int table_grow(struct weir__bestfit *f, size_t reach) {
     void *moved =
         weir__hostmem_resize(f->pool->host, f->slot, table_bytes(f->reach), table_bytes(reach));
 
-    if (moved == NULL) {
+    if (moved == NULL)
         return 0;
-    }
     f->slot = moved;
     f->reach = reach;
     return 1;
@@ -249,9 +240,8 @@ static void node_shift_right(node *from, node *to, unsigned count) {
     memcpy(&to->value[0], &from->value[keep], count * sizeof to->value[0]);
     to->count += count;
     from->count = keep;
-    for (unsigned i = keep; i < keep + count; i++) {
+    for (unsigned i = keep; i < keep + count; i++)
         from->key[i] = NONE;
-    }
 }
 
 /* Takes the first `count` entries of `from` to the end of `to`. */
@@ -264,9 +254,8 @@ static void node_shift_left(node *from, node *to, unsigned count) {
     memmove(&from->key[0], &from->key[count], keep * sizeof from->key[0]);
     memmove(&from->value[0], &from->value[count], keep * sizeof from->value[0]);
     from->count = keep;
-    for (unsigned i = keep; i < keep + count; i++) {
+    for (unsigned i = keep; i < keep + count; i++)
         from->key[i] = NONE;
-    }
 }
 
 /* The child of an inner node under which `mark` belongs. */
@@ -317,9 +306,8 @@ static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *
 
     if (!is_leaf(r)) {
         value = tree_insert(p, n->value[child_of(n, mark)], mark, value, &mark);
-        if (value == 0) {
+        if (value == 0)
             return 0;
-        }
     }
     if (n->count < SLOTS) {
         node_add(n, mark, value);
@@ -328,11 +316,10 @@ static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *
     cut = node_take(p);
     right = node_of(p, cut);
     node_shift_right(n, right, SLOTS / 2);
-    if (mark < right->key[0]) {
+    if (mark < right->key[0])
         node_add(n, mark, value);
-    } else {
+    else
         node_add(right, mark, value);
-    }
     *bound = right->key[0];
     return cut | (r & 1);
 }
@@ -345,9 +332,8 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     ref right;
 
     if (*root == 0) {
-        if (!pool_reserve(p, 1)) {
+        if (!pool_reserve(p, 1))
             return 0;
-        }
         *root = node_take(p);
     }
     leaf = leaf_for(p, *root, mark);
@@ -355,9 +341,8 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
         node_add(leaf, mark, value);
         return 1;
     }
-    if (!pool_reserve(p, tree_height(p, *root) + 1)) {
+    if (!pool_reserve(p, tree_height(p, *root) + 1))
         return 0;
-    }
     right = tree_insert(p, *root, mark, value, &bound);
     if (right != 0) {
         above = node_take(p);
@@ -381,11 +366,10 @@ static void tree_rebalance(pool *p, node *n, unsigned at) {
         node_cut(n, first + 1);
         return;
     }
-    if (left->count > half) {
+    if (left->count > half)
         node_shift_right(left, right, left->count - half);
-    } else {
+    else
         node_shift_left(right, left, half - left->count);
-    }
     n->key[first + 1] = right->key[0];
 }
 
@@ -399,9 +383,8 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
     }
     at = child_of(n, mark);
     tree_erase(p, n->value[at], mark);
-    if (node_of(p, n->value[at])->count < SPARSE) {
+    if (node_of(p, n->value[at])->count < SPARSE)
         tree_rebalance(p, n, at);
-    }
 }
 
 /* Takes out `mark`, which is in `leaf`; the root is no leaf.  The root. */
@@ -414,9 +397,8 @@ static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
         return root;
     }
     tree_erase(p, root, mark);
-    if (n->count > 1) {
+    if (n->count > 1)
         return root;
-    }
     only = n->value[0];
     n->key[0] = NONE;
     n->count = 0;
@@ -438,9 +420,8 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
     }
     *at = node_rank(n, mark + 1);
     if (*at == 0) {
-        if (before == 0) {
+        if (before == 0)
             return NULL;
-        }
         n = leaf_last(p, before);
         *at = n->count;
     }
@@ -456,14 +437,12 @@ static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64
     struct weir__bestfit_slot *s;
     int first;
 
-    if (weir__bestfit_octave(key) >= f->reach) {
+    if (weir__bestfit_octave(key) >= f->reach)
         return table_grow(f, weir__bestfit_octave(key) + 1) && weir__bestfit_insert(f, key, value);
-    }
     s = &f->slot[weir__bestfit_class(key)];
     first = key < s->key;
-    if (!tree_put(f->pool, &s->others, mark_of(first ? s->key : key), first ? s->value : value)) {
+    if (!tree_put(f->pool, &s->others, mark_of(first ? s->key : key), first ? s->value : value))
         return 0;
-    }
     if (first) {
         s->key = key;
         s->value = value;
@@ -475,20 +454,17 @@ int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t va
     struct weir__bestfit_slot *s;
     node *leaf;
 
-    if (weir__bestfit_octave(key) >= f->reach) {
+    if (weir__bestfit_octave(key) >= f->reach)
         return insert_deep(f, key, value);
-    }
     s = &f->slot[weir__bestfit_class(key)];
     if (s->others == 0) {
-        if (f->pool->spares == 0) {
+        if (f->pool->spares == 0)
             return insert_deep(f, key, value);
-        }
         s->others = node_take(f->pool);
     }
     leaf = node_of(f->pool, s->others);
-    if (!is_leaf(s->others) || leaf->count == SLOTS) {
+    if (!is_leaf(s->others) || leaf->count == SLOTS)
         return insert_deep(f, key, value);
-    }
     if (key > s->key) {
         node_add(leaf, mark_of(key), value);
         return 1;
@@ -550,9 +526,8 @@ struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f
         unsigned at;
         const node *leaf = tree_up_to(f->pool, s->others, mark_of(key), &at);
 
-        if (leaf != NULL) {
+        if (leaf != NULL)
             return (struct weir__bestfit_hit){key_of(leaf->key[at]), leaf->value[at]};
-        }
     }
     return weir__bestfit_from(f, (uint64_t)(c + 1) << WEIR__BESTFIT_CLASS_BITS);
 }
@@ -573,12 +548,10 @@ void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value) {
 static uint64_t slot_last(const struct weir__bestfit *f, const struct weir__bestfit_slot *s) {
     ref r = s->others;
 
-    if (r == 0) {
+    if (r == 0)
         return s->key;
-    }
-    while (!is_leaf(r)) {
+    while (!is_leaf(r))
         r = node_of(f->pool, r)->value[0];
-    }
     return key_of(node_of(f->pool, r)->key[0]);
 }
 
@@ -586,85 +559,9 @@ uint64_t weir__bestfit_last(const struct weir__bestfit *f) {
     size_t octave;
     size_t c;
 
-    if (f->octaves == 0) {
+    if (f->octaves == 0)
         return NONE;
-    }
     octave = 63 - (size_t)__builtin_clzll(f->octaves);
     c = octave * WEIR__BESTFIT_CLASSES + 63 - (size_t)__builtin_clzll(f->used[octave]);
     return slot_last(f, &f->slot[c]);
-}
-
-/* ----------------------------------------------------------------- check -- */
-
-static size_t tree_count(const pool *p, ref r) {
-    const node *n = node_of(p, r);
-    size_t count = 0;
-
-    if (is_leaf(r)) {
-        return n->count;
-    }
-    for (unsigned i = 0; i < n->count; i++) {
-        count += tree_count(p, n->value[i]);
-    }
-    return count;
-}
-
-size_t weir__bestfit_count(const struct weir__bestfit *f) {
-    size_t count = 0;
-    const struct weir__bestfit_slot *s;
-
-    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
-        count += 1 + (s->others == 0 ? 0 : tree_count(f->pool, s->others));
-    }
-    return count;
-}
-
-/* Checks the tree below `r`, whose marks lie in [low, high]. */
-static int tree_check(const pool *p, ref r, unsigned height, int root, uint64_t low,
-                      uint64_t high) {
-    const node *n = node_of(p, r);
-    unsigned least = root ? (height > 1 ? 2 : 1) : SPARSE;
-
-    if ((height == 1) != is_leaf(r) || n->count < least || n->count > SLOTS) {
-        return 0;
-    }
-    for (unsigned i = 0; i <= SLOTS; i++) {
-        if (i >= n->count ? n->key[i] != NONE : i > 0 && n->key[i - 1] >= n->key[i]) {
-            return 0;
-        }
-    }
-    if (height == 1) {
-        return n->key[0] >= low && n->key[n->count - 1] <= high;
-    }
-    for (unsigned i = 0; i < n->count; i++) {
-        uint64_t below = i > 0 ? n->key[i] : low;
-        uint64_t above = i + 1 < n->count ? n->key[i + 1] - 1 : high;
-
-        if (below < low || above > high ||
-            !tree_check(p, n->value[i], height - 1, 0, below, above)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-int weir__bestfit_check(const struct weir__bestfit *f) {
-    const struct weir__bestfit_slot *s;
-
-    for (size_t octave = 0; octave <= WEIR__BESTFIT_BITS; octave++) {
-        if ((f->octaves >> octave & 1) != (f->used[octave] != 0) ||
-            (f->used[octave] != 0 && octave >= f->reach)) {
-            return 0;
-        }
-    }
-    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
-        if (weir__bestfit_class(s->key) != c || weir__bestfit_class(slot_last(f, s)) != c) {
-            return 0;
-        }
-        if (s->others != 0 && !tree_check(f->pool, s->others, tree_height(f->pool, s->others), 1, 0,
-                                          mark_of(s->key + 1))) {
-            return 0;
-        }
-    }
-    return 1;
 }

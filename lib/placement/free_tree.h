@@ -95,10 +95,6 @@ void weir__bestfit_populate(const struct weir__bestfit *f);
 void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value);
 /* The largest key, or NONE. */
 uint64_t weir__bestfit_last(const struct weir__bestfit *f);
-/* Counts the keys, all of them. */
-size_t weir__bestfit_count(const struct weir__bestfit *f);
-/* Checks the structure: 1, or 0 if an invariant does not hold. */
-int weir__bestfit_check(const struct weir__bestfit *f);
 
 /* What the inline functions below leave to free_tree.c: where a tree or the table is concerned. */
 struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key);
@@ -138,9 +134,8 @@ static inline struct weir__bestfit_hit weir__bestfit_from(const struct weir__bes
 
     if (bits == 0) {
         bits = f->octaves & (UINT64_MAX - 1) << octave;
-        if (bits == 0) {
+        if (bits == 0)
             return (struct weir__bestfit_hit){.key = WEIR__BESTFIT_NONE};
-        }
         octave = (unsigned)__builtin_ctzll(bits);
         c = octave * WEIR__BESTFIT_CLASSES;
         bits = f->used[octave];
@@ -158,9 +153,8 @@ static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, ui
     uint64_t used = f->used[octave];
     struct weir__bestfit_slot *s;
 
-    if ((used & bit) != 0 || octave >= f->reach) {
+    if ((used & bit) != 0 || octave >= f->reach)
         return weir__bestfit_insert_more(f, key, value);
-    }
     f->used[octave] = used | bit;
     f->octaves |= UINT64_C(1) << octave;
     s = &f->slot[c];
@@ -181,14 +175,6 @@ static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
     }
     f->used[octave] ^= UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
     f->octaves ^= (uint64_t)(f->used[octave] == 0) << octave; /* no branch: it is as often as not */
-}
-
-/* The value of `key` in *value and 1, or 0. */
-static inline int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint32_t *value) {
-    struct weir__bestfit_hit hit = weir__bestfit_from(f, key);
-
-    *value = hit.value;
-    return hit.key == key;
 }
 
 #endif

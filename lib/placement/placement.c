@@ -35,11 +35,10 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
 
     p->parked = 0;
     p->last_address = c->address;
-    if (p->several) {
+    if (p->several)
         p->tagged -= c->size;
-    } else if (p->all.kind[c->next] == CLEAN) {
+    else if (p->all.kind[c->next] == CLEAN)
         p->all.chunk[c->next].sequence = c->sequence;
-    }
     c->requested = bytes;
     block_begin(p, id, c->address, c->size, bytes, out);
 }
@@ -96,12 +95,10 @@ INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *o
     } else if (own != NULL) {
         list_remove(p, own, id);
     }
-    if (own != NULL) {
+    if (own != NULL)
         p->tagged -= size;
-    }
-    if (p->all.kind[next] == BORDER || p->all.kind[next] == UNMAPPED) {
+    if (p->all.kind[next] == BORDER || p->all.kind[next] == UNMAPPED)
         mark_end(p, next, address + size);
-    }
     c->requested = bytes;
     block_begin(p, id, address, size, bytes, out);
 }
@@ -111,9 +108,8 @@ INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uin
                 size_t bytes, size_t most, struct weir_placement_block *out) {
     struct weir__bestfit_hit hit = best_for(p, own, want, most);
 
-    if (hit.key == WEIR__BESTFIT_NONE) {
+    if (hit.key == WEIR__BESTFIT_NONE)
         return WEIR_PLACEMENT_NO_FIT;
-    }
     p->last_address = p->all.chunk[hit.value].address;
     p->last_taken = hit.value;
     p->last_want = want;
@@ -139,9 +135,8 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
                          struct weir_placement_block *out) {
     uint64_t want;
 
-    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK) {
+    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK)
         return WEIR_PLACEMENT_INVALID;
-    }
     if (p->parked != 0 && want == p->last_want && most == p->last_most &&
         stream == (p->several ? p->last_stream : p->only)) {
         take_parked(p, bytes, out);
@@ -149,12 +144,10 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
     }
     unpark(p);
     stream_seen(p, stream);
-    if (!weir__placement_take_reserve(p)) {
+    if (!weir__placement_take_reserve(p))
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
-    if (want >> WEIR__BESTFIT_BITS != 0) {
+    if (want >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_NO_FIT;
-    }
     p->last_stream = stream;
     /* The stream is looked up here and not before: bringing unlisted chunks in may have forgotten it. */
     return p->several && stream != 0
@@ -165,9 +158,8 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out) {
     if (bytes - 1 < p->limit && stream == p->only && stream != 0 && p->parked == 0 &&
-        p->all.room > p->regions && p->unlisted == 0) {
+        p->all.room > p->regions && p->unlisted == 0)
         return take_clean(p, (bytes + p->mask) >> p->shift, bytes, most, out);
-    }
     return take_prepared(p, bytes, stream, most, out);
 }
 
@@ -185,22 +177,17 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     size_t position = weir__placement_region_position(p, granule);
     uint32_t id;
 
-    if (position == p->regions || p->region[p->by_base[position]].base > granule) {
+    if (position == p->regions || p->region[p->by_base[position]].base > granule)
         return WEIR_PLACEMENT_FOREIGN;
-    }
     id = p->all.chunk[p->region[p->by_base[position]].border].next;
-    while (p->all.chunk[id].address + p->all.chunk[id].size <= granule) {
+    while (p->all.chunk[id].address + p->all.chunk[id].size <= granule)
         id = p->all.chunk[id].next;
-    }
-    if (p->all.kind[id] == UNMAPPED) {
+    if (p->all.kind[id] == UNMAPPED)
         return WEIR_PLACEMENT_FOREIGN;
-    }
-    if (p->all.kind[id] != LIVE) {
+    if (p->all.kind[id] != LIVE)
         return WEIR_PLACEMENT_FREE;
-    }
-    if (out != NULL) {
+    if (out != NULL)
         block_show(p, &p->all.chunk[id], out);
-    }
     return WEIR_PLACEMENT_INTERIOR;
 }
 
@@ -284,9 +271,8 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
     uint64_t granule = address >> p->shift;
     uint32_t id = block_find(p, address);
 
-    if (id == 0) {
+    if (id == 0)
         return diagnose(unparked(p), address, NULL);
-    }
     block_end(p, id, address, out);
     if (stream != p->only || stream == 0) {
         give_several(p, id, stream, sequence);
@@ -306,9 +292,8 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out) {
     uint32_t id = block_find(p, address);
 
-    if (id == 0) {
+    if (id == 0)
         return diagnose(unparked(p), address, out);
-    }
     block_show(p, &p->all.chunk[id], out);
     return WEIR_PLACEMENT_OK;
 }

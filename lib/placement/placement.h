@@ -42,7 +42,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 
@@ -80,7 +79,7 @@ struct weir_placement_figures {
     size_t requested; /* bytes in live blocks, as asked */
     size_t blocks;    /* live blocks */
     size_t free_chunks;
-    size_t largest_free; /* bytes of the largest free chunk, whoever may use it */
+    size_t largest_free; /* bytes of the largest free chunk, of any stream */
     size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream; with one
                           * stream: 0 if all was observed, else what is free below the high marks */
     size_t extent;     /* sum over regions of (highest address ever handed out, or filled - base) */
@@ -141,7 +140,7 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
                           size_t bytes);
 
 /* [address, address + bytes), of free chunks side by side of which the first that it touches starts at
- * `within`, is an unmapped range from here on, whoever may use them.  OK, INVALID or NO_MEMORY. */
+ * `within`, is an unmapped range from here on, whichever streams may use them.  OK, INVALID or NO_MEMORY. */
 int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
                            size_t bytes);
 
@@ -202,7 +201,5 @@ void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),
                                void *context);
 size_t weir__placement_unmapped_ranges(const struct weir_placement *p);
-/* Checks every invariant. 1 if all hold; else 0 and one line on `complain` (may be NULL). */
-int weir__placement_check(const struct weir_placement *p, FILE *complain);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_behind.c: a block for a stream that waits for what other streams have freed.
  *
- * What: neighbouring free chunks make a run, whoever may use them, as long as the stream could wait for the others.
+ * What: neighbouring free chunks make a run, whichever streams may use them, as long as the stream could wait for the others.
  */
 #include "placement/placement_chunks.h"
 
@@ -19,9 +19,8 @@ static int is_others(const struct weir_placement *p, uint32_t id, uint64_t strea
 /* The chunk `id` serves `stream`, at once or behind a wait. */
 static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream,
                     const struct weir_placement_waits *waits) {
-    if (is_others(p, id, stream)) {
+    if (is_others(p, id, stream))
         return waits->may(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence);
-    }
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
@@ -37,29 +36,25 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
             now = (struct run){0};
             continue;
         }
-        if (now.size == 0) {
+        if (now.size == 0)
             now.first = id;
-        }
         now.size += chunk[id].size;
         while (now.size - chunk[now.first].size >= want) {
             now.size -= chunk[now.first].size;
             now.first = chunk[now.first].next;
         }
-        if (now.size >= want && (best->first == 0 || now.size < best->size)) {
+        if (now.size >= want && (best->first == 0 || now.size < best->size))
             *best = now;
-        }
     }
 }
 
 /* Waits for the chunks from `id` on that hold `want` granules; 0: a wait failed. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, uint64_t stream,
                     const struct weir_placement_waits *waits) {
-    for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next) {
+    for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
         if (is_others(p, id, stream) &&
-            !waits->wait(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence)) {
+            !waits->wait(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence))
             return 0;
-        }
-    }
     return 1;
 }
 
@@ -71,9 +66,8 @@ static void run_take(struct weir_placement *p, uint32_t id, uint64_t want, size_
         &p->all.chunk[weir__placement_claim_run(p, id, address, address + want)];
     uint32_t border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
 
-    if (p->all.kind[border] == BORDER) {
+    if (p->all.kind[border] == BORDER)
         mark_high(p, &p->region[p->all.chunk[border].region], address + want);
-    }
     c->requested = bytes;
     block_begin(p, id, address, want, bytes, out);
 }
@@ -84,23 +78,18 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t
     struct run best = {0};
     uint64_t want;
 
-    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK) {
+    if (granules_of(p, bytes, &want) != WEIR_PLACEMENT_OK)
         return WEIR_PLACEMENT_INVALID;
-    }
     unpark(p);
     stream_seen(p, stream);
-    if (!p->several) {
+    if (!p->several)
         return WEIR_PLACEMENT_NO_FIT;
-    }
-    if (!weir__placement_take_reserve(p)) {
+    if (!weir__placement_take_reserve(p))
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
-    for (size_t i = 0; i < p->regions; i++) {
+    for (size_t i = 0; i < p->regions; i++)
         run_search(p, &p->region[p->by_base[i]], want, stream, waits, &best);
-    }
-    if (best.first == 0 || !run_wait(p, best.first, want, stream, waits)) {
+    if (best.first == 0 || !run_wait(p, best.first, want, stream, waits))
         return WEIR_PLACEMENT_NO_FIT;
-    }
     run_take(p, best.first, want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }

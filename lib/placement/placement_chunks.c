@@ -20,21 +20,18 @@ int weir__placement_unlisted_adopt(struct weir_placement *p) {
         for (; id != border; id = p->all.chunk[id].next) {
             struct weir_placement_stream *s = NULL;
 
-            if ((p->all.kind[id] & UNLISTED) == 0) {
+            if ((p->all.kind[id] & UNLISTED) == 0)
                 continue;
-            }
             if (chunk_is(p, id, TAGGED)) {
                 s = stream_make(p, p->all.tag[id].stream);
-                if (s == NULL) {
+                if (s == NULL)
                     return 0;
-                }
                 step_admit(&s->step, p->all.chunk[id].sequence);
             }
             p->unlisted--;
             id = chunk_settle(p, s, id);
-            if ((p->all.kind[id] & UNLISTED) != 0) {
+            if ((p->all.kind[id] & UNLISTED) != 0)
                 return 0;
-            }
         }
     }
     return 1;
@@ -49,14 +46,12 @@ uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within,
                                 uint64_t address, size_t bytes) {
     uint32_t id;
 
-    if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within) {
+    if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within)
         return 0;
-    }
     id = weir__chunks_find(&p->all, within >> p->shift, kind);
     if (id == 0 || p->all.chunk[id].size < (address - within) >> p->shift ||
-        p->all.chunk[id].size - ((address - within) >> p->shift) < bytes >> p->shift) {
+        p->all.chunk[id].size - ((address - within) >> p->shift) < bytes >> p->shift)
         return 0;
-    }
     return id;
 }
 
@@ -85,18 +80,16 @@ uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t f
 
     chunk_leave(p, s, id);
     p->all.kind[id] = LIVE;
-    if (c->address + c->size > end) {
+    if (c->address + c->size > end)
         chunk_settle(p, s, weir__placement_cut(p, id, end, LIVE));
-    }
     if (c->address < first) {
         uint32_t rest = weir__placement_cut(p, id, first, LIVE);
 
         chunk_settle(p, s, id);
         id = rest;
     }
-    if (s != NULL) {
+    if (s != NULL)
         p->tagged -= p->all.chunk[id].size;
-    }
     return id;
 }
 
@@ -106,9 +99,8 @@ uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64
 
     id = weir__placement_claim(p, id, first, end);
     c = &p->all.chunk[id];
-    while (c->address + c->size < end) {
+    while (c->address + c->size < end)
         chunk_join(p, id, weir__placement_claim(p, c->next, first, end));
-    }
     return id;
 }
 

@@ -51,9 +51,8 @@ static inline void list_replace(struct weir_placement *p, struct weir_placement_
 /* May the free chunk `id` join one that is tagged by `s`, or clean for NULL? */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t id,
                               const struct weir_placement_stream *s) {
-    if (s == NULL) {
+    if (s == NULL)
         return chunk_is(p, id, CLEAN);
-    }
     return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
 }
 
@@ -62,14 +61,12 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id,
 INLINE void chunk_leave(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     if ((p->all.kind[id] & UNLISTED) != 0) {
         p->unlisted--;
-        if (s != NULL) {
+        if (s != NULL)
             step_admit(&s->step, p->all.chunk[id].sequence);
-        }
         return;
     }
-    if (s != NULL) {
+    if (s != NULL)
         list_remove(p, s, id);
-    }
     weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]));
 }
 
@@ -107,11 +104,10 @@ INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
         p->all.kind[id] |= UNLISTED;
         p->unlisted++;
     }
-    if (s != NULL && kept) {
+    if (s != NULL && kept)
         list_insert(p, s, id);
-    } else if (s != NULL) {
+    else if (s != NULL)
         p->all.tag[id].stream = s->id;
-    }
     return id;
 }
 
@@ -165,10 +161,8 @@ INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
             second = weir__bestfit_from(other, key);
             hit = second.key < hit.key ? second : hit;
         }
-        if (hit.key == WEIR__BESTFIT_NONE ||
-            !is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
+        if (hit.key == WEIR__BESTFIT_NONE || !is_spared(&p->all.chunk[hit.value], most >> p->shift))
             return hit;
-        }
         key = hit.key + 1;
     }
 }
@@ -179,12 +173,10 @@ INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
                                          size_t most) {
     struct weir__bestfit_hit hit;
 
-    if (own == NULL) {
+    if (own == NULL)
         return best_of(p, &p->clean, NULL, want, most);
-    }
-    if (!p->own_first) {
+    if (!p->own_first)
         return best_of(p, &p->clean, &own->fit, want, most);
-    }
     hit = best_of(p, &own->fit, NULL, want, most);
     return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
 }
@@ -202,9 +194,8 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
 static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
     uint64_t granule = address >> p->shift;
 
-    if ((address & p->mask) != 0) {
+    if ((address & p->mask) != 0)
         return 0;
-    }
     return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 

@@ -17,9 +17,8 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
     unpark(p);
     own = own_of(p, stream);
     clean = largest_of(&p->clean);
-    if (own != NULL) {
+    if (own != NULL)
         tagged = largest_of(&own->fit);
-    }
     return (clean > tagged ? clean : tagged) << p->shift;
 }
 
@@ -30,18 +29,15 @@ static uint64_t largest_free(const struct weir_placement *p) {
     for (size_t i = 0; i < p->stream_slots; i++) {
         uint64_t tagged = p->streams[i] == NULL ? 0 : largest_of(&p->streams[i]->fit);
 
-        if (tagged > largest) {
+        if (tagged > largest)
             largest = tagged;
-        }
     }
     for (size_t i = 0; i < p->regions && p->unlisted > 0; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
 
-        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
-            if ((p->all.kind[id] & UNLISTED) != 0 && p->all.chunk[id].size > largest) {
+        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next)
+            if ((p->all.kind[id] & UNLISTED) != 0 && p->all.chunk[id].size > largest)
                 largest = p->all.chunk[id].size;
-            }
-        }
     }
     return largest;
 }
@@ -49,9 +45,8 @@ static uint64_t largest_free(const struct weir_placement *p) {
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
     size_t tagged = unparked(p)->tagged;
 
-    if (!p->several && p->step.last > p->step.observed) {
+    if (!p->several && p->step.last > p->step.observed)
         tagged = (size_t)weir__size_smaller(p->extent, p->total - p->hollow) - p->used;
-    }
     out->regions = p->regions;
     out->total = (p->total - p->hollow) << p->shift;
     out->used = p->used << p->shift;
@@ -92,12 +87,10 @@ void weir__placement_walk(const struct weir_placement *p,
             struct weir_placement_span span = span_of(p, id);
             int told = visit(context, &span);
 
-            if (told == WEIR_PLACEMENT_STOP) {
+            if (told == WEIR_PLACEMENT_STOP)
                 return;
-            }
-            if (told == WEIR_PLACEMENT_NEXT_REGION) {
+            if (told == WEIR_PLACEMENT_NEXT_REGION)
                 break;
-            }
         }
     }
 }

@@ -46,12 +46,10 @@ static void records_follow(struct weir_placement *p, const struct weir__chunks *
 int weir__placement_records_reserve(struct weir_placement *p, size_t room) {
     struct weir__chunks old;
 
-    if (p->all.room >= room) {
+    if (p->all.room >= room)
         return 1;
-    }
-    if (!weir__chunks_grow(&p->all, &p->host, room, p->several, &old)) {
+    if (!weir__chunks_grow(&p->all, &p->host, room, p->several, &old))
         return 0;
-    }
     records_follow(p, &old);
     weir__chunks_drop(&old, &p->host);
     return 1;
@@ -62,9 +60,8 @@ void weir__placement_stock(struct weir_placement *p, size_t chunks) {
 
     unpark(p);
     used = weir__chunks_used(&p->all);
-    if (chunks > used && !weir__placement_records_reserve(p, chunks - used)) {
+    if (chunks > used && !weir__placement_records_reserve(p, chunks - used))
         return;
-    }
     weir__hostmem_populate(p->all.memory, p->all.bytes);
     weir__bestfit_populate(&p->clean);
 }

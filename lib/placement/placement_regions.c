@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/bounds.h"
+
 #define FIRST_RECORDS ((size_t)32)
 
 static int is_power_of_two(uint64_t n) {
@@ -15,13 +17,11 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
     struct weir_placement *p;
 
-    if (!is_power_of_two(rule->granularity) || rule->split_waste == 0) {
+    if (!is_power_of_two(rule->granularity) || rule->split_waste == 0)
         return WEIR_PLACEMENT_INVALID;
-    }
     p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
-    if (p == NULL) {
+    if (p == NULL)
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
     memset(p, 0, sizeof *p);
     p->host = host;
     p->mask = rule->granularity - 1;
@@ -46,14 +46,11 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
 void weir__placement_destroy(struct weir_placement *p) {
     struct weir__hostmem host;
 
-    if (p == NULL) {
+    if (p == NULL)
         return;
-    }
-    for (size_t i = 0; i < p->stream_slots; i++) {
-        if (p->streams[i] != NULL) {
+    for (size_t i = 0; i < p->stream_slots; i++)
+        if (p->streams[i] != NULL)
             weir__placement_stream_drop(p, p->streams[i]);
-        }
-    }
     weir__bestfit_drop(&p->clean);
     weir__bestfit_pool_drop(&p->pool);
     host = p->host;
@@ -65,19 +62,10 @@ void weir__placement_destroy(struct weir_placement *p) {
 }
 
 size_t weir__placement_region_position(const struct weir_placement *p, uint64_t address) {
-    size_t low = 0;
-    size_t high = p->regions;
+    size_t first = p->regions, at;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (p->region[p->by_base[middle]].end > address) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
+    WEIR_FIND_FIRST(first, at, p->region[p->by_base[at]].end > address);
+    return first;
 }
 
 /* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
@@ -86,16 +74,13 @@ static void *array_grow(struct weir__hostmem *host, void *array, size_t *length,
     void *grown;
     size_t bytes;
 
-    if (*length >= want) {
+    if (*length >= want)
         return array;
-    }
-    if (!weir__size_mul(want, element, &bytes)) {
+    if (!weir__size_mul(want, element, &bytes))
         return NULL;
-    }
     grown = weir__hostmem_resize(host, array, *length * element, bytes);
-    if (grown != NULL) {
+    if (grown != NULL)
         *length = want;
-    }
     return grown;
 }
 
@@ -106,14 +91,12 @@ static int region_reserve(struct weir_placement *p, size_t *slot) {
     void *array;
 
     array = array_grow(&p->host, p->by_base, &p->by_base_length, want, sizeof *p->by_base);
-    if (array == NULL) {
+    if (array == NULL)
         return 0;
-    }
     p->by_base = array;
     array = array_grow(&p->host, p->region, &p->region_length, want, sizeof *p->region);
-    if (array == NULL) {
+    if (array == NULL)
         return 0;
-    }
     p->region = array;
     memset(p->region + length, 0, (want - length) * sizeof *p->region);
     for (*slot = 0; p->region[*slot].border != 0; ++*slot) {
@@ -149,16 +132,13 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     uint32_t id;
 
     if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
-        end >> WEIR__BESTFIT_BITS != 0) {
+        end >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_INVALID;
-    }
-    if (position < p->regions && p->region[p->by_base[position]].base < end) {
+    if (position < p->regions && p->region[p->by_base[position]].base < end)
         return WEIR_PLACEMENT_INVALID;
-    }
     unpark(p);
-    if (!weir__placement_records_reserve(p, p->regions + 3) || !region_reserve(p, &slot)) {
+    if (!weir__placement_records_reserve(p, p->regions + 3) || !region_reserve(p, &slot))
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
     id = weir__chunks_add(&p->all, first);
     p->all.chunk[id] = (struct weir__chunk){.address = first, .size = end - first};
     if (!weir__bestfit_insert(&p->clean, key_of(&p->all.chunk[id]), id)) {
@@ -178,9 +158,8 @@ int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t by
     struct weir_placement_block block;
     uint32_t id;
 
-    if (status != WEIR_PLACEMENT_OK) {
+    if (status != WEIR_PLACEMENT_OK)
         return status;
-    }
     id = weir__chunks_find(&p->all, base >> p->shift, CLEAN);
     chunk_leave(p, NULL, id);
     weir__placement_make_live(p, id, bytes, &block);
@@ -200,12 +179,10 @@ static int region_serves(const struct weir_placement *p, const struct weir_place
                          uint64_t stream) {
     uint32_t id = p->all.chunk[r->border].next;
 
-    for (; id != r->border; id = p->all.chunk[id].next) {
+    for (; id != r->border; id = p->all.chunk[id].next)
         if (!chunk_is(p, id, CLEAN) &&
-            !(chunk_is(p, id, TAGGED) && p->all.tag[id].stream == stream && stream != 0)) {
+            !(chunk_is(p, id, TAGGED) && p->all.tag[id].stream == stream && stream != 0))
             return 0;
-        }
-    }
     return 1;
 }
 
@@ -246,9 +223,8 @@ static size_t region_at(const struct weir_placement *p, uint64_t base) {
     size_t position = weir__placement_region_position(p, base >> p->shift);
 
     if (position == p->regions || (base & p->mask) != 0 ||
-        p->region[p->by_base[position]].base != base >> p->shift) {
+        p->region[p->by_base[position]].base != base >> p->shift)
         return p->regions;
-    }
     return position;
 }
 
@@ -256,12 +232,10 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
     size_t position = region_at(p, base);
 
     unpark(p);
-    if (position == p->regions) {
+    if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
-    }
-    if (!region_is_idle(p, &p->region[p->by_base[position]])) {
+    if (!region_is_idle(p, &p->region[p->by_base[position]]))
         return WEIR_PLACEMENT_BUSY;
-    }
     region_unlink(p, position);
     return WEIR_PLACEMENT_OK;
 }
@@ -270,13 +244,11 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
     size_t position = region_at(p, base);
 
     unpark(p);
-    if (position == p->regions) {
+    if (position == p->regions)
         return WEIR_PLACEMENT_FOREIGN;
-    }
     stream_seen(p, stream);
-    if (!region_serves(p, &p->region[p->by_base[position]], stream)) {
+    if (!region_serves(p, &p->region[p->by_base[position]], stream))
         return WEIR_PLACEMENT_BUSY;
-    }
     region_unlink(p, position);
     return WEIR_PLACEMENT_OK;
 }

@@ -4,7 +4,7 @@
  * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
  * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
  * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
- * their addresses have memory; placement_figures.c tells what there is, and placement_check.c checks it.
+ * their addresses have memory; placement_figures.c tells what there is.
  *
  * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
  * number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so that
@@ -14,7 +14,7 @@
  * While only one stream was seen, all free chunks are in the clean set.  A chunk then remembers just the latest
  * sequence that it was freed with; tags are made up when a second stream appears.
  *
- * Invariants: placement_check.c spells them out.
+ * Invariants: tests/fixtures/placement_check.c spells them out.
  *
  * Must not know: drivers, locks, what is behind an address, what a stream is.
  */
@@ -125,9 +125,8 @@ static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned
 static inline int granules_of(const struct weir_placement *p, size_t bytes, uint64_t *granules) {
     size_t rounded;
 
-    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded))
         return WEIR_PLACEMENT_INVALID;
-    }
     *granules = rounded >> p->shift;
     return WEIR_PLACEMENT_OK;
 }
@@ -139,16 +138,14 @@ void weir__placement_parked_settle(struct weir_placement *p);
 
 static inline void unpark(struct weir_placement *p) {
     p->last_address = NOWHERE;
-    if (p->parked != 0) {
+    if (p->parked != 0)
         weir__placement_parked_settle(p);
-    }
 }
 
 /* For those that only look: nothing that they can see depends on whether a block is parked. */
 static inline const struct weir_placement *unparked(const struct weir_placement *p) {
-    if (p->parked != 0) {
+    if (p->parked != 0)
         unpark((struct weir_placement *)(uintptr_t)p);
-    }
     return p;
 }
 
@@ -159,9 +156,8 @@ void weir__placement_stream_note(struct weir_placement *p, uint64_t stream);
 
 /* Notes that `stream` takes or frees. */
 static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
-    if (stream != p->only || stream == 0) {
+    if (stream != p->only || stream == 0)
         weir__placement_stream_note(p, stream);
-    }
 }
 
 /* A stream that is not known yet; NULL if memory ran out. */
@@ -172,25 +168,21 @@ static inline size_t stream_slot(const struct weir_placement *p, uint64_t id) {
     size_t mask = p->stream_slots - 1;
     size_t i = (size_t)(id * STREAM_FACTOR >> 32) & mask;
 
-    while (p->streams[i] != NULL && p->streams[i]->id != id) {
+    while (p->streams[i] != NULL && p->streams[i]->id != id)
         i = (i + 1) & mask;
-    }
     return i;
 }
 
 static inline struct weir_placement_stream *stream_find(struct weir_placement *p, uint64_t id) {
     struct weir_placement_stream *s = p->recent;
 
-    if (s != NULL && s->id == id) {
+    if (s != NULL && s->id == id)
         return s;
-    }
-    if (p->stream_slots == 0) {
+    if (p->stream_slots == 0)
         return NULL;
-    }
     s = p->streams[stream_slot(p, id)];
-    if (s != NULL) {
+    if (s != NULL)
         p->recent = s;
-    }
     return s;
 }
 
@@ -210,12 +202,10 @@ static inline struct weir_placement_stream *own_of(struct weir_placement *p, uin
  * comes late counts as the latest, so that lists stay in order. */
 static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t sequence) {
     sequence += sequence == 0;
-    if (sequence <= step->observed) {
+    if (sequence <= step->observed)
         return 0;
-    }
-    if (sequence < step->last) {
+    if (sequence < step->last)
         sequence = step->last;
-    }
     step->last = sequence;
     return sequence;
 }
@@ -238,19 +228,17 @@ static inline void mark_high(struct weir_placement *p, struct weir_placement_reg
         p->extent += end - r->high;
         r->high = end;
     }
-    if (end > r->used) {
+    if (end > r->used)
         r->used = end;
-    }
 }
 
 /* A block ends at `end`, of the last chunk before `next`, which is no chunk with memory: no other can reach
  * above a mark. */
 static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t end) {
-    if (p->all.kind[next] == BORDER) {
+    if (p->all.kind[next] == BORDER)
         mark_high(p, &p->region[p->all.chunk[next].region], end);
-    } else if (!p->several) {
+    else if (!p->several)
         mark_high(p, &p->region[p->by_base[weir__placement_region_position(p, end - 1)]], end);
-    }
 }
 
 #endif

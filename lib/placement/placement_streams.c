@@ -40,15 +40,12 @@ static int streams_reserve(struct weir_placement *p) {
     size_t kept = 0;
     size_t slots = FIRST_STREAMS;
 
-    if (p->stream_count < old_slots / 2) {
+    if (p->stream_count < old_slots / 2)
         return 1;
-    }
-    for (size_t i = 0; i < old_slots; i++) {
+    for (size_t i = 0; i < old_slots; i++)
         kept += old[i] != NULL && old[i]->oldest != 0;
-    }
-    while (slots < 4 * (kept + 1)) {
+    while (slots < 4 * (kept + 1))
         slots *= 2;
-    }
     p->streams = weir__hostmem_resize(&p->host, NULL, 0, slots * sizeof *p->streams);
     if (p->streams == NULL) {
         p->streams = old;
@@ -58,13 +55,11 @@ static int streams_reserve(struct weir_placement *p) {
     p->stream_slots = slots;
     p->stream_count = kept;
     p->recent = NULL;
-    for (size_t i = 0; i < old_slots; i++) {
-        if (old[i] != NULL && old[i]->oldest == 0) {
+    for (size_t i = 0; i < old_slots; i++)
+        if (old[i] != NULL && old[i]->oldest == 0)
             weir__placement_stream_drop(p, old[i]);
-        } else if (old[i] != NULL) {
+        else if (old[i] != NULL)
             p->streams[stream_slot(p, old[i]->id)] = old[i];
-        }
-    }
     weir__hostmem_resize(&p->host, old, old_slots * sizeof *old, 0);
     return 1;
 }
@@ -72,9 +67,8 @@ static int streams_reserve(struct weir_placement *p) {
 struct weir_placement_stream *weir__placement_stream_add(struct weir_placement *p, uint64_t id) {
     struct weir_placement_stream *s;
 
-    if (!streams_reserve(p)) {
+    if (!streams_reserve(p))
         return NULL;
-    }
     s = stream_new(&p->host, &p->pool, id);
     if (s != NULL) {
         p->streams[stream_slot(p, id)] = s;
@@ -118,9 +112,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
         }
         run[i] = chain;
     }
-    for (unsigned i = 0; i < 32; i++) {
+    for (unsigned i = 0; i < 32; i++)
         all = list_merge(p, run[i], all);
-    }
     return all;
 }
 
@@ -131,12 +124,10 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
         struct weir__chunk *c = &p->all.chunk[id];
         uint32_t rest;
 
-        if (c->address + c->size <= r->used) {
+        if (c->address + c->size <= r->used)
             return;
-        }
-        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->step.observed) {
+        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->step.observed)
             continue;
-        }
         if (r->used <= c->address) {
             c->sequence = 0;
             continue;
@@ -160,9 +151,8 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
              id = p->all.chunk[id].next) {
             struct weir__chunk *c = &p->all.chunk[id];
 
-            if (!chunk_is(p, id, CLEAN)) {
+            if (!chunk_is(p, id, CLEAN))
                 continue;
-            }
             p->unlisted++;
             p->all.kind[id] = CLEAN | UNLISTED;
             if (c->sequence <= p->step.observed) {
@@ -186,15 +176,13 @@ static void second_stream(struct weir_placement *p) {
 
     p->several = 1;
     p->only = 0;
-    if (first == 0) {
+    if (first == 0)
         return;
-    }
     weir__bestfit_drop(&p->clean);
     chain = list_sort(p, unsettle_all(p, first));
     s = stream_make(p, first);
-    if (s != NULL) {
+    if (s != NULL)
         s->step = p->step;
-    }
     while (s != NULL && chain != 0) {
         uint32_t id = chain;
 
@@ -206,25 +194,21 @@ static void second_stream(struct weir_placement *p) {
 }
 
 void weir__placement_stream_note(struct weir_placement *p, uint64_t stream) {
-    if (p->several) {
+    if (p->several)
         return;
-    }
-    if (p->only == 0 && stream != 0) {
+    if (p->only == 0 && stream != 0)
         p->only = stream;
-    } else {
+    else
         second_stream(p);
-    }
 }
 
 /* ---- observe ---- */
 
 static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
-    if (sequence > step->last) {
+    if (sequence > step->last)
         sequence = step->last; /* what is freed later is not covered */
-    }
-    if (sequence > step->observed) {
+    if (sequence > step->observed)
         step->observed = sequence;
-    }
 }
 
 /* A tagged chunk of `s` (NULL for an unlisted chunk) becomes clean.  The record that it ends up in. */
@@ -242,12 +226,10 @@ static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t
         uint32_t border = p->region[p->by_base[i]].border;
         uint32_t id = p->all.chunk[border].next;
 
-        for (; id != border; id = p->all.chunk[id].next) {
+        for (; id != border; id = p->all.chunk[id].next)
             if (p->all.kind[id] == (TAGGED | UNLISTED) && p->all.tag[id].stream == stream &&
-                p->all.chunk[id].sequence <= sequence) {
+                p->all.chunk[id].sequence <= sequence)
                 id = chunk_clean(p, NULL, id);
-            }
-        }
     }
 }
 
@@ -255,21 +237,17 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
     struct weir_placement_stream *s;
 
     if (!p->several) {
-        if (stream == p->only) {
+        if (stream == p->only)
             step_observe(&p->step, sequence);
-        }
         return;
     }
     unpark(p);
-    if (p->unlisted > 0) {
+    if (p->unlisted > 0)
         observe_unlisted(p, stream, sequence);
-    }
     s = stream_find(p, stream);
-    if (s == NULL) {
+    if (s == NULL)
         return;
-    }
     step_observe(&s->step, sequence);
-    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->step.observed) {
+    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->step.observed)
         chunk_clean(p, s, s->oldest);
-    }
 }

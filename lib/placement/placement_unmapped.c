@@ -46,15 +46,13 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 
     unpark(p);
     id = weir__placement_around(p, within, UNMAPPED, address, bytes);
-    if (id == 0) {
+    if (id == 0)
         return WEIR_PLACEMENT_INVALID;
-    }
     r = &p->region[p->by_base[weir__placement_region_position(p, first)]];
     c = &p->all.chunk[id];
     if (!weir__placement_records_reserve(p, p->regions + (c->address < first) +
-                                                (c->address + c->size > end))) {
+                                                (c->address + c->size > end)))
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
     id = weir__chunks_find(&p->all, within >> p->shift, UNMAPPED);
     c = &p->all.chunk[id];
     p->hollow -= bytes >> p->shift;
@@ -94,19 +92,16 @@ int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t a
     uint32_t last;
 
     unpark(p);
-    if (!weir__placement_records_reserve(p, p->regions + 2)) {
+    if (!weir__placement_records_reserve(p, p->regions + 2))
         return WEIR_PLACEMENT_NO_MEMORY;
-    }
     id = free_at(p, within >> p->shift);
     if (id == 0 || bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within ||
-        p->all.chunk[id].address + p->all.chunk[id].size <= first) {
+        p->all.chunk[id].address + p->all.chunk[id].size <= first)
         return WEIR_PLACEMENT_INVALID;
-    }
     for (last = id; p->all.chunk[last].address + p->all.chunk[last].size < end;) {
         last = p->all.chunk[last].next;
-        if (p->all.kind[last] != CLEAN && p->all.kind[last] != TAGGED) {
+        if (p->all.kind[last] != CLEAN && p->all.kind[last] != TAGGED)
             return WEIR_PLACEMENT_INVALID;
-        }
     }
     unmapped_begin(p, weir__placement_claim_run(p, id, first, end));
     return WEIR_PLACEMENT_OK;
@@ -118,12 +113,10 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
 
     unpark(p);
     id = weir__placement_around(p, within, CLEAN, address, bytes);
-    if (id == 0) {
+    if (id == 0)
         return WEIR_PLACEMENT_INVALID;
-    }
-    if (p->all.chunk[id].sequence > p->step.observed) {
+    if (p->all.chunk[id].sequence > p->step.observed)
         return WEIR_PLACEMENT_BUSY;
-    }
     return weir__placement_hollow(p, within, address, bytes);
 }
 
@@ -139,9 +132,8 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
                                   size_t *bytes) {
     uint32_t id = last_unmapped(p);
 
-    if (id == 0) {
+    if (id == 0)
         return 0;
-    }
     *address = p->all.chunk[id].address << p->shift;
     *bytes = p->all.chunk[id].size << p->shift;
     return 1;

@@ -2,6 +2,7 @@
 /* decay.c: see decay.h. */
 #include "reserve/decay.h"
 
+#include "base/bounds.h"
 #include "reserve/reserve.h"
 
 /* What the reserved memory has beyond the need goes whole when it is no more. */
@@ -23,32 +24,19 @@ void weir__decay_close(struct weir_decay *d) {
     pthread_mutex_destroy(&d->lock);
 }
 
-void weir__decay_raise(_Atomic uint64_t *most, uint64_t value) {
-    uint64_t before = atomic_load(most);
-
-    /* unreached: that another thread raises it at the same moment */
-    while (value > before && !atomic_compare_exchange_weak(most, &before, value))
-        ;
-}
-
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
-    weir__decay_raise(&d->floor, bytes);
+    weir__raise_to(&d->floor, bytes);
 }
 
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
-    uint64_t before = atomic_load(&d->floor);
-
-    while (bytes < before &&
-           /* unreached: that another thread moves it at the same moment */
-           !atomic_compare_exchange_weak(&d->floor, &before, bytes))
-        ;
+    weir__lower_to(&d->floor, bytes);
 }
 
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&d->last, now, memory_order_relaxed);
 
     *pause = now > last ? now - last : 0;
-    weir__decay_raise(&d->peak, in_use);
+    weir__raise_to(&d->peak, in_use);
     return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
 }
 

@@ -52,9 +52,7 @@ struct weir_decay {
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
 void weir__decay_close(struct weir_decay *d);
-/* No less than that from now on.  This and the two below are in one order for all threads. */
-void weir__decay_raise(_Atomic uint64_t *most, uint64_t value);
-/* So much stays from now on. */
+/* So much stays from now on.  This, the one below and weir__raise_to are in one order for all threads. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
 /* No more than so much stays, from now on. */
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);

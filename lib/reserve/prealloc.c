@@ -238,32 +238,28 @@ static void show_cause(const struct weir_preallocation *p, uint64_t reserve, uin
     const struct weir_quota *q = &p->v->quota;
     int is_share = p->v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share);
     uint64_t limit = q->limit, device_free;
-    char bytes[32];
 
     snprintf(text, text_bytes, "%s", late ? "the deadline has passed" : "the device has no more");
     if (late)
         return;
     if (limit != UINT64_MAX && weir__size_less(limit, reserve) < unit_of(p)) {
         int is_left = limit < weir__quota_own(q);
-
-        weir__bytes_show(is_left ? q->leave : limit, bytes, sizeof bytes);
         snprintf(text, text_bytes, "%s %s",
                  is_left    ? "keep-free keeps for others"
                  : is_share ? "the limit, a share, is"
                             : "the limit is",
-                 bytes);
+                 WEIR_SHOWN(is_left ? q->leave : limit));
         return;
     }
     device_free = weir__device_free(p->v->device);
     if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
     if (weir__size_less(device_free, apart) < unit_of(p)) {
-        weir__bytes_show(apart, bytes, sizeof bytes);
-        snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
+        snprintf(text, text_bytes, "a share leaves %s of the device", WEIR_SHOWN(apart));
         return;
     }
-    weir__bytes_show(device_free, bytes, sizeof bytes); /* regions are had whole or not at all */
-    snprintf(text, text_bytes, "the driver refused more, with %s free", bytes);
+    /* Regions are had whole or not at all. */
+    snprintf(text, text_bytes, "the driver refused more, with %s free", WEIR_SHOWN(device_free));
 }
 
 static uint64_t apart_of(const struct weir_preallocation *p) {
@@ -273,13 +269,11 @@ static uint64_t apart_of(const struct weir_preallocation *p) {
 /* Less is there than was asked. */
 static void tell(const struct weir_preallocation *p, uint64_t target, uint64_t reserve,
                  uint64_t apart, int late) {
-    char asked[32], kept[32], cause[CAUSE_BYTES];
-
-    weir__bytes_show(target, asked, sizeof asked);
-    weir__bytes_show(reserve, kept, sizeof kept);
+    char cause[CAUSE_BYTES];
     show_cause(p, reserve, apart, late, cause, sizeof cause);
     weir__log(p->v->options->log, WEIR_LOG_WARNING,
-              "preallocation: requested %s, got and kept %s; %s", asked, kept, cause);
+              "preallocation: requested %s, got and kept %s; %s", WEIR_SHOWN(target),
+              WEIR_SHOWN(reserve), cause);
 }
 
 void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked,
@@ -294,13 +288,10 @@ static int is_too_little(weir_status status) {
 /* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */
 static weir_status too_little(struct weir_preallocation *p, weir_status status, uint64_t keep,
                               int late, weir_statistics *figures, char *text, size_t text_bytes) {
-    char asked[32], least[32], got[32], cause[CAUSE_BYTES];
+    char cause[CAUSE_BYTES];
     size_t released;
 
     if (is_too_little(status)) {
-        weir__bytes_show(p->target, asked, sizeof asked);
-        weir__bytes_show(p->least, least, sizeof least);
-        weir__bytes_show(figures->reserve, got, sizeof got);
         if (status == WEIR_OK && !late) /* what is free now, of which prealloc is a part */
             snprintf(cause, sizeof cause, "no more was asked");
         else
@@ -308,7 +299,7 @@ static weir_status too_little(struct weir_preallocation *p, weir_status status, 
         snprintf(text, text_bytes,
                  "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
                  "that or less",
-                 asked, least, got, cause);
+                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserve), cause);
     }
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);

@@ -17,7 +17,7 @@ struct weir_reclaim {
     int is_answered;             /* as far as they would be asked, for what is next */
 };
 
-/* Memory was preallocated, so that whoever keeps tables by address makes them now, in place of the first
+/* Memory was preallocated, so that a layer that keeps tables by address makes them now, in place of the first
  * requests.  Called without a lock of the engine's. */
 typedef void weir__prepare_fn(void *context);
 

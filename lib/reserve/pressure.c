@@ -2,6 +2,7 @@
 /* pressure.c: see pressure.h. */
 #include "reserve/pressure.h"
 
+#include "base/bounds.h"
 #include "base/size.h"
 #include "reserve/reserve.h"
 
@@ -18,14 +19,8 @@ void weir__pressure_close(struct weir_pressure *r) {
 }
 
 void weir__pressure_raise(struct weir_pressure *r, uint64_t bytes) {
-    uint64_t before = atomic_load_explicit(&r->wanted, memory_order_relaxed);
-
     atomic_fetch_add_explicit(&r->raised, 1, memory_order_relaxed);
-    while (bytes > before &&
-           /* unreached: that another thread raises it at the same moment */
-           !atomic_compare_exchange_weak_explicit(&r->wanted, &before, bytes, memory_order_release,
-                                                  memory_order_relaxed))
-        ;
+    weir__raise_to(&r->wanted, bytes);
 }
 
 /* Less is wanted, unless that has changed. */

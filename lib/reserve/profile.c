@@ -2,7 +2,7 @@
 /* profile.c: see profile.h.
  *
  * Nothing that a file says is trusted before its checksum, its key and its form were right, and then it
- * is numbers alone; whoever takes memory by them holds them against the device.
+ * is numbers alone; the code that takes memory by them holds them against the device.
  *
  * Must not know: drivers, engines, settings, allocators.
  */

@@ -5,7 +5,7 @@
  * the device to others.  The last two move with the other processes: weir__quota_refresh sets the limit again.  One that
  * the program has set is never exceeded, whatever is in use.
  *
- * Locks: `limiting` is held by whoever writes the limit; nothing is called under it.
+ * Locks: `limiting` is held by the thread that writes the limit; nothing is called under it.
  *
  * Must not know: any single engine, settings' names, the caller for memory.
  */

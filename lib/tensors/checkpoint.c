@@ -106,19 +106,16 @@ static weir_status note_pool(weir_tensors *t, struct weir_tensor_pool *pool,
 weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_state **out) {
     weir_tensors_state *state;
     struct weir_tensor_pool *pool;
-    weir_status status = WEIR_E_NOT_OWNED;
+    weir_status status = weir__call_check(t && out);
 
-    if (!t || !out)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     state = calloc(1, sizeof *state);
     if (!state)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
-    if (pool)
-        status = settle(t, pool);
+    status = pool ? settle(t, pool) : WEIR_E_NOT_OWNED;
     if (status == WEIR_OK)
         status = note_pool(t, pool, state);
     weir__tensors_unlock(t);
@@ -317,16 +314,13 @@ weir_status weir_tensors_restore(weir_tensors *t, const weir_tensors_state *stat
                                  void (*made)(void *context, void *block), void *context) {
     struct change change = {0};
     struct weir_tensor_pool *pool;
-    weir_status status = WEIR_E_NOT_OWNED;
+    weir_status status = weir__call_check(t && state);
 
-    if (!t || !state)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     weir__tensors_lock(t);
     pool = weir__pool_find(t, state->id);
-    if (pool)
-        status = restore(t, pool, state, &change);
+    status = pool ? restore(t, pool, state, &change) : WEIR_E_NOT_OWNED;
     while (change.records) {
         struct weir_tensor *record = change.records;
 
@@ -351,11 +345,10 @@ weir_status weir_tensors_pool_is(weir_tensors *t, weir_tensors_id id, void *cons
     struct weir_placement_figures figures;
     size_t found = 0, live = 0;
     uintptr_t value;
+    weir_status status = weir__call_check(t && same && (count == 0 || blocks));
 
-    if (!t || !same || (count > 0 && !blocks))
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (pool) {

@@ -11,6 +11,7 @@
 
 #include "api/allocator_internal.h"
 #include "base/result.h"
+#include "base/size.h"
 #include "tensors/tensors_internal.h"
 
 /* ---- figures ------------------------------------------------------------------------------------ */
@@ -56,12 +57,10 @@ static void read_active(const weir_tensors *t, weir_tensors_figures *f) {
 weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     weir_tensors_figures figures;
     weir_statistics s;
-    size_t bytes;
+    weir_status status = weir__call_check(t && out && out->size >= sizeof out->size);
 
-    if (!t || !out || out->size < sizeof out->size)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     weir__stats_read(t->allocator, &s);
     weir__tensors_lock(t);
     figures = t->figures;
@@ -71,9 +70,7 @@ weir_status weir_tensors_stats(weir_tensors *t, weir_tensors_figures *out) {
     figures.device_allocs = s.growths - t->before.growths;
     figures.device_frees = s.trims - t->before.trims;
     weir__tensors_unlock(t);
-    bytes = out->size < sizeof figures ? out->size : sizeof figures;
-    figures.size = bytes;
-    memcpy(out, &figures, bytes);
+    weir__copy_out(out, &figures, sizeof figures);
     return WEIR_OK;
 }
 
@@ -88,15 +85,23 @@ _Static_assert(offsetof(weir_tensors_figures, requested_bytes[2]) -
                    (FIGURES - 1) * sizeof(weir_tensors_figure),
                "figures stand side by side");
 
+/* OK: with the lock, and the allocator's figures. */
+static weir_status begin_reset(weir_tensors *t, weir_statistics *s) {
+    weir_status status = weir__call_check(t != NULL);
+
+    if (status != WEIR_OK)
+        return status;
+    weir__stats_read(t->allocator, s);
+    weir__tensors_lock(t);
+    return WEIR_OK;
+}
+
 weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     weir_statistics s;
+    weir_status status = begin_reset(t, &s);
 
-    if (!t)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    weir__stats_read(t->allocator, &s);
-    weir__tensors_lock(t);
+    if (status != WEIR_OK)
+        return status;
     for (int i = 0; i < FIGURES; i++)
         figure_at(&t->figures, i)->peak = figure_at(&t->figures, i)->current;
     for (int i = 0; i < 3; i++) {
@@ -110,13 +115,10 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
 
 weir_status weir_tensors_reset_sums(weir_tensors *t) {
     weir_statistics s;
+    weir_status status = begin_reset(t, &s);
 
-    if (!t)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    weir__stats_read(t->allocator, &s);
-    weir__tensors_lock(t);
+    if (status != WEIR_OK)
+        return status;
     for (int i = 0; i < FIGURES; i++) {
         figure_at(&t->figures, i)->allocated = 0;
         figure_at(&t->figures, i)->freed = 0;
@@ -242,21 +244,15 @@ static size_t show_piece(const struct visit *v, const struct weir_extent *piece,
 
 /* Pieces that lie side by side are one. */
 static size_t list_pieces(const weir_tensors *t, struct weir_extent **out) {
-    struct weir_engine *e = t->allocator->reserve.engine;
-    int count = weir__engine_list(e, WEIR_VISIT_WHOLES, NULL, 0);
-    struct weir_extent *pieces = count > 0 ? calloc((size_t)count + 64, sizeof *pieces) : NULL;
+    size_t count = weir__engine_list_all(t->allocator->reserve.engine, WEIR_VISIT_WHOLES, out);
+    struct weir_extent *pieces = *out;
     size_t kept = 0;
 
-    *out = pieces;
-    if (!pieces)
-        return 0;
-    count = weir__engine_list(e, WEIR_VISIT_WHOLES, pieces, (size_t)count + 64);
-    for (int i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (kept > 0 && pieces[kept - 1].base + pieces[kept - 1].bytes == pieces[i].base)
             pieces[kept - 1].bytes += pieces[i].bytes;
         else
             pieces[kept++] = pieces[i];
-    }
     return kept;
 }
 
@@ -307,11 +303,10 @@ weir_status weir_tensors_visit(weir_tensors *t, weir_tensors_id id,
     struct item *items = NULL;
     size_t segments = 0;
     int is_all = weir__tensors_is_shared(id);
+    weir_status status = weir__call_check(t && show);
 
-    if (!t || !show)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     weir__tensors_lock(t);
     for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         segments += pool->part[0].count + pool->part[1].count;

@@ -162,7 +162,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     int is_entered = weir__driver_enter(device->driver, device->context, &scope) == CUDA_SUCCESS;
 
     tensor->is_freed = 1;
-    weir__tensors_pend(t, tensor);
+    weir__tensors_pend(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
     if (!is_entered || !cover(t, tensor))

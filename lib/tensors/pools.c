@@ -95,9 +95,7 @@ static void end_if_unused(weir_tensors *t, struct weir_tensor_pool *pool) {
 }
 
 static weir_status check_id(weir_tensors *t, weir_tensors_id id) {
-    if (!t || weir__tensors_is_shared(id))
-        return weir__without_driver(WEIR_E_INVALID);
-    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
+    return weir__call_check(t && !weir__tensors_is_shared(id));
 }
 
 /* The pool, with the lock; or NULL without, and why. */
@@ -603,12 +601,10 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
 }
 
 weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
-    weir_status status;
+    weir_status status = weir__call_check(t != NULL);
 
-    if (!t)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
         weir__tensors_lock(t);
         weir__pending_settle(t, 1);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
 /* One of those addresses. */
@@ -18,17 +19,10 @@ static int is_apart(const weir_tensors *t, uint64_t address) {
 
 /* How many of the segments begin at the address or below. */
 static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
-    size_t low = 0, high = part->count;
+    size_t above = part->count, at;
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (part->segments[middle].base <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    WEIR_FIND_FIRST(above, at, part->segments[at].base > address);
+    return above;
 }
 
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,

@@ -128,7 +128,7 @@ static void note_active_peak(weir_tensors *t) {
     }
 }
 
-static void count_pending(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign) {
+void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign) {
     int kind = tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1;
 
     for (int i = 0; i <= kind; i += kind) {
@@ -157,13 +157,9 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor) {
     tell_block(t, WEIR_TENSORS_FREE_REQUESTED, tensor);
 }
 
-void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor) {
-    count_pending(t, tensor, 1);
-}
-
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) {
     if (tensor->is_freed)
-        count_pending(t, tensor, -1);
+        weir__tensors_pend(t, tensor, -1);
     tell_block(t, WEIR_TENSORS_FREE_COMPLETED, tensor);
 }
 
@@ -195,12 +191,10 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
 
 weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
     weir_tensors *t;
-    weir_status status = WEIR_OK;
+    weir_status status = weir__call_check(out != NULL);
 
-    if (!out)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     if (device < 0 || device >= WEIR_TENSORS_DEVICES)
         return weir__without_driver(WEIR_E_NO_DEVICE);
     pthread_mutex_lock(&opening);
@@ -225,10 +219,10 @@ weir_allocator *weir_tensors_allocator(const weir_tensors *t) {
 }
 
 weir_status weir_tensors_watch(weir_tensors *t, int on) {
-    if (!t)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    weir_status status = weir__call_check(t != NULL);
+
+    if (status != WEIR_OK)
+        return status;
     weir__tensors_lock(t);
     t->shared_told = shared_bytes(t);
     atomic_store_explicit(&t->is_watched, on && t->hooks.event, memory_order_relaxed);
@@ -377,13 +371,11 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes,
 weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                                int lasts, void *note, void **block) {
     void *served = NULL;
-    weir_status status;
+    weir_status status = weir__call_check(t && block);
     int is_pools = 0;
 
-    if (!t || !block)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
+    if (status != WEIR_OK)
+        return status;
     if (bytes == 0) {
         *block = NULL;
         return WEIR_OK;
@@ -491,6 +483,14 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
+/* Of a live block the record, with the lock of its tensors; NULL is none. */
+static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
+    weir_status status = weir__call_check(block != NULL);
+
+    *tensor = status == WEIR_OK ? find((uintptr_t)block, 0, t) : NULL;
+    return status != WEIR_OK || *tensor ? status : weir__without_driver(WEIR_E_NOT_OWNED);
+}
+
 /* Notes that the block is used there.  1, or 0 without host memory. */
 static int note_use(struct weir_tensor *tensor, weir_stream stream) {
     weir_stream *moved;
@@ -510,15 +510,11 @@ static int note_use(struct weir_tensor *tensor, weir_stream stream) {
 weir_status weir_tensors_use(void *block, weir_stream stream) {
     struct weir_tensor *tensor;
     weir_tensors *t;
+    weir_status status = find_live(block, &t, &tensor);
     int is_noted = 1;
 
-    if (!block)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    tensor = find((uintptr_t)block, 0, &t);
-    if (!tensor)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (status != WEIR_OK)
+        return status;
     if (tensor->stream != stream)
         is_noted = note_use(tensor, stream);
     weir__tensors_unlock(t);
@@ -529,14 +525,10 @@ weir_status weir_tensors_find(const void *block, weir_tensors **tensors, weir_te
     struct weir_tensor_segment segment;
     struct weir_tensor *tensor;
     weir_tensors *t;
+    weir_status status = find_live(tensors && out ? block : NULL, &t, &tensor);
 
-    if (!block || !tensors || !out)
-        return weir__without_driver(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__without_driver(WEIR_E_FORKED);
-    tensor = find((uintptr_t)block, 0, &t);
-    if (!tensor)
-        return weir__without_driver(WEIR_E_NOT_OWNED);
+    if (status != WEIR_OK)
+        return status;
     *out = (weir_tensors_block){.address = tensor->address,
                                 .bytes = tensor->bytes,
                                 .requested = tensor->requested,

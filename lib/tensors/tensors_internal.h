@@ -78,7 +78,7 @@ struct weir_tensors {
     weir_tensors_hooks hooks;
     struct weir_bias lock; /* by weir__tensors_lock */
     int lock_taken;        /* what taking it returned */
-    struct weir_map map; /* address -> struct weir_tensor * */
+    struct weir_map map;   /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
     struct weir_tensor_pool *routed; /* those with a route, the newest first */
@@ -141,8 +141,8 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Pend: it was freed, but other streams still use it.  Completed: others may have it now. */
-void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor);
+/* Pend: it was freed, but other streams still use it; `sign' -1: no more.  Completed: others may have it now. */
+void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
@@ -156,8 +156,8 @@ extern atomic_int weir__tensors_several;
 /* The outer of two levels: frees to the allocator take the locks of its caches inside. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int several = atomic_load_explicit(&weir__tensors_several, memory_order_relaxed);
-    int taken = weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER,
-                                   several ? WEIR_BIAS_GUEST : WEIR_BIAS_USER);
+    int taken =
+        weir__bias_take_at(&t->lock, WEIR_BIAS_OUTER, several ? WEIR_BIAS_GUEST : WEIR_BIAS_USER);
 
     t->lock_taken = taken;
 }

@@ -55,11 +55,12 @@ static int throws(void) {
 
 /* ---- PyTorch --------------------------------------------------------------------------------- */
 
+CASE("adapters", 30, begin, end);
+
 TEST(torch_in_the_order_of_the_stream) {
     uint64_t now;
     void *block;
 
-    begin();
     weir_torch_init(1);
     block = weir_torch_alloc(LARGE, 0, A);
     MUST(block != NULL);
@@ -76,13 +77,11 @@ TEST(torch_in_the_order_of_the_stream) {
     weir_torch_free(NULL, 0, 0, A);
     MUST(weir_torch_alloc(0, 0, A) == NULL);
     MUST_EQ(stats_of(process).allocs, 3);
-    end();
 }
 
 TEST(torch_record_stream) {
     void *block;
 
-    begin();
     block = weir_torch_alloc(LARGE, 0, A);
     use(A, block, 1, MS);
     weir_torch_record_stream(block, B);
@@ -94,7 +93,6 @@ TEST(torch_record_stream) {
     weir_torch_record_stream(NULL, B);
     weir_torch_record_stream(&block, B); /* memory of others is none of ours */
     TOLD(0, "");
-    end();
 }
 
 /* What a stream that has ended was given may still run. */
@@ -102,7 +100,6 @@ TEST(torch_a_noted_stream_has_ended) {
     uint64_t now = 0;
     void *block;
 
-    begin();
     block = weir_torch_alloc(LARGE, 0, A);
     weir_torch_record_stream(block, B);
     use(B, block, 1, 50 * MS);
@@ -114,14 +111,12 @@ TEST(torch_a_noted_stream_has_ended) {
     block = weir_torch_alloc(LARGE, 0, A);
     use(A, block, 2, MS);
     weir_torch_free(block, LARGE, 0, A);
-    end();
 }
 
 TEST(torch_base_and_reset) {
     unsigned char *block;
     size_t bytes = 1;
 
-    begin();
     block = weir_torch_alloc(LARGE, 0, A);
     MUST(weir_torch_base_alloc(block + LARGE - 1, &bytes) == block);
     MUST_EQ(bytes, LARGE);
@@ -132,8 +127,9 @@ TEST(torch_base_and_reset) {
     MUST_LE(LARGE, stats_of(process).reserve);
     weir_torch_reset();
     MUST_EQ(stats_of(process).reserve, 0);
-    end();
 }
+
+CASE("adapters", 30, NULL, NULL);
 
 TEST(torch_memory_fraction) {
     void *block;
@@ -167,6 +163,8 @@ TEST(torch_memory_fraction) {
     end();
 }
 
+CASE("adapters", 30, NULL, end);
+
 TEST(torch_on_two_devices) {
     weir_allocator *other;
     CUcontext second;
@@ -191,11 +189,12 @@ TEST(torch_on_two_devices) {
     weir_torch_free(there, LARGE, 1, stream);
     weir_torch_reset();
     MUST_EQ(stats_of(other).reserve, 0);
-    end();
 }
 
+CASE("adapters", 30, NULL, NULL);
+
 /* Of what no allocator refused there is no OOM report, and who has asked for OOM reports knows of them. */
-TEST(refused_without_an_oom_report) {
+TEST_EACH(2, refused_without_an_oom_report) {
     if (throws())
         return;
     if (_i == 0) {
@@ -233,12 +232,13 @@ TEST(torch_refused) {
     end();
 }
 
+CASE("adapters", 30, begin, end);
+
 /* PyTorch frees within a capture what was made and used by several streams before. */
 TEST(torch_frees_in_a_capture_are_kept) {
     void *block, *later;
     CUgraph graph;
 
-    begin();
     block = weir_torch_alloc(20 * MIB, 0, A);
     weir_torch_record_stream(block, B);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -250,7 +250,6 @@ TEST(torch_frees_in_a_capture_are_kept) {
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphDestroy(graph));
     weir_torch_free(later, MIB, 0, B);
-    end();
 }
 
 /* Memory of the graph: made and freed in it, and kept beyond it. */
@@ -259,7 +258,6 @@ TEST(torch_allocates_in_a_capture) {
     CUgraph graph;
     void *inside, *result;
 
-    begin();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     inside = weir_torch_alloc(MIB, 0, A);
     result = weir_torch_alloc(2 * MIB, 0, A);
@@ -276,20 +274,19 @@ TEST(torch_allocates_in_a_capture) {
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
-    end();
 }
 
 TEST(frees_that_are_mistakes_are_told) {
     char *block;
 
-    begin();
     block = weir_torch_alloc(MIB, 0, A);
     weir_torch_free(block + 256, MIB, 0, A);
     TOLD(1, "not a live block of this allocator");
     weir_torch_free(block, MIB, 0, A);
     TOLD(0, "");
-    end();
 }
+
+CASE("adapters", 30, NULL, NULL);
 
 /* What a framework lets go as the process ends is no mistake. */
 TEST(frees_after_the_driver_are_not_told) {
@@ -306,11 +303,12 @@ TEST(frees_after_the_driver_are_not_told) {
 
 /* ---- CuPy ------------------------------------------------------------------------------------ */
 
+CASE("adapters", 30, begin, end);
+
 /* Of no stream: whatever used it is over when it serves again, and what it was is over before. */
 TEST(cupy_of_any_stream) {
     void *block;
 
-    begin();
     block = weir_torch_alloc(LARGE, 0, A);
     use(A, block, 1, 20 * MS);
     weir_torch_free(block, LARGE, 0, A);
@@ -325,14 +323,12 @@ TEST(cupy_of_any_stream) {
     weir_torch_free(block, LARGE, 0, A);
     weir_cupy_free(NULL, NULL, 0);
     MUST(weir_cupy_malloc(NULL, 0, 0) == NULL);
-    end();
 }
 
 TEST(cupy_of_one_stream) {
     uint64_t now;
     void *block;
 
-    begin();
     block = weir_cupy_malloc(A, LARGE, 0);
     now = weir__model_now_ns();
     use(A, block, 1, 50 * MS);
@@ -343,7 +339,6 @@ TEST(cupy_of_one_stream) {
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
     TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* the first */
-    end();
 }
 
 /* ---- ONNX Runtime ---------------------------------------------------------------------------- */
@@ -352,7 +347,6 @@ TEST(onnx_of_any_stream_and_of_one) {
     uint64_t now;
     void *block;
 
-    begin();
     block = weir_onnx_alloc(LARGE);
     use(B, block, 1, 20 * MS);
     weir_onnx_free(block);
@@ -375,8 +369,9 @@ TEST(onnx_of_any_stream_and_of_one) {
     MUST_EQ(stats_of(process).reserve, 0);
     MUST(weir_onnx_alloc(100 * MIB) == NULL);
     TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
-    end();
 }
+
+CASE("adapters", 30, NULL, end);
 
 TEST(onnx_on_the_current_device) {
     weir_allocator *other;
@@ -395,7 +390,6 @@ TEST(onnx_on_the_current_device) {
     CU(driver->cuCtxPopCurrent(&second));
     weir_onnx_free(there);
     MUST_EQ(stats_of(other).blocks, 0);
-    end();
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -428,7 +422,6 @@ TEST(handlers_of_an_allocator_and_of_the_process) {
     MUST(handler.device_alloc(handler.ctx, &(void *){NULL}, 100 * MIB, A) == WEIR_E_LIMIT);
     TOLD(1, "weir_handler_alloc: could not allocate 104857600 bytes");
     OK(weir_allocator_destroy(own));
-    end();
 }
 
 /* ---- where there is no allocator ------------------------------------------------------------- */
@@ -487,8 +480,10 @@ static const struct {
     {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
+CASE("adapters", 30, NULL, NULL);
+
 /* Once, the caller, and however often. */
-TEST(why_there_is_none_is_told_once) {
+TEST_EACH(ROWS(reasons), why_there_is_none_is_told_once) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv(reasons[_i].name, reasons[_i].value, 1);
     if (reasons[_i].log)
@@ -516,18 +511,5 @@ TEST(nor_where_the_log_is_to_say_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("adapters");
-    TCase *tests = suite_add_case(suite, "adapters", 30, NULL, NULL);
-
-    ADD_TESTS(tests, torch_in_the_order_of_the_stream, torch_record_stream,
-              torch_a_noted_stream_has_ended, torch_base_and_reset, torch_memory_fraction,
-              torch_on_two_devices, torch_refused, torch_frees_in_a_capture_are_kept,
-              torch_allocates_in_a_capture, frees_that_are_mistakes_are_told,
-              frees_after_the_driver_are_not_told, cupy_of_any_stream, cupy_of_one_stream,
-              onnx_of_any_stream_and_of_one, onnx_on_the_current_device,
-              handlers_of_an_allocator_and_of_the_process, nor_where_the_log_is_to_say_nothing);
-    tcase_add_loop_test(tests, refused_without_an_oom_report, 0, 2);
-    tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
-                        sizeof reasons / sizeof reasons[0]);
-    return run_suite(suite, CK_FORK);
+    return run_tests("adapters", CK_FORK);
 }

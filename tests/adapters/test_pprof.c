@@ -105,6 +105,8 @@ static int is_told(void) {
     return has_text(build_id);
 }
 
+CASE("build ids", 30, set_up, tear_down);
+
 /* Readers refuse a profile with a string that is not UTF-8. */
 TEST(a_path_that_is_not_utf8) {
     static const char is[] = "-\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80-"
@@ -148,7 +150,7 @@ static const struct {
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-TEST(sizes_that_are_not_so) {
+TEST_EACH(SIZES, sizes_that_are_not_so) {
     ElfW(Phdr) *notes = notes_of();
 
     notes->p_filesz = notes->p_memsz = sizeof(ElfW(Nhdr)) + 4 + 20;
@@ -158,7 +160,7 @@ TEST(sizes_that_are_not_so) {
 }
 
 /* Behind what was loaded, partly behind it, before it, and round the end of all addresses. */
-TEST(notes_that_are_elsewhere) {
+TEST_EACH(4, notes_that_are_elsewhere) {
     ElfW(Phdr) *notes = notes_of();
 
     if (_i == 0)
@@ -191,16 +193,6 @@ TEST(an_id_behind_another_note) {
     MUST(is_told());
 }
 
-static Suite *suite(void) {
-    Suite *all = suite_create("pprof");
-    TCase *tests = suite_add_case(all, "build ids", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, a_file_as_it_is, a_path_that_is_not_utf8, an_id_behind_another_note);
-    tcase_add_loop_test(tests, sizes_that_are_not_so, 0, SIZES);
-    tcase_add_loop_test(tests, notes_that_are_elsewhere, 0, 4);
-    return all;
-}
-
 int main(void) {
     if (access(built_library(), R_OK) != 0) {
         puts("1..0 # SKIP no shared libraries");
@@ -211,5 +203,5 @@ int main(void) {
         puts("1..0 # SKIP what is built has no build ids");
         return 77;
     }
-    return run_suite(suite(), CK_FORK);
+    return run_tests("pprof", CK_FORK);
 }

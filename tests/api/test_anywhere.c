@@ -49,7 +49,9 @@ static void *take_any(size_t bytes) {
     return block;
 }
 
-TEST(what_a_stream_freed_is_over_before_any_has_it) {
+CASE("anywhere", 30, NULL, end);
+
+TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     void *block;
 
     begin(_i);
@@ -61,10 +63,9 @@ TEST(what_a_stream_freed_is_over_before_any_has_it) {
     use(B, block, 2, MS);
     use(C, block, 2, MS);
     OK(weir_free_any(a, block));
-    end();
 }
 
-TEST(what_any_used_is_over_before_a_stream_has_it) {
+TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
     uint64_t now;
     void *block;
 
@@ -82,11 +83,10 @@ TEST(what_any_used_is_over_before_a_stream_has_it) {
     use(B, block, 3, 10 * MS);
     CU(driver->cuStreamSynchronize(B));
     OK(weir_free(a, block, B)); /* and the other way round */
-    end();
 }
 
 /* Nothing is waited for where nothing of a stream's is reused. */
-TEST(others_are_not_waited_for) {
+TEST_EACH(WORLDS, others_are_not_waited_for) {
     void *blocks[20];
     uint64_t now;
 
@@ -99,10 +99,9 @@ TEST(others_are_not_waited_for) {
     MUST_LE(weir__model_now_ns(), now + 500 * MS);
     for (int i = 0; i < 20; i++)
         OK(weir_free_any(a, blocks[i]));
-    end();
 }
 
-TEST(mistakes_are_told) {
+TEST_EACH(WORLDS, mistakes_are_told) {
     void *block = &block;
 
     begin(_i);
@@ -120,10 +119,9 @@ TEST(mistakes_are_told) {
         OK(weir_free_any(a, block));
         EXPECT(WEIR_E_NOT_OWNED, weir_free_any(a, block));
     }
-    end();
 }
 
-TEST(a_driver_that_refuses_leaves_nothing) {
+TEST_EACH(WORLDS, a_driver_that_refuses_leaves_nothing) {
     void *block = NULL;
 
     begin(_i);
@@ -145,10 +143,9 @@ TEST(a_driver_that_refuses_leaves_nothing) {
     MUST_EQ(check_identities(a).blocks, 1);
     weir__model_faults_clear();
     OK(weir_free_any(a, block));
-    end();
 }
 
-TEST(a_capture_elsewhere_goes_on) {
+TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
     static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
                                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                                 CU_STREAM_CAPTURE_MODE_RELAXED};
@@ -166,7 +163,6 @@ TEST(a_capture_elsewhere_goes_on) {
         CU(driver->cuStreamEndCapture(A, &graph));
         CU(driver->cuGraphDestroy(graph));
     }
-    end();
 }
 
 static void *take_and_give(void *failed) {
@@ -179,7 +175,7 @@ static void *take_and_give(void *failed) {
     return NULL;
 }
 
-TEST(threads_share_the_stream) {
+TEST_EACH(WORLDS, threads_share_the_stream) {
     int failed[THREADS] = {0};
     pthread_t thread[THREADS];
 
@@ -191,7 +187,6 @@ TEST(threads_share_the_stream) {
         MUST(!failed[t]);
     }
     MUST_EQ(stats_of(a).frees, THREADS * 50);
-    end();
 }
 
 /* Another thread makes the stream while one does: theirs is the one. */
@@ -216,13 +211,12 @@ TEST(who_is_slower_has_the_others_stream) {
     table.cuStreamCreate = create_late;
     OK(weir_free_any(a, take_any(MIB)));
     MUST_EQ(made, 3); /* and one proves that a free waits for the device */
-    end();
 }
 
-TEST(who_is_not_served) {
+CASE("anywhere", 30, NULL, NULL);
+
+TEST_EACH(WORLDS, who_is_not_served) {
     void *block = NULL, *taken;
-    pid_t child;
-    int state;
 
     begin(_i);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -239,11 +233,8 @@ TEST(who_is_not_served) {
             OK(weir_free_any(a, block));
         MUST_EQ(check_identities(a).blocks, 1);
     }
-    child = fork();
-    if (child == 0)
+    if (is_child())
         _exit(weir_alloc_any(a, MIB, &block) != WEIR_E_FORKED);
-    MUST(waitpid(child, &state, 0) == child);
-    MUST_EQ(state, 0);
     OK(weir_free_any(a, taken));
     weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
     (void)weir_trim(a, 0, NULL);
@@ -252,14 +243,21 @@ TEST(who_is_not_served) {
     weir__model_faults_clear();
 }
 
-int main(void) {
-    Suite *suite = suite_create("anywhere");
-    TCase *tests = suite_add_case(suite, "anywhere", 30, NULL, NULL);
+TEST_EACH(WORLDS, an_address_or_a_status) {
+    intptr_t block;
 
-    ADD_FOR_EACH(tests, WORLDS, what_a_stream_freed_is_over_before_any_has_it,
-                 what_any_used_is_over_before_a_stream_has_it, others_are_not_waited_for,
-                 mistakes_are_told, a_driver_that_refuses_leaves_nothing,
-                 a_capture_elsewhere_goes_on, threads_share_the_stream, who_is_not_served);
-    tcase_add_test(tests, who_is_slower_has_the_others_stream);
-    return run_suite(suite, CK_FORK_GETENV);
+    begin(_i);
+    block = weir_alloc_address(a, LARGE, A);
+    MUST(block > 0);
+    use(A, (void *)block, 1, MS);
+    MUST_EQ(weir_alloc_address(a, 0, A), 0);
+    MUST_EQ(weir_alloc_address(a, 2 * ROOM, A), WEIR_E_LIMIT);
+    MUST_EQ(weir_alloc_address(NULL, MIB, A), WEIR_E_INVALID);
+    MUST_EQ(check_identities(a).blocks, 1);
+    OK(weir_free(a, (void *)block, A));
+    end();
+}
+
+int main(void) {
+    return run_tests("anywhere", CK_FORK_GETENV);
 }

@@ -103,6 +103,8 @@ int weir_last_driver_result(void) {
 
 static const cudaStream_t some_stream = (cudaStream_t)0x7000;
 
+CASE("all", 4, NULL, NULL);
+
 TEST(calls_go_to_the_allocator_of_stream_and_block) {
     void *block = NULL;
 
@@ -233,16 +235,5 @@ TEST(driver_results_pass_through) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("cuda_header");
-    TCase *all = tcase_create("all");
-
-    ADD_TESTS(all, calls_go_to_the_allocator_of_stream_and_block, a_pool_is_no_more_than_a_word,
-              a_block_of_no_allocator_goes_to_that_of_the_stream);
-#ifdef WEIR_OVERRIDE
-    ADD_TESTS(all, blocks_of_cuda_go_to_cuda, cuda_free_takes_both);
-#endif
-    ADD_TESTS(all, stream_0_is_what_the_file_was_compiled_for, freeing_null_starts_nothing,
-              failures_write_nothing, every_status_has_an_error, driver_results_pass_through);
-    suite_add_tcase(suite, all);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("cuda_header", CK_FORK_GETENV);
 }

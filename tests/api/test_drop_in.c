@@ -58,8 +58,18 @@ static void end(void) {
 
 /* ---- capture --------------------------------------------------------------------------------- */
 
+static int shares_what_is_idle(int world) {
+    return worlds[world].kind != KIND_POOL || has_caches(world);
+}
+
+static int has_trims(int world) {
+    return worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_DIRECT;
+}
+
+CASE("each world", 60, start, NULL);
+
 /* Refused without a word, and the capture goes on; beside it and after it all is as ever. */
-TEST(captured_requests_are_the_drivers) {
+TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     CUstreamCaptureStatus status;
     void *none = NULL, *block;
     CUgraph graph;
@@ -85,7 +95,7 @@ TEST(captured_requests_are_the_drivers) {
 /* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
 
 /* Another stream has them at once, whatever their own is at. */
-TEST(blocks_that_are_done_serve_everybody) {
+TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody) {
     static const size_t sizes[] = {1000, 70000, 600000, 9 * MIB};
     unsigned char *block[4], *again;
     uint64_t reserve;
@@ -114,7 +124,7 @@ TEST(blocks_that_are_done_serve_everybody) {
 }
 
 /* A slot comes home to a stream that has it again while all others of its slab live. */
-TEST(a_slot_that_is_done_comes_home) {
+TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     unsigned char *block[64];
     int found = 0;
 
@@ -142,7 +152,7 @@ TEST(a_slot_that_is_done_comes_home) {
 
 /* What its cache held serves others once its work is done, without a wait for the device, and whoever has
  * its handle next begins again. */
-TEST(a_stream_ends) {
+TEST_EACH(WORLDS, a_stream_ends) {
     unsigned char *block[40];
     CUstream stream, next;
     uint64_t reserve;
@@ -177,7 +187,7 @@ TEST(a_stream_ends) {
 }
 
 /* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
-TEST(a_stream_ends_that_left_nothing) {
+TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
     void *kept;
     CUgraph graph;
@@ -219,7 +229,7 @@ TEST(a_stream_ends_that_left_nothing) {
 }
 
 /* The one that has the handle by now orders nothing of what was freed on the one before it. */
-TEST(a_stream_ends_after_another_of_its_handle) {
+TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     unsigned char *block, *other[200];
     CUstream first, second;
 
@@ -251,7 +261,7 @@ TEST(a_stream_ends_after_another_of_its_handle) {
 }
 
 /* A thread's own stream, too. */
-TEST(a_default_stream_ends) {
+TEST_EACH(WORLDS, a_default_stream_ends) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     uint64_t idle;
 
@@ -277,7 +287,7 @@ static uint64_t trim(CUstream first, CUstream second) {
 }
 
 /* Memory in use by work stays, without a wait; memory whose work is complete goes back. */
-TEST(a_trim_waits_for_nothing) {
+TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
     CUstream stream[2];
     unsigned char *block;
     uint64_t before;
@@ -302,7 +312,7 @@ TEST(a_trim_waits_for_nothing) {
 }
 
 /* A blocking stream waits for the legacy stream, although cuStreamQuery says that it is idle. */
-TEST(a_trim_sees_what_the_legacy_stream_does) {
+TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     unsigned char *block;
     CUstream stream;
     uint64_t before;
@@ -322,7 +332,7 @@ TEST(a_trim_sees_what_the_legacy_stream_does) {
 }
 
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
-TEST(what_is_no_block_is_not_done) {
+TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     int host;
     unsigned char *small, *large, *young;
 
@@ -343,7 +353,7 @@ TEST(what_is_no_block_is_not_done) {
 }
 
 /* With no questions asked about streams, the handle's next owner is told apart by this alone. */
-TEST(a_handle_that_comes_again) {
+TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     CUstream first, second;
     unsigned char *block;
@@ -397,7 +407,7 @@ static uint64_t questions(CUstream stream) {
     return calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId);
 }
 
-TEST(who_is_watched_is_not_asked_about) {
+TEST_WHERE(0, WORLDS, has_caches, who_is_watched_is_not_asked_about) {
     make_watched(_i);
     MUST_EQ(questions(watched), 0);
     MUST_EQ(questions(NULL), 0);
@@ -410,7 +420,7 @@ TEST(who_is_watched_is_not_asked_about) {
 }
 
 /* Its end was not seen, but that its handle is another's. */
-TEST(who_was_watched_is_not_who_has_the_handle_next) {
+TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next) {
     unsigned char *block;
     CUstream first;
     uint64_t before;
@@ -438,7 +448,7 @@ TEST(who_was_watched_is_not_who_has_the_handle_next) {
 }
 
 /* A watched stream may end, and another be created, by calls that are not seen. */
-TEST(who_is_watched_no_more_is_asked_about) {
+TEST_WHERE(0, WORLDS, has_caches, who_is_watched_no_more_is_asked_about) {
     make_watched(_i);
     (void)questions(watched);
     watched = NULL;
@@ -462,7 +472,7 @@ static void *give_on_own(void *block) {
 }
 
 /* Each thread's own stream is another, and each context's. */
-TEST(default_streams_that_are_known_are_told_apart) {
+TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart) {
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     CUcontext second, popped;
     unsigned char *block, *other;
@@ -498,7 +508,7 @@ TEST(default_streams_that_are_known_are_told_apart) {
 
 /* ---- peaks ------------------------------------------------------------------------------------ */
 
-TEST(a_peak_begins_anew) {
+TEST_EACH(WORLDS, a_peak_begins_anew) {
     void *small, *large;
 
     make(_i);
@@ -532,7 +542,7 @@ TEST(a_peak_begins_anew) {
 /* ---- a context that goes ----------------------------------------------------------------------- */
 
 /* Nothing of the driver's is touched any more: it may be gone. */
-TEST(a_context_goes) {
+TEST_EACH(WORLDS, a_context_goes) {
     void *block, *none = NULL;
 
     make(_i);
@@ -553,7 +563,7 @@ TEST(a_context_goes) {
 
 /* ---- memory without blocks --------------------------------------------------------------------- */
 
-TEST(what_lies_in_its_memory) {
+TEST_EACH(WORLDS, what_lies_in_its_memory) {
     int host = 0, cuts = worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS ||
                          worlds[_i].kind == KIND_MAPPED || has_caches(_i);
     unsigned char *block;
@@ -573,7 +583,7 @@ TEST(what_lies_in_its_memory) {
 /* ---- the log --------------------------------------------------------------------------------- */
 
 /* Failures that are told elsewhere are not in the log; what else there is to say is. */
-TEST(failures_are_not_said_twice) {
+TEST_EACH(WORLDS, failures_are_not_said_twice) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     void *none = NULL;
 
@@ -595,34 +605,5 @@ TEST(failures_are_not_said_twice) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("drop-in");
-    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
-
-    for (int world = 0; world < WORLDS; world++) {
-        if (worlds[world].kind != KIND_POOL || has_caches(world))
-            tcase_add_loop_test(tests, captured_requests_are_the_drivers, world, world + 1);
-        if (worlds[world].kind != KIND_POOL || has_caches(world))
-            tcase_add_loop_test(tests, blocks_that_are_done_serve_everybody, world, world + 1);
-        if (has_caches(world))
-            tcase_add_loop_test(tests, a_handle_that_comes_again, world, world + 1);
-    }
-    for (int world = 0; world < WORLDS; world++)
-        if (has_caches(world)) {
-            tcase_add_loop_test(tests, who_is_watched_is_not_asked_about, world, world + 1);
-            tcase_add_loop_test(tests, who_was_watched_is_not_who_has_the_handle_next, world,
-                                world + 1);
-            tcase_add_loop_test(tests, who_is_watched_no_more_is_asked_about, world, world + 1);
-            tcase_add_loop_test(tests, default_streams_that_are_known_are_told_apart, world,
-                                world + 1);
-        }
-    for (int world = 0; world < WORLDS; world++)
-        if (worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_DIRECT) {
-            tcase_add_loop_test(tests, a_trim_waits_for_nothing, world, world + 1);
-            tcase_add_loop_test(tests, a_trim_sees_what_the_legacy_stream_does, world, world + 1);
-        }
-    ADD_FOR_EACH(tests, WORLDS, a_slot_that_is_done_comes_home, a_stream_ends,
-                 a_stream_ends_that_left_nothing, a_stream_ends_after_another_of_its_handle,
-                 a_default_stream_ends, what_is_no_block_is_not_done, a_peak_begins_anew,
-                 a_context_goes, failures_are_not_said_twice, what_lies_in_its_memory);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("drop-in", CK_FORK_GETENV);
 }

@@ -15,7 +15,9 @@
 
 /* ---- one process ------------------------------------------------------------------------------- */
 
-TEST(both_sides_see_the_same_bytes) {
+CASE("one process", 60, start, NULL);
+
+TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     const size_t bytes = 20 * MIB + 4096;
     unsigned char *block, *base;
     size_t offset = 1;
@@ -42,7 +44,7 @@ TEST(both_sides_see_the_same_bytes) {
 }
 
 /* Any address of a block gives the block's text; the offset tells where in it. */
-TEST(an_address_inside) {
+TEST_EACH(ROWS(caches), an_address_inside) {
     unsigned char *block, *base;
     size_t first = 0, offset = 0;
     char *text, *other;
@@ -90,7 +92,7 @@ TEST(blocks_at_the_borders_of_pieces) {
 }
 
 /* Small blocks share a physical allocation, and so a text. */
-TEST(blocks_side_by_side) {
+TEST_EACH(ROWS(caches), blocks_side_by_side) {
     unsigned char *one, *two, *base;
     char *text, *other;
     size_t offset[2];
@@ -115,7 +117,7 @@ TEST(blocks_side_by_side) {
 }
 
 /* Physical allocations that have moved are exported from where they are now, as often as they move. */
-TEST(memory_that_was_moved) {
+TEST_EACH(2, memory_that_was_moved) {
     unsigned char *block[4], *large, *base;
     size_t offset = 0;
     char *before, *after;
@@ -177,7 +179,7 @@ TEST(memory_that_goes_back) {
     end();
 }
 
-TEST(a_receiver_keeps_the_memory) {
+TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
     unsigned char *block, *base;
     size_t released = 0, offset = 0;
 
@@ -328,7 +330,9 @@ static int is_forbidden(const struct child *child, char *word) {
     return 1;
 }
 
-TEST(another_process_opens_a_block) {
+CASE("two processes", 60, start, NULL);
+
+TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     struct letter letter = {.bytes = 20 * MIB};
     unsigned char *block;
     struct child child;
@@ -390,25 +394,19 @@ TEST(a_sender_that_ends) {
 /* A child of fork() has neither side. */
 TEST(a_forked_child) {
     void *block, *base;
-    int status = 0;
     char *text;
-    pid_t child;
 
     make(WEIR_SWITCH_ON);
     block = take(a, MIB, A);
     text = text_of(block, NULL);
     base = open_text(text);
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         void *none = NULL;
 
-        if (weir_ipc_make(a, block, NULL, 0, NULL, NULL) != WEIR_E_FORKED ||
-            weir_ipc_open(text, NULL, &none, NULL, 0) != WEIR_E_FORKED ||
-            weir_ipc_close(base) != WEIR_E_FORKED)
-            _exit(1);
-        _exit(0);
+        _exit(weir_ipc_make(a, block, NULL, 0, NULL, NULL) != WEIR_E_FORKED ||
+              weir_ipc_open(text, NULL, &none, NULL, 0) != WEIR_E_FORKED ||
+              weir_ipc_close(base) != WEIR_E_FORKED);
     }
-    MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     OK(weir_ipc_close(base));
     free(text);
     give(a, block, A);
@@ -416,22 +414,7 @@ TEST(a_forked_child) {
 }
 
 int main(void) {
-    const int both = sizeof caches / sizeof caches[0];
     const char *what = getenv("WEIR_TEST_IPC");
-    Suite *suite;
-    TCase *tests;
 
-    if (what)
-        return be_child(what);
-    suite = suite_create("ipc");
-    tests = suite_add_case(suite, "one process", 60, start, NULL);
-    ADD_FOR_EACH(tests, both, both_sides_see_the_same_bytes, an_address_inside, blocks_side_by_side,
-                 a_receiver_keeps_the_memory);
-    ADD_TESTS(tests, blocks_at_the_borders_of_pieces, memory_that_goes_back,
-              a_close_waits_for_the_device, a_hardened_block);
-    tcase_add_loop_test(tests, memory_that_was_moved, 0, 2);
-    tests = suite_add_case(suite, "two processes", 60, start, NULL);
-    tcase_add_loop_test(tests, another_process_opens_a_block, 0, both);
-    ADD_TESTS(tests, a_sender_that_ends, a_forked_child);
-    return run_suite(suite, CK_FORK);
+    return what ? be_child(what) : run_tests("ipc", CK_FORK);
 }

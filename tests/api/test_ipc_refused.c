@@ -16,6 +16,8 @@
 
 /* ---- what is refused --------------------------------------------------------------------------- */
 
+CASE("refused", 60, start, NULL);
+
 TEST(arguments_that_are_wrong) {
     void *block, *base;
     char text[1024] = "as it was";
@@ -45,7 +47,7 @@ TEST(arguments_that_are_wrong) {
 }
 
 /* A graph's block is no memory of the engine's. */
-TEST(a_block_of_a_graph) {
+TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     void *block = NULL;
     CUgraph graph;
 
@@ -208,7 +210,7 @@ TEST(drivers_that_cannot) {
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
-TEST(a_failure_leaves_things_as_they_were) {
+TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
     unsigned char *block;
 
     make(caches[_i]);
@@ -451,18 +453,5 @@ TEST(kernels_that_refuse) {
 #endif
 
 int main(void) {
-    const int both = sizeof caches / sizeof caches[0];
-    Suite *suite = suite_create("ipc refused");
-    TCase *tests;
-
-    tests = suite_add_case(suite, "refused", 60, start, NULL);
-    ADD_TESTS(tests, arguments_that_are_wrong, texts_that_are_wrong, senders_that_are_another,
-              allocators_that_cannot, the_mapped_engine_needs_no_setting,
-              a_mapped_allocator_has_no_files_of_a_pool, drivers_that_cannot,
-              what_the_driver_answers, a_lost_device, numbers_that_are_lost);
-    ADD_FOR_EACH(tests, both, a_block_of_a_graph, a_failure_leaves_things_as_they_were);
-#ifdef CAN_DENY
-    ADD_TESTS(tests, no_descriptor_is_left, no_host_memory, kernels_that_refuse);
-#endif
-    return run_suite(suite, CK_FORK);
+    return run_tests("ipc refused", CK_FORK);
 }

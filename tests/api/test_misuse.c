@@ -45,7 +45,9 @@ static void free_first(enum way way, void *block) {
         OK(weir_trim(a, 0, NULL));
 }
 
-TEST(freed_twice) {
+CASE("each world", 60, start, NULL);
+
+TEST_EACH((WORLDS * WAYS), freed_twice) {
     int world = _i / WAYS, bound = _i % WAYS == BOUND;
 
     begin(world);
@@ -66,7 +68,7 @@ TEST(freed_twice) {
 
 /* Everything lies freed, merged or given back; then larger and smaller blocks lie there, and where none
  * of them begins, nothing can be freed. */
-TEST(freed_after_it_was_handed_out_again) {
+TEST_EACH(WORLDS, freed_after_it_was_handed_out_again) {
     enum { OLD = 60, NEW = 200 };
     void *old[OLD], *block[NEW];
     int inside = 0;
@@ -117,7 +119,7 @@ static void *free_all(void *unused) {
     return NULL;
 }
 
-TEST(freed_by_two_threads_in_turn) {
+TEST_EACH(WORLDS, freed_by_two_threads_in_turn) {
     pthread_t thread;
     int mine = 0;
 
@@ -148,7 +150,7 @@ static void expect_no_block(void *pointer) {
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, pointer, B));
 }
 
-TEST(inside_of_blocks) {
+TEST_EACH(WORLDS, inside_of_blocks) {
     static const size_t steps[] = {1,        2,        8,        255,       256,  257,
                                    511,      512,      513,      1024,      4096, 16 * KIB - 256,
                                    16 * KIB, 32 * KIB, 64 * KIB, 512 * KIB, MIB,  2 * MIB};
@@ -203,7 +205,7 @@ static void other_allocators(void) {
     }
 }
 
-TEST(of_others) {
+TEST_EACH(WORLDS, of_others) {
     static unsigned char host[4096];
     void *heap = malloc(4096);
     CUdeviceptr direct;
@@ -230,7 +232,7 @@ TEST(of_others) {
 }
 
 /* A graph's block is freed outside of it, once after a launch. */
-TEST(a_graphs_block_is_freed_twice) {
+TEST_EACH(2, a_graphs_block_is_freed_twice) {
     CUgraphExec exec;
     CUgraph graph;
     unsigned char *block;
@@ -254,7 +256,7 @@ TEST(a_graphs_block_is_freed_twice) {
 
 /* ---- notes of use ---------------------------------------------------------------------------- */
 
-TEST(uses_of_what_is_no_block) {
+TEST_EACH(WORLDS, uses_of_what_is_no_block) {
     unsigned char *block;
 
     begin(_i);
@@ -305,7 +307,7 @@ static void expect_no_stream(CUstream stream, int is_direct) {
 }
 
 /* The model answers; a driver may crash. */
-TEST(unknown_streams) {
+TEST_EACH(WORLDS, unknown_streams) {
     int bare_direct = worlds[_i].kind == KIND_DIRECT && !has_caches(_i);
     CUstream gone;
 
@@ -328,7 +330,7 @@ TEST(unknown_streams) {
 
 /* With something in its cache.  The free is not seen: what was freed there serves nobody before the
  * device was waited for. */
-TEST(a_stream_that_is_gone) {
+TEST_EACH(WORLDS, a_stream_that_is_gone) {
     unsigned char *block;
     CUstream gone;
 
@@ -351,7 +353,7 @@ TEST(a_stream_that_is_gone) {
 }
 
 /* Nothing that waits for this device covers what runs there. */
-TEST(a_stream_of_another_device) {
+TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     CUcontext other, popped;
     CUstream theirs;
 
@@ -382,7 +384,7 @@ TEST(a_stream_of_another_device) {
     end();
 }
 
-TEST(bindings) {
+TEST_EACH(WORLDS, bindings) {
     begin(_i);
     if (has_caches(_i))
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
@@ -404,7 +406,7 @@ TEST(bindings) {
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-TEST(null_arguments) {
+TEST_EACH(WORLDS, null_arguments) {
     weir_statistics stats = {.size = 0};
     weir_verdict verdict = {.size = 0};
     weir_latency latency = {.size = sizeof latency};
@@ -485,7 +487,7 @@ TEST(options_that_cannot_be) {
 }
 
 /* One line says what the driver has against it, whichever call it is. */
-TEST(a_creation_that_the_driver_refuses) {
+TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
     weir_options options = options_of_world(_i / 3);
@@ -513,19 +515,5 @@ TEST(a_creation_that_the_driver_refuses) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("misuse");
-    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS * WAYS, freed_twice);
-    ADD_FOR_EACH(tests, WORLDS, freed_after_it_was_handed_out_again, freed_by_two_threads_in_turn,
-                 inside_of_blocks, of_others, uses_of_what_is_no_block, unknown_streams,
-                 a_stream_that_is_gone, bindings, null_arguments);
-    ADD_FOR_EACH(tests, 2, a_graphs_block_is_freed_twice);
-    ADD_TESTS(tests, options_that_cannot_be);
-    ADD_FOR_EACH(tests, 3 * WORLDS, a_creation_that_the_driver_refuses);
-    for (int world = 0; world < WORLDS; world++)
-        if (has_caches(world))
-            tcase_add_loop_test(tests, a_stream_of_another_device, world, world + 1);
-    add_misuse_ends(suite);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("misuse", CK_FORK_GETENV);
 }

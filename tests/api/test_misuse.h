@@ -185,7 +185,4 @@ static inline void expect_freed(void *block) {
     }
 }
 
-/* The parts. */
-void add_misuse_ends(Suite *suite);
-
 #endif

@@ -4,7 +4,9 @@
 
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
 
-TEST(destroyed_with_live_blocks) {
+CASE("each world", 60, start, NULL);
+
+TEST_EACH(WORLDS, destroyed_with_live_blocks) {
     begin(_i);
     for (int i = 0; i < 3; i++) {
         MISUSE(WEIR_E_BUSY, weir_allocator_destroy(a));
@@ -47,25 +49,19 @@ static int child_is_refused(void) {
            made == NULL && pool == NULL;
 }
 
-TEST(used_in_a_child) {
-    int status = -1;
-    pid_t child;
+TEST_EACH(WORLDS, used_in_a_child) {
 
     begin(_i);
     OK(weir_bind(a, A));
     give(take(512, A), A);
-    child = fork();
-    MUST(child >= 0);
-    if (child == 0)
+    if (is_child())
         _exit(child_is_refused() ? 0 : 1);
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     OK(weir_unbind(a, A));
     end();
 }
 
 /* The context goes under the allocator's feet, as cudaDeviceReset does it. */
-TEST(used_after_a_reset) {
+TEST_EACH(WORLDS, used_after_a_reset) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     CUmemoryPool pool = NULL;
     void *none = &none;
@@ -102,7 +98,7 @@ TEST(used_after_a_reset) {
 }
 
 /* As the process ends, the driver goes before those who free their last blocks.  That is no error. */
-TEST(used_after_the_driver_has_gone) {
+TEST_EACH(WORLDS, used_after_the_driver_has_gone) {
     void *block = NULL;
     weir_status status = WEIR_OK;
 
@@ -186,7 +182,9 @@ static void leave(int world) {
     exit(0);
 }
 
-TEST(used_at_exit) {
+CASE("exit", 60, NULL, NULL);
+
+TEST_EACH(2 * WORLDS, used_at_exit) {
     int status = -1;
     pid_t child = fork();
 
@@ -245,7 +243,9 @@ static void large_blocks(void) {
         expect_no_range(large + at);
 }
 
-TEST(which_block_an_address_is_in) {
+CASE("each world", 60, start, NULL);
+
+TEST_EACH(WORLDS, which_block_an_address_is_in) {
     unsigned char host = 0, *block;
     CUdeviceptr foreign;
 
@@ -279,7 +279,7 @@ TEST(which_block_an_address_is_in) {
 }
 
 /* Gaps are nobody's. */
-TEST(which_hardened_block_an_address_is_in) {
+TEST_EACH(WORLDS, which_hardened_block_an_address_is_in) {
     weir_options options = options_of_world(_i);
     unsigned char *block;
 
@@ -302,14 +302,4 @@ TEST(which_hardened_block_an_address_is_in) {
     MUST_EQ(lines(), 0);
     CU(driver->cuCtxSynchronize());
     OK(weir_allocator_destroy(a));
-}
-
-void add_misuse_ends(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, destroyed_with_live_blocks, used_in_a_child, used_after_a_reset,
-                 used_after_the_driver_has_gone, which_block_an_address_is_in,
-                 which_hardened_block_an_address_is_in);
-    tests = suite_add_case(suite, "exit", 60, NULL, NULL);
-    ADD_FOR_EACH(tests, 2 * WORLDS, used_at_exit);
 }

@@ -29,7 +29,9 @@ static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t str
     MUST_EQ(v.groups[at].stream, stream);
 }
 
-TEST(live_blocks_by_size_and_stream) {
+CASE("report", 60, start_device, NULL);
+
+TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     int front = worlds[_i].front == WEIR_SWITCH_ON;
     uint64_t of_a = front ? id_of(A) : 0, of_b = front ? id_of(B) : 0;
 
@@ -72,7 +74,7 @@ TEST(live_blocks_by_size_and_stream) {
 }
 
 /* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
-TEST(streams_tell_groups_apart) {
+TEST_EACH(WORLDS, streams_tell_groups_apart) {
     options = options_for(_i, 256 * MIB);
     if (worlds[_i].front == WEIR_SWITCH_OFF)
         return;
@@ -94,7 +96,7 @@ TEST(streams_tell_groups_apart) {
 
 /* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
  * device. */
-TEST(blocks_outlive_their_stream) {
+TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     CUstream stream, next;
     uint32_t at = 0;
 
@@ -135,7 +137,7 @@ static void oom_report_without_host_memory(void) {
 }
 
 /* It says less then: of more sizes than a small table has places. */
-TEST(without_host_memory) {
+TEST_EACH(WORLDS, without_host_memory) {
     enum { PLACES = 48 };
     weir_verdict with;
     uint64_t told = 0;
@@ -168,7 +170,7 @@ TEST(without_host_memory) {
 }
 
 /* Nor does a small table take blocks of one size for one stream's. */
-TEST(without_host_memory_streams_are_apart) {
+TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     enum { STREAMS = 40 };
 
     options = options_for(_i, 256 * MIB);
@@ -196,7 +198,7 @@ TEST(without_host_memory_streams_are_apart) {
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-TEST(what_it_refuses_itself) {
+TEST_EACH(WORLDS, what_it_refuses_itself) {
     struct {
         size_t size;
         weir_status status;
@@ -251,7 +253,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
 }
 
 /* What the driver does not tell is not known, and the cause is drawn from the rest. */
-TEST(where_the_driver_does_not_answer) {
+TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     make_for(_i, 256 * MIB);
     take(200 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
@@ -272,16 +274,11 @@ TEST(where_the_driver_does_not_answer) {
 }
 
 /* A child of fork has nothing to ask about. */
-TEST(not_after_a_fork) {
-    int state;
-    pid_t child;
-
+TEST_EACH(WORLDS, not_after_a_fork) {
     make_for(_i, 256 * MIB);
     REFUSED(LIMIT, 300 * MIB, A);
-    child = fork();
-    if (child == 0)
+    if (is_child())
         _exit(weir_last_verdict(a, &v) == WEIR_E_FORKED ? 0 : 1);
-    MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
     oom_report_now();
     end();
 }
@@ -310,7 +307,7 @@ static void *come_and_go(void *stream) {
 }
 
 /* It is come to while all of it changes: each figure is one that was there. */
-TEST(beside_threads_at_work) {
+TEST_EACH(WORLDS, beside_threads_at_work) {
     pthread_t thread[2];
     void *none = NULL;
 
@@ -395,7 +392,7 @@ TEST(without_host_memory_for_the_name) {
 }
 #endif
 
-TEST(the_first_of_each_cause_is_told) {
+TEST_EACH(WORLDS, the_first_of_each_cause_is_told) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     make();
@@ -422,7 +419,7 @@ static int frees_one(const weir_oom *oom, void *data) {
 }
 
 /* What is served in the end was not refused; what is refused in the end is told once. */
-TEST(a_callback_is_asked_before) {
+TEST_EACH(WORLDS, a_callback_is_asked_before) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     options.oom_callback = frees_one;
@@ -443,7 +440,7 @@ TEST(a_callback_is_asked_before) {
 }
 
 /* Who stands in the place of the driver's pools tells by itself, when nobody else serves the request. */
-TEST(a_stand_in_tells_by_itself) {
+TEST_EACH(WORLDS, a_stand_in_tells_by_itself) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     if (_i % 2)
@@ -463,7 +460,7 @@ TEST(a_stand_in_tells_by_itself) {
 }
 
 /* A program that asks again and again is not looked at for ever. */
-TEST(not_all_of_them_are_looked_at) {
+TEST_EACH(WORLDS, not_all_of_them_are_looked_at) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     make();
@@ -484,7 +481,7 @@ static int judges(const weir_oom *oom, void *data) {
     return 0;
 }
 
-TEST(a_callback_may_ask) {
+TEST_EACH(WORLDS, a_callback_may_ask) {
     options = options_for(_i, 256 * MIB);
     options.oom_callback = judges;
     options.oom_callback_data = &v;
@@ -496,7 +493,7 @@ TEST(a_callback_may_ask) {
 }
 
 /* A request of a graph: nothing is asked of its stream, and the capture stays. */
-TEST(under_capture) {
+TEST_EACH(WORLDS, under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     void *none = NULL;
     CUgraph graph;
@@ -542,11 +539,8 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
 }
 
 /* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
-TEST(a_graph_beside_reserve) {
-    options = options_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
-    if (is(_i, KIND_DIRECT))
-        return; /* graphs have nothing of it, and it has no reserved memory */
-    make();
+TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
+    make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,
@@ -561,7 +555,7 @@ TEST(a_graph_beside_reserve) {
 }
 
 /* Nor what the caches' regions have idle within a limit that the driver does not know. */
-TEST(a_graph_beside_reserve_and_a_limit) {
+TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
     void *node;
 
     options = options_for(_i, GIB);
@@ -695,24 +689,5 @@ TEST(where_there_is_no_space) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("verdict");
-    TCase *tests = suite_add_case(suite, "report", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, live_blocks_by_size_and_stream, streams_tell_groups_apart,
-                 blocks_outlive_their_stream, what_it_refuses_itself,
-                 where_the_driver_does_not_answer, not_after_a_fork, beside_threads_at_work,
-                 the_first_of_each_cause_is_told, a_callback_is_asked_before,
-                 a_stand_in_tells_by_itself, not_all_of_them_are_looked_at, a_callback_may_ask,
-                 under_capture, a_graph_beside_reserve, a_graph_beside_reserve_and_a_limit);
-    ADD_TESTS(tests, the_next_at_an_address_has_refused_nothing, a_place_that_cannot_be_is_said,
-              where_it_is_told, where_there_is_no_space);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_FOR_EACH(tests, WORLDS, without_host_memory, without_host_memory_streams_are_apart);
-    ADD_TESTS(tests, without_host_memory_for_the_name);
-#endif
-    add_oom_report_limits(suite);
-    add_oom_report_idle(suite);
-    add_oom_report_others(suite);
-    add_oom_report_words(suite);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("verdict", CK_FORK_GETENV);
 }

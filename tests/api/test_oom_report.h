@@ -56,6 +56,25 @@ static inline int is_bare(int world, int kind) {
     return is(world, kind) && worlds[world].front == WEIR_SWITCH_OFF;
 }
 
+/* Worlds that a test is for.  A fixed arena has all that it will. */
+static inline int has_growth(int world) {
+    return !is(world, KIND_FIXED);
+}
+
+/* Else all that is freed is the driver's at once. */
+static inline int keeps_idle(int world) {
+    return !is(world, KIND_DIRECT);
+}
+
+/* It knows which of its memory waits for a stream. */
+static inline int has_order(int world) {
+    return !is_bare(world, KIND_DIRECT) && !is_bare(world, KIND_POOL);
+}
+
+static inline int is_mapped(int world) {
+    return is(world, KIND_MAPPED);
+}
+
 static inline int is_failure(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
@@ -249,11 +268,5 @@ static const weir_verdict some = {.size = sizeof some,
                                   .device_total = 1 << 30,
                                   .others = UINT64_MAX,
                                   .siblings = 5 << 20};
-
-/* The parts. */
-void add_oom_report_limits(Suite *suite);
-void add_oom_report_idle(Suite *suite);
-void add_oom_report_others(Suite *suite);
-void add_oom_report_words(Suite *suite);
 
 #endif

@@ -9,7 +9,9 @@ static void make_gaps(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-TEST(what_is_idle_lies_in_pieces) {
+CASE("idle", 60, start_device, NULL);
+
+TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_DIRECT))
         return; /* nothing is ever idle */
@@ -47,7 +49,7 @@ static void make_small_gaps(size_t limit, size_t bytes) {
 }
 
 /* No page of which is idle: nothing is there to be put together, but more is available. */
-TEST(what_is_idle_lies_in_small_pieces) {
+TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     int is_pool = is(_i, KIND_POOL) || is(_i, KIND_DIRECT);
     size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
     CUdeviceptr others;
@@ -72,10 +74,8 @@ TEST(what_is_idle_lies_in_small_pieces) {
 }
 
 /* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
-TEST(what_is_idle_lies_in_one_piece) {
+TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     options = options_for(_i, 512 * MIB);
-    if (is(_i, KIND_DIRECT))
-        return; /* nothing is ever idle */
     if (!is(_i, KIND_FIXED))
         options.prealloc = bytes_amount(512 * MIB);
     make();
@@ -91,7 +91,7 @@ TEST(what_is_idle_lies_in_one_piece) {
 }
 
 /* Drivers without ids have no front, and those without virtual memory no mapped arena. */
-TEST(what_older_drivers_can_try) {
+TEST_EACH(WORLDS, what_older_drivers_can_try) {
     struct weir_driver table = *driver;
 
     options = options_for(_i, 256 * MIB);
@@ -119,7 +119,7 @@ static void make_on_old(struct weir_driver *table) {
 }
 
 /* There is no other way than a limit that is higher, and the device has no room for that either. */
-TEST(no_limit_would_do) {
+TEST_EACH(WORLDS, no_limit_would_do) {
     struct weir_driver table;
     CUdeviceptr others;
 
@@ -147,7 +147,7 @@ TEST(no_limit_would_do) {
 }
 
 /* None is set: the device has the request, but not in the steps that its pools take. */
-TEST(no_limit_is_told_where_none_forbids_it) {
+TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
@@ -166,13 +166,11 @@ TEST(no_limit_is_told_where_none_forbids_it) {
 }
 
 /* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
-TEST(no_limit_is_in_the_way) {
+TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
     CUgraph graph;
 
     options = options_for(_i, GIB);
-    if (!is(_i, KIND_MAPPED))
-        return;
     options.packing = WEIR_PACKING_COMPACT;
     make();
     OK(weir_preallocate(a, 64 * MIB, NULL));
@@ -189,10 +187,8 @@ TEST(no_limit_is_in_the_way) {
     end();
 }
 
-TEST(what_is_idle_waits_for_a_stream) {
+TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
     options = options_for(_i, 256 * MIB);
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
-        return; /* nothing is pending, or the driver does not tell */
     options.recovery_timeout_ms = UINT32_MAX;
     make();
     fill_and_free_behind_work();
@@ -209,7 +205,7 @@ TEST(what_is_idle_waits_for_a_stream) {
 }
 
 /* It would serve in one piece, also what is more than a limit that was set since. */
-TEST(more_than_a_limit_waits_for_a_stream) {
+TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
     options = options_for(_i, 256 * MIB);
     if (!is_bare(_i, KIND_MAPPED))
         return; /* others have none of that size, or take regions again */
@@ -226,7 +222,7 @@ TEST(more_than_a_limit_waits_for_a_stream) {
 }
 
 /* It has waited as long as it may: streams may wait for each other, or it longer. */
-TEST(what_waiting_would_do) {
+TEST_EACH(WORLDS, what_waiting_would_do) {
     options = options_for(_i, 256 * MIB);
     if (!is(_i, KIND_FIXED))
         return; /* where a trim waits for the device, nothing pends any more */
@@ -256,7 +252,7 @@ TEST(what_waiting_would_do) {
 }
 
 /* Pieces that live blocks keep apart: what is pending of them is in the way only if the rest would not do. */
-TEST(pending_pieces) {
+TEST_EACH(WORLDS * 2, pending_pieces) {
     int world = _i / 2, most = _i % 2;
     void *live[MOST];
     int count = 0;
@@ -285,7 +281,7 @@ TEST(pending_pieces) {
 }
 
 /* Of several streams the one that most waits for comes first; what several use is not one's. */
-TEST(what_is_idle_waits_for_several) {
+TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL) || !is_roomy())
         return; /* with few addresses a mapped arena has its pieces elsewhere */
@@ -318,7 +314,7 @@ TEST(what_is_idle_waits_for_several) {
 }
 
 /* Of more streams than there is room for, those that most waits for. */
-TEST(what_is_idle_waits_for_many) {
+TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     enum { STREAMS = WEIR_VERDICT_STREAMS + 2 };
     CUstream stream[STREAMS];
 
@@ -344,7 +340,7 @@ TEST(what_is_idle_waits_for_many) {
 }
 
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
-TEST(what_is_idle_is_its_own) {
+TEST_EACH(WORLDS, what_is_idle_is_its_own) {
     options = options_for(_i, 256 * MIB);
     if (worlds[_i].front == WEIR_SWITCH_OFF)
         return;
@@ -364,12 +360,10 @@ TEST(what_is_idle_is_its_own) {
 }
 
 /* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
-TEST(the_nearest_cause_is_told) {
+TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
     CUdeviceptr others;
 
     options = options_for(_i, 256 * MIB);
-    if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
-        return;
     options.recovery_timeout_ms = UINT32_MAX;
     make();
     CU(driver->cuMemAlloc(&others, 3 * GIB));
@@ -384,7 +378,7 @@ TEST(the_nearest_cause_is_told) {
 }
 
 /* Whoever frees first is told of another state. */
-TEST(nothing_stands_in_its_way_any_more) {
+TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
     make_for(_i, 256 * MIB);
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
@@ -399,17 +393,4 @@ TEST(nothing_stands_in_its_way_any_more) {
     MUST_EQ(v.group_count, 0);
     expect_none();
     end();
-}
-
-void add_oom_report_idle(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "idle", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, what_is_idle_lies_in_pieces, what_is_idle_lies_in_small_pieces,
-                 what_is_idle_lies_in_one_piece, what_older_drivers_can_try, no_limit_would_do,
-                 no_limit_is_told_where_none_forbids_it, no_limit_is_in_the_way,
-                 what_is_idle_waits_for_a_stream, more_than_a_limit_waits_for_a_stream,
-                 what_waiting_would_do, what_is_idle_waits_for_several, what_is_idle_waits_for_many,
-                 what_is_idle_is_its_own, the_nearest_cause_is_told,
-                 nothing_stands_in_its_way_any_more);
-    tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
 }

@@ -2,7 +2,9 @@
 /* test_oom_report_limits.c: requests that a limit refuses, and the limit that would do. */
 #include "test_oom_report.h"
 
-TEST(the_limit) {
+CASE("limit", 60, start_device, NULL);
+
+TEST_EACH(WORLDS, the_limit) {
     make_for(_i, 256 * MIB);
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
@@ -36,7 +38,7 @@ static int can_work(uint64_t seed) {
 }
 
 /* One limit is an estimate, since under it all else lies in other places; who does as told each time gets there. */
-TEST(advice_leads_there) {
+TEST_EACH(WORLDS, advice_leads_there) {
     enum { MOST_TIMES = 16 };
     int all = 0;
 
@@ -60,14 +62,14 @@ TEST(advice_leads_there) {
 }
 
 /* More than the limit at once, with nothing in use. */
-TEST(the_limit_at_once) {
+TEST_EACH(WORLDS, the_limit_at_once) {
     make_for(_i, 256 * MIB);
     REFUSED(LIMIT, 300 * MIB, A);
     serves_as_told(300 * MIB);
 }
 
 /* Nor is more than a little of it told to be tried. */
-TEST(a_small_limit) {
+TEST_EACH(WORLDS, a_small_limit) {
     options = options_for(_i, 4 * MIB);
     if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
         return; /* which has no such */
@@ -82,7 +84,7 @@ TEST(a_small_limit) {
 }
 
 /* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
-TEST(a_limit_below_a_page) {
+TEST_EACH(WORLDS, a_limit_below_a_page) {
     static const struct {
         size_t limit, asked;
     } cases[] = {{MIB, 900 * KIB}, {1900 * KIB, 900 * KIB}, {3 * MIB, 2900 * KIB}};
@@ -105,10 +107,8 @@ TEST(a_limit_below_a_page) {
 }
 
 /* The same of what --keep-free makes of it. */
-TEST(no_page_is_left_to_it) {
+TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
     options = options_for(_i, 0);
-    if (!is(_i, KIND_MAPPED))
-        return;
     options.leave = bytes_amount(device_free() - 5 * MIB / 4);
     make();
     REFUSED(LIMIT, 900 * KIB, A);
@@ -119,10 +119,8 @@ TEST(no_page_is_left_to_it) {
 }
 
 /* No limit is set: what forbids it is what is to be left. */
-TEST(what_is_left_to_others) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3840 * MIB);
     make();
     fill_to_the_limit();
@@ -138,10 +136,8 @@ TEST(what_is_left_to_others) {
 }
 
 /* The limit is a little higher: both forbid it. */
-TEST(what_is_left_to_others_and_a_limit) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
     options = options_for(_i, 288 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3840 * MIB);
     make();
     REFUSED(LIMIT, 512 * MIB, A);
@@ -152,10 +148,8 @@ TEST(what_is_left_to_others_and_a_limit) {
 }
 
 /* The limit alone forbids it: there is enough to leave. */
-TEST(a_limit_below_what_may_be_had) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
     options = options_for(_i, 256 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(64 * MIB);
     make();
     REFUSED(LIMIT, 300 * MIB, A);
@@ -165,12 +159,10 @@ TEST(a_limit_below_what_may_be_had) {
 }
 
 /* Leaving nothing would not do. */
-TEST(what_is_left_to_others_and_a_full_device) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CUdeviceptr other;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(256 * MIB);
     make();
     CU(driver->cuMemAlloc(&other, 3 * GIB));
@@ -183,7 +175,7 @@ TEST(what_is_left_to_others_and_a_full_device) {
 }
 
 /* Which has a number like any other. */
-TEST(on_the_default_stream) {
+TEST_EACH(WORLDS, on_the_default_stream) {
     make_for(_i, 64 * MIB);
     REFUSED(LIMIT, 200 * MIB, NULL);
     MUST_EQ(v.default_stream, id_of(NULL));
@@ -211,11 +203,8 @@ static void refused_by_the_program(size_t bytes, const char *also) {
 }
 
 /* A limit as it is now counts, not as it was. */
-TEST(a_limit_that_was_set_later) {
-    options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
-    make();
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
+    make_for(_i, 0);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.limit, 128 * MIB);
@@ -228,11 +217,8 @@ TEST(a_limit_that_was_set_later) {
 }
 
 /* That of the options is a little higher: both forbid it. */
-TEST(a_limit_that_was_set_below_another) {
-    options = options_for(_i, 256 * MIB);
-    if (is(_i, KIND_FIXED))
-        return;
-    make();
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
+    make_for(_i, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     refused_by_the_program(256 * MIB, NULL);
@@ -251,10 +237,8 @@ TEST(a_limit_that_was_set_below_another) {
 }
 
 /* What is left to others does not stand against it, as long as it leaves as much. */
-TEST(a_limit_that_was_set_beside_what_is_left) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.leave = bytes_amount(3584 * MIB);
     make();
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
@@ -291,7 +275,7 @@ static void refused_by_any_limit(size_t bytes, const char *limit) {
                     : "\n  Request less: no setting makes room.\n");
 }
 
-TEST(a_limit_that_the_device_cannot_hold) {
+TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     weir_allocator *other;
     CUdeviceptr others;
     void *held;
@@ -348,7 +332,7 @@ TEST(a_limit_that_the_device_cannot_hold) {
 
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
  * packing. */
-TEST(more_than_a_limit_that_was_set_later) {
+TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
     options = options_for(_i, 0);
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
         return; /* which has no growth, or puts pieces together */
@@ -367,10 +351,8 @@ TEST(more_than_a_limit_that_was_set_later) {
 }
 
 /* Nor is it a share any more. */
-TEST(a_limit_that_was_a_share) {
+TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
     make();
     REFUSED(TOO_LARGE, 5 * GIB, A);
@@ -382,16 +364,4 @@ TEST(a_limit_that_was_a_share) {
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(200 * MIB, A);
     end();
-}
-
-void add_oom_report_limits(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "limit", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, the_limit, advice_leads_there, the_limit_at_once, a_small_limit,
-                 a_limit_below_a_page, no_page_is_left_to_it, what_is_left_to_others,
-                 what_is_left_to_others_and_a_limit, a_limit_below_what_may_be_had,
-                 what_is_left_to_others_and_a_full_device, on_the_default_stream,
-                 a_limit_that_was_set_later, a_limit_that_was_set_below_another,
-                 a_limit_that_was_set_beside_what_is_left, a_limit_that_the_device_cannot_hold,
-                 more_than_a_limit_that_was_set_later, a_limit_that_was_a_share);
 }

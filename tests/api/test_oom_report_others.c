@@ -5,12 +5,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-TEST(others_have_the_device) {
+CASE("others", 60, start_device, NULL);
+
+TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;                                                 /* it has all it will */
     options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make();
@@ -41,7 +41,7 @@ TEST(others_have_the_device) {
 }
 
 /* Which is not more than the limit allows. */
-TEST(others_have_what_a_limit_allows) {
+TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CUdeviceptr others;
 
     options = options_for(_i, 72 * MIB);
@@ -60,7 +60,7 @@ TEST(others_have_what_a_limit_allows) {
 }
 
 /* As much was to be preallocated, and others had come by then. */
-TEST(others_had_what_was_preallocated) {
+TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
@@ -83,13 +83,11 @@ TEST(others_had_what_was_preallocated) {
 }
 
 /* Of the same process: what they hold idle OOM recovery takes; what they have in use counts. */
-TEST(another_allocator_has_the_device) {
+TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
     weir_allocator *other;
     void *held;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     OK(weir_allocator_create(&options, &other));
     OK(weir_alloc(other, 3 * GIB, A, &held));
     make();
@@ -104,12 +102,10 @@ TEST(another_allocator_has_the_device) {
     OK(weir_allocator_destroy(other));
 }
 
-TEST(graphs_have_the_device) {
+TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     CUgraphExec exec;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     exec = run_graph(3 * GIB);
     make();
     REFUSED(GRAPHS, 2 * GIB, A);
@@ -133,11 +129,8 @@ TEST(graphs_have_the_device) {
     end();
 }
 
-TEST(all_of_it_is_in_use) {
-    options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return; /* its size is its limit */
-    make();
+TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
+    make_for(_i, 0);
     for (int i = 0; i < 14; i++)
         take(256 * MIB, A);
     REFUSED(IN_USE, GIB, A);
@@ -147,7 +140,7 @@ TEST(all_of_it_is_in_use) {
     end();
 }
 
-TEST(more_than_there_is) {
+TEST_EACH(WORLDS, more_than_there_is) {
     make_for(_i, 0);
     REFUSED(TOO_LARGE, 5 * GIB, A);
     expect_none();
@@ -160,14 +153,12 @@ TEST(more_than_there_is) {
 }
 
 /* A driver may refuse what it says is free: that is nobody's doing here. */
-TEST(what_is_free_is_refused) {
+TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
     void *none = NULL;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make();
     for (int i = 0; i < 3; i++)
@@ -187,14 +178,11 @@ TEST(what_is_free_is_refused) {
 }
 
 /* The model, as the driver, needs one to make memory behind addresses. */
-TEST(no_file_descriptor_is_left) {
+TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
 
-    options = options_for(_i, 0);
-    if (!is(_i, KIND_MAPPED))
-        return;
-    make();
+    make_for(_i, 0);
     MUST_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     none_left = before;
     none_left.rlim_cur = 0;
@@ -211,13 +199,11 @@ TEST(no_file_descriptor_is_left) {
 }
 
 /* Graphs and others: who has more. */
-TEST(the_larger_part_is_told) {
+TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     CUdeviceptr others;
     CUgraphExec exec;
 
     options = options_for(_i, 0);
-    if (is(_i, KIND_FIXED))
-        return;
     exec = run_graph(GIB);
     CU(driver->cuMemAlloc(&others, 2 * GIB));
     make();
@@ -255,7 +241,7 @@ static const struct {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
-TEST(parts_of_the_device) {
+TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
     int world = _i / PARTS, at = _i % PARTS;
     size_t free_bytes, total;
     CUdeviceptr others = 0;
@@ -283,7 +269,7 @@ TEST(parts_of_the_device) {
 }
 
 /* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
-TEST(where_the_driver_cannot_tell) {
+TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     struct weir_driver table = *driver;
     CUdeviceptr others;
     CUgraphExec exec;
@@ -308,15 +294,4 @@ TEST(where_the_driver_cannot_tell) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
     OK(weir_allocator_destroy(a));
-}
-
-void add_oom_report_others(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "others", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, others_have_the_device, others_have_what_a_limit_allows,
-                 others_had_what_was_preallocated, another_allocator_has_the_device,
-                 graphs_have_the_device, all_of_it_is_in_use, more_than_there_is,
-                 what_is_free_is_refused, no_file_descriptor_is_left, the_larger_part_is_told,
-                 where_the_driver_cannot_tell);
-    tcase_add_loop_test(tests, parts_of_the_device, 0, WORLDS * PARTS);
 }

@@ -2,7 +2,9 @@
 /* test_oom_report_words.c: how a report is written. */
 #include "test_oom_report.h"
 
-TEST(it_is_written) {
+CASE("words", 60, start_device, NULL);
+
+TEST_EACH(WORLDS, it_is_written) {
     char text[4096], json[4096], less[64];
     size_t length;
 
@@ -170,11 +172,4 @@ TEST(lists_as_words) {
     expect_json("\"pending_by\":[{\"bytes\":1024,\"stream\":7},{");
     expect_json("\"blocks\":2,\"total\":20,\"stream\":9},{");
     expect_json("\"variable\":\"WEIR_GROWTH\"");
-}
-
-void add_oom_report_words(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "words", 60, start_device, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS, it_is_written);
-    ADD_TESTS(tests, each_cause_has_a_sentence, lists_as_words);
 }

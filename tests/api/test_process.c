@@ -65,6 +65,8 @@ static uint64_t used_on(int device) {
     return total - free_bytes;
 }
 
+CASE("process", 30, NULL, NULL);
+
 TEST(each_device_has_one) {
     weir_allocator *a = NULL;
     void *block;
@@ -276,7 +278,7 @@ TEST(it_preallocates_when_it_is_told_to) {
 }
 
 /* Once in the log that nobody has set, and in one that was as it is there. */
-TEST(what_cannot_be_preallocated_is_said) {
+TEST_EACH(3, what_cannot_be_preallocated_is_said) {
     static const char *const logs[] = {NULL, "none", "error"};
     static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
     CUcontext popped;
@@ -297,7 +299,7 @@ TEST(what_cannot_be_preallocated_is_said) {
     }
 }
 
-TEST(a_block_has_the_one_that_made_it) {
+TEST_EACH(2, a_block_has_the_one_that_made_it) {
     static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
     unsigned char *blocks[DEVICES][3];
     weir_allocator *a = NULL;
@@ -345,17 +347,11 @@ static int child_is_refused(void) {
 }
 
 TEST(a_child_of_fork_is_refused) {
-    int status = -1;
-    pid_t child;
 
     begin(2, "model");
     (void)of(0);
-    child = fork();
-    MUST(child >= 0);
-    if (child == 0)
+    if (is_child())
         _exit(child_is_refused() ? 0 : 1);
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- a fork while another thread is about to make the first */
@@ -401,13 +397,10 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     MUST(pthread_join(thread, NULL) == 0);
     MUST(waitpid(child, &status, 0) == child);
     MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    child = fork(); /* nothing was made: it may try for itself */
-    if (child == 0) {
+    if (is_child()) {
         fail_to_make(NULL);
         _exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 /* ---- of which engine */
@@ -427,7 +420,7 @@ TEST(nobody_names_an_engine) {
 }
 
 /* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
-TEST(what_a_framework_preallocates_is_its_own) {
+TEST_EACH(2, what_a_framework_preallocates_is_its_own) {
     void *block;
 
     setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1);
@@ -459,14 +452,14 @@ static const struct {
     {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL, 0},
 };
 
-TEST(what_is_named_is_had) {
+TEST_EACH(ROWS(named), what_is_named_is_had) {
     setenv(named[_i].name, named[_i].value, 1);
     begin(1, "model");
     expect_engine(0, named[_i].engine, named[_i].arena);
 }
 
 /* The device cannot map, or has no addresses left; each device for itself. */
-TEST(where_nothing_can_be_mapped) {
+TEST_EACH(3, where_nothing_can_be_mapped) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
@@ -506,7 +499,7 @@ static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on
 }
 
 /* Nor a driver: nothing is tried. */
-TEST(a_device_that_cannot_map) {
+TEST_EACH(2, a_device_that_cannot_map) {
     struct weir_driver table;
 
     begin(1, "model");
@@ -586,12 +579,9 @@ TEST(captured_requests_are_served) {
 /* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
 TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
-    int status = -1;
-    pid_t child;
 
     MUST(mkdtemp(folder) != NULL);
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
@@ -609,8 +599,6 @@ TEST(each_saves_its_profile_at_exit) {
         weir__model_faults_clear();
         exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     snprintf(command, sizeof command, "test $(ls %s | wc -l) -eq 2; c=$?; rm -r %s; exit $c",
              folder, folder);
     ANSWERS(0, system(command));
@@ -625,19 +613,16 @@ static void *take_one(void *unused) {
 
 /* Neither a driver that answers nothing any more, nor a thread that does not let go of an allocator's lock, keeps the
  * process from its end, which comes without a profile; and the log says which it was. */
-TEST(who_hangs_is_not_waited_for_at_exit) {
+TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
     static const char *const told[] = {
         "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
         "weir: warning: a thread did not release an allocator's lock within 2 s: the process ends "
         "without its profile"};
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
-    int status = -1;
-    pid_t child;
 
     catch_log();
     MUST(mkdtemp(folder) != NULL);
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         pthread_t thread;
         void *block;
 
@@ -660,8 +645,6 @@ TEST(who_hangs_is_not_waited_for_at_exit) {
         }
         exit(0);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     (void)lines();
     ck_assert_msg(strstr(logged, told[_i]) != NULL, "%s", logged);
     snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */
@@ -694,7 +677,7 @@ static int load_preload(void) {
 }
 
 /* The preload's allocator, which is beneath then, has the settings. */
-TEST(under_the_preload_it_has_no_reserve_of_its_own) {
+TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     void *block;
 
     if (!load_preload()) /* musl has it in the C library */
@@ -715,27 +698,5 @@ TEST(under_the_preload_it_has_no_reserve_of_its_own) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("process");
-    TCase *tests = suite_add_case(suite, "process", 30, NULL, NULL);
-
-    ADD_TESTS(tests, each_device_has_one, the_environment_holds_for_each, what_is_wrong_is_told,
-              threads_get_the_same, a_stream_has_the_one_of_its_device, a_question_makes_nothing,
-              with_one_device_nothing_is_asked, a_driver_that_refuses_is_told,
-              devices_that_cannot_be_counted, a_context_that_cannot_be_entered,
-              a_device_that_is_not_there, why_a_device_has_none_is_told);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_test(tests, a_process_without_memory_is_told);
-#endif
-    ADD_TESTS(tests, it_preallocates_when_it_is_told_to, without_records_it_cannot_be_told,
-              nobody_names_an_engine, addresses_that_are_out_stay_out, what_keeps_from_both,
-              settings_that_no_engine_takes, captured_requests_are_served,
-              a_child_of_fork_is_refused, a_child_born_before_the_first_was_made_is_refused,
-              each_saves_its_profile_at_exit);
-    ADD_FOR_EACH(tests, 3, what_cannot_be_preallocated_is_said, where_nothing_can_be_mapped);
-    ADD_FOR_EACH(tests, 2, a_block_has_the_one_that_made_it,
-                 what_a_framework_preallocates_is_its_own, a_device_that_cannot_map,
-                 who_hangs_is_not_waited_for_at_exit,
-                 under_the_preload_it_has_no_reserve_of_its_own);
-    tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
-    return run_suite(suite, CK_FORK);
+    return run_tests("process", CK_FORK);
 }

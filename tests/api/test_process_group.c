@@ -63,7 +63,9 @@ static void give(weir_allocator *a, void **block, int count) {
         ck_assert_int_eq(weir_free(a, block[i], NULL), WEIR_OK);
 }
 
-TEST(test_each_engine_has_the_limit_and_no_more) {
+CASE("all", 20, set_up, tear_down);
+
+TEST_EACH(4, test_each_engine_has_the_limit_and_no_more) {
     weir_verdict verdict = {.size = sizeof verdict};
     void *block[MOST + 1];
     weir_allocator *a;
@@ -89,7 +91,7 @@ TEST(test_each_engine_has_the_limit_and_no_more) {
     ck_assert_int_eq(weir_allocator_destroy(a), WEIR_OK);
 }
 
-TEST(test_allocators_of_a_process_have_it_together) {
+TEST_EACH(4, test_allocators_of_a_process_have_it_together) {
     void *one[MOST + 1], *two[MOST + 1];
     weir_allocator *a, *b;
     int count;
@@ -125,11 +127,5 @@ TEST(test_bad_settings) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("process_group");
-    TCase *tests = suite_add_case(suite, "all", 20, set_up, tear_down);
-
-    ADD_FOR_EACH(tests, 4, test_each_engine_has_the_limit_and_no_more);
-    ADD_FOR_EACH(tests, 4, test_allocators_of_a_process_have_it_together);
-    ADD_TESTS(tests, test_no_room_for_a_context, test_bad_settings);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("process_group", CK_FORK_GETENV);
 }

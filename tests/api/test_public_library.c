@@ -14,6 +14,8 @@
 #include "config.h"
 #include "tests/fixtures/suite.h"
 
+CASE("shared", 4, NULL, NULL);
+
 /* The program itself exports nothing, so what is found here comes from the library. */
 TEST(internal_names_stay_inside) {
     ck_assert_msg(dlsym(RTLD_DEFAULT, "weir_alloc") != NULL, "not linked to the shared library");
@@ -27,7 +29,7 @@ TEST(the_version_is_the_packages) {
 
 static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_PLATFORM};
 
-TEST(a_block_from_each_engine) {
+TEST_EACH(ROWS(engines), a_block_from_each_engine) {
     weir_options options;
     weir_allocator *allocator;
     weir_statistics statistics = {.size = sizeof statistics};
@@ -49,11 +51,5 @@ TEST(a_block_from_each_engine) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("library");
-    TCase *all = tcase_create("shared");
-
-    ADD_TESTS(all, internal_names_stay_inside, the_version_is_the_packages);
-    tcase_add_loop_test(all, a_block_from_each_engine, 0, sizeof engines / sizeof *engines);
-    suite_add_tcase(suite, all);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("library", CK_FORK_GETENV);
 }

@@ -96,7 +96,9 @@ static unsigned char byte_at(const unsigned char *at) {
 
 /* ---- one process ------------------------------------------------------------------------------- */
 
-TEST(both_sides_see_the_same_bytes) {
+CASE("one process", 30, start, NULL);
+
+TEST_EACH(2, both_sides_see_the_same_bytes) {
     unsigned char *block[2], *there[2];
     weir_shared handle[2];
 
@@ -124,7 +126,7 @@ TEST(both_sides_see_the_same_bytes) {
     end();
 }
 
-TEST(the_importer_frees_first) {
+TEST_EACH(2, the_importer_frees_first) {
     unsigned char *block, *other;
     weir_shared handle;
     void *there = NULL;
@@ -150,7 +152,7 @@ TEST(the_importer_frees_first) {
     end();
 }
 
-TEST(a_handle_is_imported_once) {
+TEST_EACH(2, a_handle_is_imported_once) {
     weir_import *second = NULL;
     weir_shared handle, again, wrong;
     unsigned char *block;
@@ -186,7 +188,7 @@ TEST(a_handle_is_imported_once) {
     end();
 }
 
-TEST(only_what_is_done_is_shared) {
+TEST_EACH(2, only_what_is_done_is_shared) {
     weir_shared handle;
     unsigned char *block;
 
@@ -228,7 +230,7 @@ TEST(after_the_exporter) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-TEST(who_cannot_export) {
+TEST_EACH(3, who_cannot_export) {
     static const int kinds[] = {KIND_REGIONS, KIND_FIXED, KIND_DIRECT};
     weir_options options = options_of(kinds[_i], "model", 512 * MIB);
     weir_shared handle;
@@ -298,7 +300,7 @@ TEST(files_that_are_no_pair) {
 }
 
 /* Whichever driver call fails, both sides can go on. */
-TEST(a_failure_leaves_things_as_they_were) {
+TEST_EACH(2, a_failure_leaves_things_as_they_were) {
     unsigned char *block;
 
     make(caches[_i]);
@@ -397,7 +399,9 @@ static int be_child(const char *what) {
     return 42;
 }
 
-TEST(another_process_uses_a_block_and_frees_it) {
+CASE("two processes", 30, start, NULL);
+
+TEST_EACH(2, another_process_uses_a_block_and_frees_it) {
     unsigned char *block;
     struct child child;
     weir_shared handle;
@@ -475,7 +479,9 @@ static void deny_each(enum step step, int for_good) {
     }
 }
 
-TEST(lists_of_loans_with_each_call_denied) {
+CASE("refused", 30, start, NULL);
+
+TEST_EACH(2 * STEPS, lists_of_loans_with_each_call_denied) {
     deny_each((enum step)(_i / 2), _i % 2);
 }
 
@@ -547,6 +553,8 @@ TEST(imports_without_host_memory) {
     end();
 }
 #endif
+
+CASE("refused", 30, start, NULL);
 
 TEST(loans_that_cannot_be_made) {
     struct weir_loans theirs, another;
@@ -725,8 +733,6 @@ TEST(a_child_and_a_lost_device) {
     weir_shared handle;
     weir_import *none;
     void *there;
-    pid_t child;
-    int state;
 
     make(WEIR_SWITCH_ON);
     open_import();
@@ -734,15 +740,12 @@ TEST(a_child_and_a_lost_device) {
     handle = share(block);
     EXPECT(WEIR_E_INVALID, weir_export(a, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_export: files is NULL"));
-    child = fork();
-    if (child == 0)
+    if (is_child())
         _exit(weir_export(a, files) != WEIR_E_FORKED ||
               weir_import_create("model", files, NULL, &none) != WEIR_E_FORKED ||
               weir_import_block(import, &handle, &there) != WEIR_E_FORKED ||
               weir_import_free(import, block, A) != WEIR_E_FORKED ||
               weir_import_destroy(import) != WEIR_E_FORKED);
-    MUST(waitpid(child, &state, 0) == child);
-    MUST_EQ(state, 0);
     weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, NULL));
     weir__model_faults_clear();
@@ -751,27 +754,6 @@ TEST(a_child_and_a_lost_device) {
 
 int main(void) {
     const char *what = getenv("WEIR_TEST_SHARE");
-    Suite *suite = suite_create("share");
-    TCase *tests;
 
-    if (what)
-        return be_child(what);
-    tests = suite_add_case(suite, "one process", 30, start, NULL);
-    ADD_FOR_EACH(tests, 2, both_sides_see_the_same_bytes, the_importer_frees_first,
-                 a_handle_is_imported_once, only_what_is_done_is_shared,
-                 a_failure_leaves_things_as_they_were);
-    ADD_TESTS(tests, after_the_exporter, drivers_that_cannot_export, files_that_are_no_pair);
-    tcase_add_loop_test(tests, who_cannot_export, 0, 3);
-    tests = suite_add_case(suite, "refused", 30, start, NULL);
-    ADD_TESTS(tests, loans_that_cannot_be_made, loans_whose_numbers_are_lost,
-              devices_are_known_by_name, a_piece_that_is_half_freed, a_handle_of_another,
-              a_block_of_a_graph, a_child_and_a_lost_device);
-#ifdef CAN_DENY
-    tcase_add_loop_test(tests, lists_of_loans_with_each_call_denied, 0, 2 * STEPS);
-    ADD_TESTS(tests, exports_that_cannot_be_made, imports_without_host_memory);
-#endif
-    tests = suite_add_case(suite, "two processes", 30, start, NULL);
-    tcase_add_loop_test(tests, another_process_uses_a_block_and_frees_it, 0, 2);
-    tcase_add_test(tests, an_importer_that_ended_has_nothing);
-    return run_suite(suite, CK_FORK_GETENV);
+    return what ? be_child(what) : run_tests("share", CK_FORK_GETENV);
 }

@@ -29,6 +29,8 @@ static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
     return weir__counters_events(&counters, after, events, sizeof *events, capacity);
 }
 
+CASE("books", 4, NULL, NULL);
+
 TEST(growth_and_giving_back_are_counted_apart) {
     weir_statistics s = {.size = sizeof s, .reserve = 77};
 
@@ -141,6 +143,8 @@ static void close_allocator(void) {
     OK(weir_allocator_destroy(a));
 }
 
+CASE("sizes", 4, open_allocator, close_allocator);
+
 /* Every size from that of `size` itself to beyond the library's: what fits is copied, nothing behind
  * it is touched, and size tells how much. */
 TEST(statistics_of_every_size) {
@@ -240,31 +244,16 @@ TEST(who_is_told_nothing) {
     weir_allocator *silent;
     weir_event event;
     size_t count;
-    pid_t child;
-    int state;
 
     OK(weir_allocator_create(&options, &silent));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(silent, WEIR_OPERATION_ALLOC, &l));
     OK(weir_allocator_destroy(silent));
-    child = fork();
-    if (child == 0)
+    if (is_child())
         _exit(weir_stats(a, &s) != WEIR_E_FORKED ||
               weir_latencies(a, WEIR_OPERATION_ALLOC, &l) != WEIR_E_FORKED ||
               weir_events(a, 0, &event, sizeof event, 1, &count) != WEIR_E_FORKED);
-    MUST(waitpid(child, &state, 0) == child);
-    MUST_EQ(state, 0);
 }
 
 int main(void) {
-    Suite *suite = suite_create("stats");
-    TCase *alone = tcase_create("books"), *sizes = tcase_create("sizes");
-
-    ADD_TESTS(alone, growth_and_giving_back_are_counted_apart, the_ring_at_every_fill,
-              more_threads_than_stripes, causes_have_words);
-    suite_add_tcase(suite, alone);
-    tcase_add_checked_fixture(sizes, open_allocator, close_allocator);
-    ADD_TESTS(sizes, statistics_of_every_size, latencies_of_every_size, failures_of_every_size,
-              times_count_from_creation, who_is_told_nothing);
-    suite_add_tcase(suite, sizes);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("stats", CK_FORK_GETENV);
 }

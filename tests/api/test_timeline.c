@@ -62,6 +62,8 @@ static size_t occurrences(const char *what) {
 
 #define EXPECT_TEXT(what) ck_assert_msg(occurrences(what) > 0, "there is no %s", what)
 
+CASE("timeline", 30, set_up, tear_down);
+
 TEST(test_empty) {
     write_text();
     EXPECT_TEXT("\"traceEvents\":[");
@@ -297,16 +299,5 @@ TEST(test_no_host_memory) {
 #endif
 
 int main(void) {
-    Suite *suite = suite_create("timeline");
-    TCase *tests = suite_add_case(suite, "timeline", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, test_empty, test_as_it_was, test_peaks_stay, test_points_in_order,
-              test_extents, test_extents_of_many, test_events_behind_each_other,
-              test_no_slice_is_dropped_unsaid, test_slices_of_a_lane_do_not_overlap,
-              test_steps_that_begin_together, test_odd_iterations, test_the_end_of_many,
-              test_unfinished);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_test(tests, test_no_host_memory);
-#endif
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("timeline", CK_FORK_GETENV);
 }

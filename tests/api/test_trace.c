@@ -100,6 +100,8 @@ static size_t check_good(const char *trace, weir_trace_event *out, size_t most) 
     return count;
 }
 
+CASE("trace", 60, NULL, NULL);
+
 TEST(test_every_operation) {
     weir_trace_event e[7];
 
@@ -287,7 +289,7 @@ static const struct {
     {"0 a 1 8 0\n\r1 m a\n", "line 2: time \"?1\" is not a whole number"},
 };
 
-TEST(test_corpus) {
+TEST_EACH(ROWS(corpus), test_corpus) {
     check_bad(corpus[_i].trace, corpus[_i].message);
 }
 
@@ -465,21 +467,5 @@ TEST(test_many_lines) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("trace");
-    TCase *tests = tcase_create("trace");
-
-    tcase_set_timeout(tests, 60);
-    ADD_TESTS(tests, test_every_operation, test_carriage_returns_are_fine,
-              test_id_is_used_again_after_its_free, test_other_comments_first,
-              test_fields_of_the_last_event, test_comments_are_told,
-              test_long_label_is_cut_at_a_character, test_very_long_lines, test_nul_bytes,
-              test_cut_anywhere, test_any_byte_changed, test_source_that_fails,
-              test_source_that_does_not_say_why, test_fields_behind_an_error);
-    tcase_add_loop_test(tests, test_corpus, 0, (int)(sizeof corpus / sizeof corpus[0]));
-#ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_test(tests, test_no_host_memory);
-#endif
-    ADD_TESTS(tests, test_invalid_arguments, test_many_lines);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("trace", CK_FORK_GETENV);
 }

@@ -21,13 +21,14 @@ static uint64_t next_random(uint64_t *state) {
     return *state;
 }
 
-START_TEST(test_empty) {
+CASE("histogram", 4, clear, NULL);
+
+TEST(test_empty) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 0);
     ck_assert(weir__histogram_mean(&h) == 0.0);
 }
-END_TEST
 
-START_TEST(test_small_values_are_exact) {
+TEST(test_small_values_are_exact) {
     for (uint64_t v = 0; v < 32; v++)
         weir__histogram_add(&h, v);
     for (uint64_t v = 0; v < 32; v++)
@@ -35,10 +36,9 @@ START_TEST(test_small_values_are_exact) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.0), 0);
     ck_assert(weir__histogram_mean(&h) == 15.5);
 }
-END_TEST
 
 /* One value alone: every quantile is that value, since the bound is cut to the maximum. */
-START_TEST(test_one_value_anywhere) {
+TEST(test_one_value_anywhere) {
     for (int bit = 0; bit < 64; bit++)
         for (int step = -1; step <= 1; step++) {
             uint64_t value = (UINT64_C(1) << bit) + (uint64_t)step;
@@ -52,10 +52,9 @@ START_TEST(test_one_value_anywhere) {
     weir__histogram_add(&h, UINT64_MAX);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.999), UINT64_MAX);
 }
-END_TEST
 
 /* A bound is at least the value and at most 1/32 above it, at every place of every power. */
-START_TEST(test_bound_within_one_thirtysecond) {
+TEST(test_bound_within_one_thirtysecond) {
     uint64_t state = 88172645463325252u;
 
     for (int round = 0; round < 20000; round++) {
@@ -69,7 +68,6 @@ START_TEST(test_bound_within_one_thirtysecond) {
         ck_assert_uint_le(bound - value, value / 32);
     }
 }
-END_TEST
 
 static int compare(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -77,7 +75,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-START_TEST(test_quantiles_against_sorting) {
+TEST(test_quantiles_against_sorting) {
     static const double fractions[] = {0.001, 0.07, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0};
     enum { N = 10000 };
     static uint64_t values[N];
@@ -99,16 +97,14 @@ START_TEST(test_quantiles_against_sorting) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 1.0), values[N - 1]);
     ck_assert(weir__histogram_mean(&h) == (double)sum / N);
 }
-END_TEST
 
 /* fraction * count must not round up to one value too many. */
-START_TEST(test_rank_is_not_one_too_high) {
+TEST(test_rank_is_not_one_too_high) {
     for (uint64_t v = 1; v <= 100; v++)
         weir__histogram_add(&h, v <= 7 ? 1 : 1000);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.07), 1);
     ck_assert_uint_gt(weir__histogram_quantile(&h, 0.08), 1);
 }
-END_TEST
 
 enum { THREADS = 4, ADDS = 50000 };
 
@@ -119,7 +115,7 @@ static void *add_many(void *unused) {
     return NULL;
 }
 
-START_TEST(test_threads_lose_nothing) {
+TEST(test_threads_lose_nothing) {
     pthread_t threads[THREADS];
 
     for (int i = 0; i < THREADS; i++)
@@ -130,11 +126,10 @@ START_TEST(test_threads_lose_nothing) {
     ck_assert_uint_eq(h.sum, (uint64_t)THREADS * (ADDS - 1) * ADDS / 2);
     ck_assert_uint_eq(h.max, ADDS - 1);
 }
-END_TEST
 
 /* A value is counted before its bucket is: what is read then is the largest.  Numbers that a double has no half
  * of are ranks all the same. */
-START_TEST(test_sums_that_do_not_agree) {
+TEST(test_sums_that_do_not_agree) {
     atomic_store(&h.total, 5);
     atomic_store(&h.max, 9);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 9);
@@ -143,21 +138,7 @@ START_TEST(test_sums_that_do_not_agree) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.25), 3);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.75), 9);
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("histogram");
-    TCase *tests = tcase_create("histogram");
-
-    tcase_add_checked_fixture(tests, clear, NULL);
-    tcase_add_test(tests, test_empty);
-    tcase_add_test(tests, test_small_values_are_exact);
-    tcase_add_test(tests, test_one_value_anywhere);
-    tcase_add_test(tests, test_bound_within_one_thirtysecond);
-    tcase_add_test(tests, test_quantiles_against_sorting);
-    tcase_add_test(tests, test_rank_is_not_one_too_high);
-    tcase_add_test(tests, test_threads_lose_nothing);
-    tcase_add_test(tests, test_sums_that_do_not_agree);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("histogram", CK_FORK_GETENV);
 }

@@ -42,7 +42,9 @@ static void fill(size_t first, size_t last) {
         ck_assert_int_eq(weir__map_put(&map, key_of(i), i), 1);
 }
 
-START_TEST(an_empty_map_holds_nothing) {
+CASE("map", 4, begin, end);
+
+TEST(an_empty_map_holds_nothing) {
     uintptr_t value = 7;
 
     ck_assert_int_eq(weir__map_get(&map, 256, &value), 0);
@@ -51,9 +53,8 @@ START_TEST(an_empty_map_holds_nothing) {
     ck_assert_uint_eq(map.count, 0);
     weir__map_clear(&map);
 }
-END_TEST
 
-START_TEST(what_was_put_is_got_and_taken_once) {
+TEST(what_was_put_is_got_and_taken_once) {
     uintptr_t value = 0;
 
     fill(1, 100);
@@ -70,9 +71,8 @@ START_TEST(what_was_put_is_got_and_taken_once) {
         ck_assert_uint_eq(map.count, 100 - i);
     }
 }
-END_TEST
 
-START_TEST(a_second_put_replaces_the_value) {
+TEST(a_second_put_replaces_the_value) {
     uintptr_t value = 0;
 
     fill(1, 3);
@@ -81,10 +81,9 @@ START_TEST(a_second_put_replaces_the_value) {
     ck_assert_int_eq(weir__map_get(&map, key_of(2), &value), 1);
     ck_assert_uint_eq(value, 22);
 }
-END_TEST
 
 /* The largest and smallest keys and values there can be. */
-START_TEST(keys_and_values_may_be_anything_but_key_0) {
+TEST(keys_and_values_may_be_anything_but_key_0) {
     uintptr_t value = 1;
 
     ck_assert_int_eq(weir__map_put(&map, UINT64_MAX, 0), 1);
@@ -94,10 +93,11 @@ START_TEST(keys_and_values_may_be_anything_but_key_0) {
     ck_assert_int_eq(weir__map_take(&map, 1, &value), 1);
     ck_assert_uint_eq(value, UINTPTR_MAX);
 }
-END_TEST
+
+CASE("host memory", 4, begin, end);
 
 /* Filled to each border at which the next new key makes the map grow. */
-START_TEST(a_key_that_is_there_needs_no_memory) {
+TEST(a_key_that_is_there_needs_no_memory) {
     uintptr_t value;
     size_t filled = 0;
 
@@ -125,15 +125,13 @@ START_TEST(a_key_that_is_there_needs_no_memory) {
         ck_assert_uint_gt(map.capacity, capacity);
     }
 }
-END_TEST
 
-START_TEST(without_memory_an_empty_map_stays_empty) {
+TEST(without_memory_an_empty_map_stays_empty) {
     refuse = 1;
     ck_assert_int_eq(weir__map_put(&map, 256, 1), 0);
     ck_assert(!map.slots && map.capacity == 0 && map.count == 0);
     ck_assert_int_eq(weir__map_get(&map, 256, NULL), 0);
 }
-END_TEST
 
 /* ---- against an array ---- */
 
@@ -148,9 +146,11 @@ static size_t random_below(size_t limit) {
     return (size_t)(random_state % limit);
 }
 
+CASE("random", 60, begin, end);
+
 /* Keys that crowd together, so that most deletions move something; `there` and `values` say what
  * the map must hold.  The map fills and empties in turn. */
-START_TEST(a_long_random_run_as_the_array) {
+TEST_EACH(4, a_long_random_run_as_the_array) {
     static uint64_t keys[KEYS];
     static uintptr_t values[KEYS];
     static char there[KEYS];
@@ -189,29 +189,7 @@ START_TEST(a_long_random_run_as_the_array) {
             }
     }
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("map");
-    TCase *tests = tcase_create("map"), *memory = tcase_create("host memory"),
-          *random = tcase_create("random");
-
-    tcase_add_checked_fixture(tests, begin, end);
-    tcase_add_test(tests, an_empty_map_holds_nothing);
-    tcase_add_test(tests, what_was_put_is_got_and_taken_once);
-    tcase_add_test(tests, a_second_put_replaces_the_value);
-    tcase_add_test(tests, keys_and_values_may_be_anything_but_key_0);
-    suite_add_tcase(suite, tests);
-
-    tcase_add_checked_fixture(memory, begin, end);
-    tcase_add_test(memory, a_key_that_is_there_needs_no_memory);
-    tcase_add_test(memory, without_memory_an_empty_map_stays_empty);
-    suite_add_tcase(suite, memory);
-
-    tcase_set_timeout(random, 60);
-    tcase_add_checked_fixture(random, begin, end);
-    tcase_add_loop_test(random, a_long_random_run_as_the_array, 0, 4);
-    suite_add_tcase(suite, random);
-
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("map", CK_FORK_GETENV);
 }

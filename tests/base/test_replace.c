@@ -68,7 +68,9 @@ static void holds(const char *names) {
     ANSWERS(0, system(command));
 }
 
-START_TEST(there_is_none) {
+CASE("files", 30, set_up, tear_down);
+
+TEST(there_is_none) {
     ANSWERS(0, put("file", "new"));
     has("file", "new");
     MUST_EQ(mode_of("file"), S_IFREG | 0644);
@@ -77,10 +79,9 @@ START_TEST(there_is_none) {
     MUST_EQ(mode_of("private"), S_IFREG | 0600);
     holds("file private ");
 }
-END_TEST
 
 /* Whoever has the old one open has it to the end. */
-START_TEST(one_takes_the_place_of_another) {
+TEST(one_takes_the_place_of_another) {
     char old[8] = "";
     int file;
 
@@ -97,9 +98,8 @@ START_TEST(one_takes_the_place_of_another) {
     MUST_EQ(mode_of("file"), S_IFREG | 0600);
     holds("file ");
 }
-END_TEST
 
-START_TEST(what_cannot_be_leaves_all_as_it_was) {
+TEST(what_cannot_be_leaves_all_as_it_was) {
     char name[300];
 
     make("file", "old", 0644);
@@ -113,10 +113,9 @@ START_TEST(what_cannot_be_leaves_all_as_it_was) {
     has("file", "old");
     holds("file ");
 }
-END_TEST
 
 /* What lies where it is made is not written to, and stays. */
-START_TEST(names_beside_that_are_taken) {
+TEST(names_beside_that_are_taken) {
     char beside[64];
 
     make("victim", "kept", 0644);
@@ -129,9 +128,10 @@ START_TEST(names_beside_that_are_taken) {
     has("victim", "kept");
     has(beside, "another's");
 }
-END_TEST
 
-START_TEST(a_link_stays_and_its_file_is_replaced) {
+CASE("links", 30, set_up, tear_down);
+
+TEST(a_link_stays_and_its_file_is_replaced) {
     struct stat before, after;
 
     ANSWERS(0, mkdir("there", 0755));
@@ -153,10 +153,9 @@ START_TEST(a_link_stays_and_its_file_is_replaced) {
     ANSWERS(ELOOP, put("loop", "new"));
     holds("link loop second there ");
 }
-END_TEST
 
 /* In a folder in which everybody may write others could say where the file goes. */
-START_TEST(others_links_in_a_folder_of_everybodys) {
+TEST(others_links_in_a_folder_of_everybodys) {
     make("victim", "kept", 0644);
     ANSWERS(0, symlink("victim", "own"));
     ANSWERS(0, symlink("victim", "other"));
@@ -175,7 +174,6 @@ START_TEST(others_links_in_a_folder_of_everybodys) {
     ANSWERS(0, put("other", "other"));
     has("victim", "other");
 }
-END_TEST
 
 enum { NOBODY = 65534, ANOTHER = 12345 };
 
@@ -194,7 +192,7 @@ static int put_as_nobody(const char *path, const char *text) {
 }
 
 /* Its mode says whether others may put links into it; and what is in it is replaced all the same. */
-START_TEST(a_folder_that_cannot_be_read) {
+TEST(a_folder_that_cannot_be_read) {
     if (geteuid() != 0) { /* nobody else can become another, or give files away */
         printf("# a folder that cannot be read: it takes root\n");
         return;
@@ -218,18 +216,18 @@ START_TEST(a_folder_that_cannot_be_read) {
     ANSWERS(EACCES, put_as_nobody("dark/file", "newest"));
     has("dark/file", "newer");
 }
-END_TEST
 
-START_TEST(a_link_in_the_root_folder) {
+TEST(a_link_in_the_root_folder) {
     struct stat is;
 
     if (lstat("/bin", &is) == 0 && S_ISLNK(is.st_mode))
         ANSWERS(EISDIR, put("/bin", "new"));
 }
-END_TEST
+
+CASE("others", 30, set_up, tear_down);
 
 /* As a shell's redirection has it, behind what is there. */
-START_TEST(what_is_no_plain_file_is_written_to) {
+TEST(what_is_no_plain_file_is_written_to) {
     int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
     char path[32], text[16] = "";
 
@@ -248,10 +246,11 @@ START_TEST(what_is_no_plain_file_is_written_to) {
     has("out", "first second third");
     holds("out ");
 }
-END_TEST
+
+CASE("files", 30, set_up, tear_down);
 
 /* A name of one letter at the end of folders whose names are as long as names may be. */
-START_TEST(a_name_beside_that_is_too_long) {
+TEST(a_name_beside_that_is_too_long) {
     char path[PATH_MAX] = "";
 
     while (strlen(path) + 2 * (NAME_MAX + 1) < PATH_MAX) {
@@ -263,9 +262,8 @@ START_TEST(a_name_beside_that_is_too_long) {
     memset(path + strlen(path), 'x', PATH_MAX - 2 - strlen(path));
     ANSWERS(ENAMETOOLONG, put(path, "new"));
 }
-END_TEST
 
-START_TEST(names_beside_that_are_all_taken) {
+TEST(names_beside_that_are_all_taken) {
     char beside[64];
 
     for (int i = 0; i < 64; i++) {
@@ -277,10 +275,11 @@ START_TEST(names_beside_that_are_all_taken) {
     ANSWERS(0, put("file", "new"));
     has("file", "new");
 }
-END_TEST
+
+CASE("others", 30, set_up, tear_down);
 
 /* Where standard error goes, too, and where neither is open. */
-START_TEST(what_standard_error_goes_to) {
+TEST(what_standard_error_goes_to) {
     int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
 
     make("err", "first ", 0644);
@@ -293,17 +292,17 @@ START_TEST(what_standard_error_goes_to) {
     MUST(dup2(out, STDOUT_FILENO) == STDOUT_FILENO && dup2(error, STDERR_FILENO) == STDERR_FILENO);
     has("err", "third");
 }
-END_TEST
 
 #ifdef CAN_DENY
+CASE("denied", 30, set_up, tear_down);
+
 /* Its name need not be on the disk. */
-START_TEST(a_folder_that_cannot_be_opened) {
+TEST(a_folder_that_cannot_be_opened) {
     deny("open", 2, 0, EACCES);
     ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
     MUST_EQ(deny_none(), 1);
     has("file", "new");
 }
-END_TEST
 
 enum { NONE, PLAIN, LINK, LINK_TO_NONE, PIPE, STATES };
 
@@ -351,13 +350,12 @@ static void deny_each(int state, int for_good) {
     }
 }
 
-START_TEST(each_call_denied) {
+TEST_EACH(2 * STATES, each_call_denied) {
     deny_each(_i / 2, _i % 2);
 }
-END_TEST
 
 /* Through a link to what is still to be made, too. */
-START_TEST(what_does_not_come_to_the_disk_is_told) {
+TEST_EACH(PIPE, what_does_not_come_to_the_disk_is_told) {
     prepare(_i);
     deny("fsync", 1, 0, EIO);
     ANSWERS(EIO, weir__replace_file("file", 0600, 1, "new", 3));
@@ -367,45 +365,15 @@ START_TEST(what_does_not_come_to_the_disk_is_told) {
     ANSWERS(0, weir__replace_file("file", 0600, 0, "new", 3));
     (void)deny_none();
 }
-END_TEST
 
-START_TEST(a_write_that_is_interrupted) {
+TEST(a_write_that_is_interrupted) {
     deny("write", 1, 0, EINTR);
     ANSWERS(0, put("file", "new"));
     MUST_EQ(deny_none(), 1);
     has("file", "new");
 }
-END_TEST
 #endif
-
-static Suite *suite(void) {
-    Suite *all = suite_create("replace");
-    TCase *tests = suite_add_case(all, "files", 30, set_up, tear_down);
-
-    tcase_add_test(tests, there_is_none);
-    tcase_add_test(tests, one_takes_the_place_of_another);
-    tcase_add_test(tests, what_cannot_be_leaves_all_as_it_was);
-    tcase_add_test(tests, names_beside_that_are_taken);
-    tcase_add_test(tests, a_name_beside_that_is_too_long);
-    tcase_add_test(tests, names_beside_that_are_all_taken);
-    tests = suite_add_case(all, "links", 30, set_up, tear_down);
-    tcase_add_test(tests, a_link_stays_and_its_file_is_replaced);
-    tcase_add_test(tests, others_links_in_a_folder_of_everybodys);
-    tcase_add_test(tests, a_folder_that_cannot_be_read);
-    tcase_add_test(tests, a_link_in_the_root_folder);
-    tests = suite_add_case(all, "others", 30, set_up, tear_down);
-    tcase_add_test(tests, what_is_no_plain_file_is_written_to);
-    tcase_add_test(tests, what_standard_error_goes_to);
-#ifdef CAN_DENY
-    tests = suite_add_case(all, "denied", 30, set_up, tear_down);
-    tcase_add_test(tests, a_folder_that_cannot_be_opened);
-    tcase_add_loop_test(tests, each_call_denied, 0, 2 * STATES);
-    tcase_add_loop_test(tests, what_does_not_come_to_the_disk_is_told, 0, PIPE);
-    tcase_add_test(tests, a_write_that_is_interrupted);
-#endif
-    return all;
-}
 
 int main(void) {
-    return run_suite(suite(), CK_FORK);
+    return run_tests("replace", CK_FORK);
 }

@@ -41,7 +41,9 @@ static const struct {
 };
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 
-START_TEST(test_status) {
+CASE("status", 4, NULL, NULL);
+
+TEST_EACH(STATUSES, test_status) {
     int listed = 0;
 
 #define COUNT_STATUS(name, value, text) listed++;
@@ -55,9 +57,8 @@ START_TEST(test_status) {
         ck_assert_str_ne(weir_status_message(statuses[_i].status),
                          weir_status_message(statuses[j].status));
 }
-END_TEST
 
-START_TEST(test_unknown_status) {
+TEST(test_unknown_status) {
     static const int values[] = {1, -16, 0x7fffffff, -0x7fffffff - 1};
 
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -65,7 +66,6 @@ START_TEST(test_unknown_status) {
         ck_assert_str_eq(weir_status_message((weir_status)values[i]), "unknown status");
     }
 }
-END_TEST
 
 static void *other_thread(void *seen) {
     *(int *)seen = weir_last_driver_result();
@@ -73,7 +73,7 @@ static void *other_thread(void *seen) {
     return NULL;
 }
 
-START_TEST(test_driver_result_is_the_threads_own) {
+TEST(test_driver_result_is_the_threads_own) {
     pthread_t thread;
     int seen = -1;
 
@@ -87,7 +87,6 @@ START_TEST(test_driver_result_is_the_threads_own) {
     weir__set_driver_result(0);
     ck_assert_int_eq(weir_last_driver_result(), 0);
 }
-END_TEST
 
 /* ------------------------------------------------------------------- log lines ---- */
 
@@ -117,7 +116,7 @@ static const char *caught(void) {
     return text;
 }
 
-START_TEST(test_log_levels) {
+TEST_WHERE(WEIR_LOG_DEFAULT, WEIR_LOG_DEBUG + 1, NULL, test_log_levels) {
     static const char *const lines[] = {"",
                                         "",
                                         "weir: error: e 7\n",
@@ -135,9 +134,8 @@ START_TEST(test_log_levels) {
     weir__log(_i, WEIR_LOG_DEBUG, "d");
     ck_assert_str_eq(caught(), lines[_i]);
 }
-END_TEST
 
-START_TEST(test_log_keeps_errno) {
+TEST(test_log_keeps_errno) {
     catch_stderr();
     errno = ERANGE;
     weir__log(WEIR_LOG_DEBUG, WEIR_LOG_ERROR, "x");
@@ -151,10 +149,9 @@ START_TEST(test_log_keeps_errno) {
     ck_assert_int_ge(dup2(saved_stderr, STDERR_FILENO), 0);
     close(saved_stderr);
 }
-END_TEST
 
 /* A long line is cut but stays a line. */
-START_TEST(test_long_log_line) {
+TEST(test_long_log_line) {
     char text[5000];
     const char *line;
 
@@ -174,18 +171,7 @@ START_TEST(test_long_log_line) {
     ck_assert_uint_eq(strlen(line), 1024);
     ck_assert_ptr_eq(strchr(line, '\n'), line + 1023);
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("status");
-    TCase *tests = tcase_create("status");
-
-    tcase_add_loop_test(tests, test_status, 0, STATUSES);
-    tcase_add_test(tests, test_unknown_status);
-    tcase_add_test(tests, test_driver_result_is_the_threads_own);
-    tcase_add_loop_test(tests, test_log_levels, WEIR_LOG_DEFAULT, WEIR_LOG_DEBUG + 1);
-    tcase_add_test(tests, test_log_keeps_errno);
-    tcase_add_test(tests, test_long_log_line);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("status", CK_FORK_GETENV);
 }

@@ -41,7 +41,9 @@ static void tear_down(void) {
 /* ---- processes ------------------------------------------------------------------------------- */
 
 #ifdef CAN_DENY
-START_TEST(a_process_that_cannot_be_asked) {
+CASE("processes", 30, set_up, tear_down);
+
+TEST(a_process_that_cannot_be_asked) {
     static const int with[] = {EACCES, EMFILE, ENOENT, ESRCH};
     uint64_t is = weir__process_start(getpid());
 
@@ -58,9 +60,8 @@ START_TEST(a_process_that_cannot_be_asked) {
     }
     ANSWERS(is, weir__process_start(getpid()));
 }
-END_TEST
 
-START_TEST(a_process_that_is_stopped) {
+TEST(a_process_that_is_stopped) {
     pid_t pid = fork();
 
     if (pid == 0)
@@ -77,14 +78,13 @@ START_TEST(a_process_that_is_stopped) {
     ANSWERS(pid, waitpid(pid, NULL, 0));
     ANSWERS(0, weir__process_is_stopped(pid));
 }
-END_TEST
 
 /* 4,000 for the start, as the kernel writes it. */
 #define ALL_FIELDS(flags, threads)                                                                 \
     " 1 2 3 4 5 " flags " 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
 #define FIELDS(threads) ALL_FIELDS("4194304", threads)
 
-START_TEST(what_is_told_of_a_process) {
+TEST(what_is_told_of_a_process) {
     static const struct {
         const char *text;
         uint64_t start;
@@ -104,10 +104,9 @@ START_TEST(what_is_told_of_a_process) {
         MUST(reads == NULL);
     }
 }
-END_TEST
 
 /* By a signal, or by who traces it. */
-START_TEST(a_process_that_does_nothing) {
+TEST(a_process_that_does_nothing) {
     static const struct {
         const char *text;
         int is;
@@ -122,10 +121,9 @@ START_TEST(a_process_that_does_nothing) {
         ANSWERS(told[i].is, weir__process_is_stopped(getpid()));
     }
 }
-END_TEST
 
 /* Its bit is 4. */
-START_TEST(a_process_that_is_ending) {
+TEST(a_process_that_is_ending) {
     static const struct {
         const char *text;
         int is;
@@ -143,17 +141,15 @@ START_TEST(a_process_that_is_ending) {
         }
     ANSWERS(0, weir__process_is_ending(getpid(), weir__process_start(getpid())));
 }
-END_TEST
 
-START_TEST(a_namespace_that_cannot_be_told) {
+TEST(a_namespace_that_cannot_be_told) {
     deny("stat", 1, 0, EACCES);
     ANSWERS(0, weir__process_namespace());
     MUST_EQ(deny_none(), 1);
     MUST(weir__process_namespace() != 0);
 }
-END_TEST
 
-START_TEST(the_words_of_a_command) {
+TEST(the_words_of_a_command) {
     static const struct {
         const char *text;
         size_t bytes;
@@ -177,7 +173,6 @@ START_TEST(the_words_of_a_command) {
         ck_assert_str_eq(text, "");
     }
 }
-END_TEST
 #endif
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -193,7 +188,9 @@ static void *run(void *unused) {
     return unused;
 }
 
-START_TEST(a_thread_is_watched) {
+CASE("threads", 30, set_up, tear_down);
+
+TEST(a_thread_is_watched) {
     pthread_t thread;
 
     ANSWERS(0, weir__thread_start(&thread, run, NULL));
@@ -204,7 +201,6 @@ START_TEST(a_thread_is_watched) {
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 1);
 }
-END_TEST
 
 static void be_done(void *done) {
     (void)nanosleep(&(struct timespec){0, 60 * 1000000}, NULL);
@@ -215,7 +211,7 @@ static void wake(int unused) {
     (void)unused;
 }
 
-START_TEST(work_is_waited_for_so_long) {
+TEST(work_is_waited_for_so_long) {
     static atomic_int done;                           /* a thread may outlast this */
     struct sigaction on_alarm = {.sa_handler = wake}; /* no call is begun again */
     struct itimerval soon = {.it_value = {0, 20000}};
@@ -238,7 +234,6 @@ START_TEST(work_is_waited_for_so_long) {
     ANSWERS(1, atomic_load(&done));
 #endif
 }
-END_TEST
 
 /* ---- a file's name --------------------------------------------------------------------------- */
 
@@ -249,7 +244,9 @@ static int make_file(const char *path) {
     return file;
 }
 
-START_TEST(a_file_loses_its_own_name_alone) {
+CASE("names", 30, set_up, tear_down);
+
+TEST(a_file_loses_its_own_name_alone) {
     char path[64], beside[64];
     int file, other;
 
@@ -268,10 +265,9 @@ START_TEST(a_file_loses_its_own_name_alone) {
     close(file);
     close(other);
 }
-END_TEST
 
 /* Another file system has the same numbers, as the first folders of these have. */
-START_TEST(a_file_of_that_number_elsewhere) {
+TEST(a_file_of_that_number_elsewhere) {
     int file = open("/proc", O_RDONLY | O_DIRECTORY);
     struct stat is, named;
 
@@ -281,11 +277,10 @@ START_TEST(a_file_of_that_number_elsewhere) {
     ANSWERS(0, weir__runfile_unname(file, "/sys")); /* else it could not */
     close(file);
 }
-END_TEST
 
 #ifdef CAN_DENY
 /* Of what cannot be looked at nothing goes; what has gone by itself is no mistake. */
-START_TEST(a_name_that_cannot_be_taken) {
+TEST(a_name_that_cannot_be_taken) {
     static const struct {
         const char *call;
         int with, answer;
@@ -305,7 +300,6 @@ START_TEST(a_name_that_cannot_be_taken) {
     }
     close(file);
 }
-END_TEST
 #endif
 
 /* ---- a lock between processes ---------------------------------------------------------------- */
@@ -340,8 +334,10 @@ static void expect_lock(const char *where) {
     ANSWERS(-1, access(path, F_OK));
 }
 
+CASE("locks", 30, set_up_lock, tear_down);
+
 /* Who has it never meets another who does. */
-START_TEST(many_take_it_in_turn) {
+TEST(many_take_it_in_turn) {
     char path[128], turn[160];
     pid_t pid[3];
     int status;
@@ -372,10 +368,9 @@ START_TEST(many_take_it_in_turn) {
     }
     ANSWERS(-1, access(path, F_OK));
 }
-END_TEST
 
 /* By who clears a folder away: who has it then does not remove the next one's. */
-START_TEST(a_lock_that_was_swept) {
+TEST(a_lock_that_was_swept) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE,
                              third = WEIR_PROCESS_LOCK_NONE;
     char path[128];
@@ -390,9 +385,8 @@ START_TEST(a_lock_that_was_swept) {
     weir__process_lock_give(&other);
     ANSWERS(-1, access(path, F_OK));
 }
-END_TEST
 
-START_TEST(folders_that_will_not_do) {
+TEST(folders_that_will_not_do) {
     struct weir_process_lock none = WEIR_PROCESS_LOCK_NONE;
     char *longest = malloc(5001);
 
@@ -409,10 +403,9 @@ START_TEST(folders_that_will_not_do) {
     expect_lock("/dev/shm");
     free(longest);
 }
-END_TEST
 
 /* A process of a login session and one of a service. */
-START_TEST(the_same_lock_whatever_the_environment) {
+TEST_EACH(2, the_same_lock_whatever_the_environment) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE;
     int status;
     pid_t pid;
@@ -431,9 +424,8 @@ START_TEST(the_same_lock_whatever_the_environment) {
     weir__process_lock_give(&one);
     ANSWERS(0, status);
 }
-END_TEST
 
-START_TEST(a_file_of_another_user) {
+TEST(a_file_of_another_user) {
     char path[128];
 
     path_in("/dev/shm", path);
@@ -453,11 +445,10 @@ START_TEST(a_file_of_another_user) {
     ANSWERS(0, access(path, F_OK)); /* another did */
     ANSWERS(0, unlink(path));
 }
-END_TEST
 
 #ifdef CAN_DENY
 /* Where the system refuses, there is no lock, and why is told; the next one is had. */
-START_TEST(a_lock_with_each_call_denied) {
+TEST(a_lock_with_each_call_denied) {
     int files = files_open();
 
     for (int for_good = 0; for_good < 2; for_good++)
@@ -485,7 +476,6 @@ START_TEST(a_lock_with_each_call_denied) {
         weir__process_lock_give(&own);
     }
 }
-END_TEST
 #endif
 
 /* ---- the log --------------------------------------------------------------------------------- */
@@ -500,7 +490,9 @@ static void expect_log(int file, const char *wanted) {
     ck_assert_str_eq(text, wanted);
 }
 
-START_TEST(lines_of_the_log) {
+CASE("log", 30, set_up, tear_down);
+
+TEST(lines_of_the_log) {
     char path[64], long_text[2000], long_line[1025] = "weir: info: ";
     int file;
 
@@ -534,44 +526,7 @@ START_TEST(lines_of_the_log) {
     expect_log(file, "");
 #endif
 }
-END_TEST
-
-static Suite *suite(void) {
-    Suite *all = suite_create("system");
-    TCase *tests = suite_add_case(all, "processes", 30, set_up, tear_down);
-
-#ifdef CAN_DENY
-    tcase_add_test(tests, a_process_that_cannot_be_asked);
-    tcase_add_test(tests, a_process_that_is_stopped);
-    tcase_add_test(tests, what_is_told_of_a_process);
-    tcase_add_test(tests, a_process_that_does_nothing);
-    tcase_add_test(tests, a_process_that_is_ending);
-    tcase_add_test(tests, a_namespace_that_cannot_be_told);
-    tcase_add_test(tests, the_words_of_a_command);
-#endif
-    tests = suite_add_case(all, "threads", 30, set_up, tear_down);
-    tcase_add_test(tests, a_thread_is_watched);
-    tcase_add_test(tests, work_is_waited_for_so_long);
-    tests = suite_add_case(all, "names", 30, set_up, tear_down);
-    tcase_add_test(tests, a_file_loses_its_own_name_alone);
-    tcase_add_test(tests, a_file_of_that_number_elsewhere);
-#ifdef CAN_DENY
-    tcase_add_test(tests, a_name_that_cannot_be_taken);
-#endif
-    tests = suite_add_case(all, "locks", 30, set_up_lock, tear_down);
-    tcase_add_test(tests, folders_that_will_not_do);
-    tcase_add_test(tests, many_take_it_in_turn);
-    tcase_add_test(tests, a_lock_that_was_swept);
-    tcase_add_loop_test(tests, the_same_lock_whatever_the_environment, 0, 2);
-    tcase_add_test(tests, a_file_of_another_user);
-#ifdef CAN_DENY
-    tcase_add_test(tests, a_lock_with_each_call_denied);
-#endif
-    tests = suite_add_case(all, "log", 30, set_up, tear_down);
-    tcase_add_test(tests, lines_of_the_log);
-    return all;
-}
 
 int main(void) {
-    return run_suite(suite(), CK_FORK);
+    return run_tests("system", CK_FORK);
 }

@@ -60,7 +60,7 @@ static int can_bias(void) {
 
 /* In a process that has threads the kernel takes milliseconds, so it was asked before there were any, if the C library
  * tells whether there are.  What was asked, Linux 6.3 and later tell. */
-START_TEST(the_kernel_was_asked_before_main) {
+TEST(the_kernel_was_asked_before_main) {
 #if defined(SYS_membarrier) && __has_include(<sys/single_threaded.h>)
     enum { GET_REGISTRATIONS = 1 << 9 }; /* younger than some headers */
     long registered = syscall(SYS_membarrier, GET_REGISTRATIONS, 0, 0);
@@ -69,9 +69,8 @@ START_TEST(the_kernel_was_asked_before_main) {
         MUST(registered & MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
 #endif
 }
-END_TEST
 
-START_TEST(one_thread_gets_the_bias) {
+TEST(one_thread_gets_the_bias) {
     int times = 1000;
 
     pass_through();
@@ -89,7 +88,6 @@ START_TEST(one_thread_gets_the_bias) {
     pass_through(); /* its thread has ended: nobody to wait for */
     MUST_EQ(owner(), 0);
 }
-END_TEST
 
 /* The lock is biased to this thread, then taken away: patience afterwards. */
 static uint32_t patience_after(unsigned pause_us) {
@@ -105,7 +103,7 @@ static uint32_t patience_after(unsigned pause_us) {
 
 /* A bias that is taken away soon makes the next one harder to get; one that lasted, easy again.  How soon
  * it is taken away is not quite in our hands. */
-START_TEST(patience_grows_and_goes) {
+TEST(patience_grows_and_goes) {
     uint32_t least, last;
     int grown = 0;
 
@@ -121,7 +119,6 @@ START_TEST(patience_grows_and_goes) {
     MUST_EQ(grown, 3);
     MUST_EQ(patience_after(10000), least);
 }
-END_TEST
 
 /* A thread that has the bias is held up anywhere on its way in, by a signal, until the lock is biased to
  * another one, which is inside when the first goes on: it must not undo the other's mark. */
@@ -150,8 +147,6 @@ static void *come_and_go(void *unused) {
 
 /* 1 if this thread got the bias while the other was held up. */
 static int overtake(pthread_t other) {
-    int overtaken, taken;
-
     for (int i = 0; i < 100000 && (owner() == 0 || owner() == weir__bias_thread); i++)
         sched_yield();
     atomic_store(&late.go_on, 0);
@@ -161,9 +156,9 @@ static int overtake(pthread_t other) {
         sched_yield();
     for (int i = 0; i < 1000 && owner() != weir__bias_thread; i++)
         pass_through();
-    taken = weir__bias_take(&lock);
+    int taken = weir__bias_take(&lock);
     lock.patience = 0; /* as at first */
-    overtaken = owner() == weir__bias_thread;
+    int overtaken = owner() == weir__bias_thread;
     MUST_EQ(inside, 0);
     inside = weir__bias_thread;
     atomic_store(&late.go_on, 1);
@@ -174,7 +169,7 @@ static int overtake(pthread_t other) {
     return overtaken;
 }
 
-START_TEST(one_that_was_held_up_undoes_nothing) {
+TEST(one_that_was_held_up_undoes_nothing) {
     struct sigaction action = {.sa_handler = hold_up};
     int overtaken = 0;
     pthread_t other;
@@ -189,7 +184,6 @@ START_TEST(one_that_was_held_up_undoes_nothing) {
     MUST(pthread_join(other, NULL) == 0);
     MUST_LE(10, overtaken);
 }
-END_TEST
 
 static pthread_barrier_t start;
 
@@ -223,7 +217,7 @@ static void *come_in(void *arg) {
 }
 
 /* Who gives an inner lock back is still inside of the outer one. */
-START_TEST(an_inner_lock_leaves_the_outer_one_taken) {
+TEST(an_inner_lock_leaves_the_outer_one_taken) {
     pthread_t thread;
     int taken = 0;
 
@@ -241,7 +235,6 @@ START_TEST(an_inner_lock_leaves_the_outer_one_taken) {
     MUST(pthread_join(thread, NULL) == 0);
     MUST_EQ(atomic_load(&has_come), 1);
 }
-END_TEST
 
 static void *visit(void *arg) {
     int taken = weir__bias_take_soon(&outer, WEIR_BIAS_OUTER);
@@ -267,7 +260,7 @@ static void become_owner(void) {
 }
 
 /* A guest takes the bias of a lock that nobody holds.  A lock that is held keeps its owner. */
-START_TEST(a_lock_that_is_to_be_had_soon_or_not) {
+TEST(a_lock_that_is_to_be_had_soon_or_not) {
     int taken;
 
     for (int i = 0; i < 1000; i++) {
@@ -285,10 +278,9 @@ START_TEST(a_lock_that_is_to_be_had_soon_or_not) {
     weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     expect_visit(0);
 }
-END_TEST
 
 /* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
-START_TEST(threads_exclude_each_other) {
+TEST(threads_exclude_each_other) {
     static const struct part parts[][MOST_THREADS] = {
         {{100000, 0}, {100000, 0}, {100000, 0}, {100000, 0}},
         {{200000, 100}, {200000, 100}, {200000, 100}, {200000, 100}},
@@ -310,20 +302,16 @@ START_TEST(threads_exclude_each_other) {
     MUST_EQ(guarded[1], sum);
     pthread_barrier_destroy(&start);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("bias");
     TCase *tests = tcase_create("bias");
 
     tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, the_kernel_was_asked_before_main);
-    tcase_add_test(tests, one_thread_gets_the_bias);
-    tcase_add_test(tests, patience_grows_and_goes);
-    tcase_add_test(tests, one_that_was_held_up_undoes_nothing);
-    tcase_add_test(tests, an_inner_lock_leaves_the_outer_one_taken);
-    tcase_add_test(tests, a_lock_that_is_to_be_had_soon_or_not);
-    tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
+    ADD_TESTS(tests, the_kernel_was_asked_before_main, one_thread_gets_the_bias,
+              patience_grows_and_goes, one_that_was_held_up_undoes_nothing,
+              an_inner_lock_leaves_the_outer_one_taken, a_lock_that_is_to_be_had_soon_or_not);
+    ADD_FOR_EACH(tests, 3, threads_exclude_each_other);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -90,7 +90,7 @@ static int is_all(const unsigned char *block, unsigned char value, size_t bytes)
 /* ---- a program without faults ---------------------------------------------------------------- */
 
 /* Blocks on two streams, written from end to end, freed on either, with notes and without. */
-START_TEST(nothing_is_said_without_a_fault) {
+TEST(nothing_is_said_without_a_fault) {
     enum { MOST = 60, STEPS = 600 };
     uint64_t harden = combinations[_i % COMBINATIONS], random = 5, requested = 0;
     unsigned char *block[MOST] = {0};
@@ -131,7 +131,6 @@ START_TEST(nothing_is_said_without_a_fault) {
     end(0, 0);
     expect_lines(__LINE__, 0);
 }
-END_TEST
 
 enum { THREADS = 4 };
 
@@ -169,7 +168,7 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-START_TEST(threads_share_it) {
+TEST(threads_share_it) {
     pthread_t thread[THREADS];
 
     open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
@@ -179,7 +178,6 @@ START_TEST(threads_share_it) {
         MUST(pthread_join(thread[i], NULL) == 0);
     end(0, 0);
 }
-END_TEST
 
 /* ---- poison ---------------------------------------------------------------------------------- */
 
@@ -207,7 +205,7 @@ static void find(enum found_by how, size_t bytes) {
     }
 }
 
-START_TEST(writes_after_the_free_are_found) {
+TEST(writes_after_the_free_are_found) {
     int world = _i / FOUND_BY, found = 0;
     unsigned char *bad[SIZES];
     size_t kept = 0;
@@ -246,14 +244,11 @@ START_TEST(writes_after_the_free_are_found) {
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, bad[i], A));
     end((uint64_t)found, 0);
 }
-END_TEST
 
 /* In a block that goes when the allocator does. */
-START_TEST(a_late_write_is_found_at_the_end) {
-    unsigned char *block;
-
+TEST(a_late_write_is_found_at_the_end) {
     open_with(_i, POISON);
-    block = take(70000, A);
+    unsigned char *block = take(70000, A);
     give(block, A);
     block[777] = 0;
     (void)lines();
@@ -262,18 +257,14 @@ START_TEST(a_late_write_is_found_at_the_end) {
     MUST(strstr(logged, "first at offset 777:") != NULL);
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* Freed again, inside, elsewhere: no pointer but a live block's, also without the caches. */
-START_TEST(what_lies_on_a_shelf_is_freed) {
-    weir_allocator *first;
-    unsigned char *block, *theirs;
-
+TEST(what_lies_on_a_shelf_is_freed) {
     open_with(_i, POISON | GUARD);
-    block = take(3000, A);
-    first = a;
+    unsigned char *block = take(3000, A);
+    weir_allocator *first = a;
     open_with(_i, WEIR_HARDEN_OFF);
-    theirs = take(3000, A);
+    unsigned char *theirs = take(3000, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(first, theirs, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(first, theirs, B));
     give(theirs, A);
@@ -295,10 +286,9 @@ START_TEST(what_lies_on_a_shelf_is_freed) {
     }
     end(0, 0);
 }
-END_TEST
 
 /* A shelf is no loss of memory: at the limit another stream has it. */
-START_TEST(shelves_give_way_at_the_limit) {
+TEST(shelves_give_way_at_the_limit) {
     weir_options options = options_of(_i / 2 ? KIND_FIXED : KIND_POOL, "model", 128 * MIB);
     unsigned char *block;
 
@@ -316,10 +306,9 @@ START_TEST(shelves_give_way_at_the_limit) {
     }
     end(0, 0);
 }
-END_TEST
 
 /* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
-START_TEST(shelves_stay_where_nobody_may_wait) {
+TEST(shelves_stay_where_nobody_may_wait) {
     weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
 
@@ -334,10 +323,9 @@ START_TEST(shelves_stay_where_nobody_may_wait) {
     give(take(90 * MIB, A), A);
     end(0, 0);
 }
-END_TEST
 
 /* A shelf holds no more than 64 MiB, but for its last block. */
-START_TEST(a_full_shelf_gives_its_oldest) {
+TEST(a_full_shelf_gives_its_oldest) {
     unsigned char *block[3];
 
     open_with(_i, ZERO_STREAM);
@@ -350,7 +338,6 @@ START_TEST(a_full_shelf_gives_its_oldest) {
     give(block[2], A);
     end(0, 0);
 }
-END_TEST
 
 static void count_live(void *count, uint64_t base, size_t bytes) {
     (void)base;
@@ -367,11 +354,9 @@ static int live(void) {
 }
 
 /* What is kept out goes back at the end; where the driver does not take it, there is another end. */
-START_TEST(what_is_kept_out_goes_in_the_end) {
-    unsigned char *block;
-
+TEST(what_is_kept_out_goes_in_the_end) {
     open_with(_i, POISON);
-    block = take(70000, A);
+    unsigned char *block = take(70000, A);
     give(block, A);
     block[777] = 0;
     ANSWERS(0, live());
@@ -386,10 +371,9 @@ START_TEST(what_is_kept_out_goes_in_the_end) {
     }
     end(1, 0);
 }
-END_TEST
 
 /* Nothing is wrong with a block that the driver did not take back: the next trim tries again. */
-START_TEST(what_was_not_taken_back_goes_later) {
+TEST(what_was_not_taken_back_goes_later) {
     open_with(_i, POISON);
     give(take(70000, A), A);
     CU(driver->cuCtxSynchronize());
@@ -405,16 +389,13 @@ START_TEST(what_was_not_taken_back_goes_later) {
     MUST_EQ(stats_of(a).reserve, 0);
     end(0, 0);
 }
-END_TEST
 
 /* A thread without a context is as good as another. */
-START_TEST(without_a_context) {
+TEST(without_a_context) {
     CUcontext was;
-    unsigned char *block;
-
     open_with(_i, POISON | GUARD | ZERO_STREAM);
     CU(driver->cuCtxPopCurrent(&was));
-    block = take(3000, A);
+    unsigned char *block = take(3000, A);
     OK(weir_use(a, block, B));
     give(block, A);
     give(take(3000, A), A);
@@ -422,14 +403,11 @@ START_TEST(without_a_context) {
     MUST_EQ(lines(), 0);
     end(0, 0);
 }
-END_TEST
 
 /* The streams of the notes are waited for by the block's, on the device. */
-START_TEST(uses_come_before_the_poison) {
-    unsigned char *block;
-
+TEST(uses_come_before_the_poison) {
     open_with(_i, POISON);
-    block = take(3000, A);
+    unsigned char *block = take(3000, A);
     give(take(3000, B), B);
     CU(driver->cuCtxSynchronize());
     OK(weir_use(a, block, B));
@@ -441,10 +419,9 @@ START_TEST(uses_come_before_the_poison) {
     MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
     end(0, 0);
 }
-END_TEST
 
 /* Streams come and go: what lies on their shelves comes back. */
-START_TEST(streams_come_and_go) {
+TEST(streams_come_and_go) {
     uint64_t reserve = 0;
 
     open_with(_i, POISON);
@@ -461,15 +438,14 @@ START_TEST(streams_come_and_go) {
     MUST_LE(check_identities(a).reserve, reserve + 64 * MIB);
     end(0, 0);
 }
-END_TEST
 
-START_TEST(without_ids_there_is_no_poison) {
+TEST(without_ids_there_is_no_poison) {
     struct weir_driver old = *driver;
     unsigned char *block;
 
     old.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
     old.cuStreamGetId = NULL;
-    open_on(&old, 1 + 2 * _i, POISON | ZERO_STREAM); /* worlds without a front */
+    open_on(&old, 1 + 2 * _i, POISON | ZERO_STREAM); /* worlds without caches */
     (void)lines();
     MUST(strstr(logged, "harden poison is off") != NULL);
     for (int i = 0; i < 50; i++) {
@@ -480,11 +456,10 @@ START_TEST(without_ids_there_is_no_poison) {
     }
     end(0, 0);
 }
-END_TEST
 
 /* ---- guards ---------------------------------------------------------------------------------- */
 
-START_TEST(overruns_are_found) {
+TEST(overruns_are_found) {
     static const struct {
         int before;
         size_t bytes;
@@ -522,7 +497,6 @@ START_TEST(overruns_are_found) {
     expect_lines(__LINE__, 0);
     end(0, found);
 }
-END_TEST
 
 /* ---- zero ------------------------------------------------------------------------------------ */
 
@@ -534,7 +508,7 @@ static int is_either(const unsigned char *block, unsigned char value, size_t byt
 }
 
 /* Everything that one stream wrote goes down and to another stream; each finds its own there or nothing. */
-START_TEST(other_streams_memory_is_zeroed) {
+TEST(other_streams_memory_is_zeroed) {
     enum { COUNT = 40 };
     unsigned char *block[COUNT], *small[70];
     uint64_t harden = _i % 2 ? ZERO_STREAM : ZERO_ALWAYS;
@@ -568,7 +542,6 @@ START_TEST(other_streams_memory_is_zeroed) {
     MUST(harden == ZERO_STREAM ? own > 0 && zeroed > own : own == 0);
     end(0, 0);
 }
-END_TEST
 
 /* ---- capture --------------------------------------------------------------------------------- */
 
@@ -583,23 +556,20 @@ static CUgraphExec launch_captured(CUgraph *graph) {
 
 /* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor
  * verified. */
-START_TEST(under_capture) {
+TEST(under_capture) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].front != WEIR_SWITCH_ON;
-    unsigned char *block, *outside;
-    CUgraphExec exec;
     CUgraph graph;
-
     open_with(_i, POISON | GUARD | ZERO_STREAM);
-    outside = take(3000, C);
+    unsigned char *outside = take(3000, C);
     memset(outside, 0x44, 3000);
     outside[3000] = 0;
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    block = take(3000, C);
+    unsigned char *block = take(3000, C);
     MUST(weir__allocator_is_live(a, (uintptr_t)block) &&
          !weir__allocator_is_live(a, (uintptr_t)&a));
     if (!is_kept) /* the driver itself refuses it there */
         give(outside, C);
-    exec = launch_captured(&graph);
+    CUgraphExec exec = launch_captured(&graph);
     CU(driver->cuStreamSynchronize(C));
     MUST(is_all(block, 0, 3000));
     memset(block, 0x66, 3000);
@@ -617,26 +587,22 @@ START_TEST(under_capture) {
     CU(driver->cuDeviceGraphMemTrim(0));
     end(0, is_kept ? 1 : 0);
 }
-END_TEST
 
 /* Nothing is done to it where nothing is zeroed. */
-START_TEST(under_capture_as_it_is) {
-    CUgraphExec exec;
+TEST(under_capture_as_it_is) {
     CUgraph graph;
-
     open_with(_i, POISON | GUARD);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
     count_from_here();
     give(take(3000, C), C);
     MUST_EQ(calls(WEIR_ENTRY_cuMemsetD8Async), 0);
-    exec = launch_captured(&graph);
+    CUgraphExec exec = launch_captured(&graph);
     CU(driver->cuStreamSynchronize(C));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuDeviceGraphMemTrim(0));
     end(0, 0);
 }
-END_TEST
 
 static CUdeviceptr place_of_graphs; /* 0: wherever the driver has it */
 
@@ -650,24 +616,19 @@ static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool po
 }
 
 /* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
-START_TEST(where_a_graph_had_memory_once) {
+TEST(where_a_graph_had_memory_once) {
     struct weir_driver table = *driver;
-    unsigned char *block;
-    CUgraph graph;
-    void *node;
-
     if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
         return;
     table.cuMemAllocFromPoolAsync = take_for_graph;
     open_on(&table, _i, POISON);
-    block = take(900000, A);
+    unsigned char *block = take(900000, A);
     place_of_graphs = (uintptr_t)block;
     give(block, A);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
-    node = take(1000, C);
-    CU(driver->cuStreamEndCapture(C, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    void *node = take(1000, C);
+    drop_capture(C);
     place_of_graphs = 0;
     block = take(900000, A);
     MUST(block == node);
@@ -677,10 +638,9 @@ START_TEST(where_a_graph_had_memory_once) {
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).late_writes, 0);
 }
-END_TEST
 
 /* Beside somebody's capture nothing that is done here breaks it. */
-START_TEST(beside_a_capture) {
+TEST(beside_a_capture) {
     CUstreamCaptureStatus status;
     CUgraph graph;
 
@@ -697,12 +657,11 @@ START_TEST(beside_a_capture) {
         CU(driver->cuGraphDestroy(graph));
     end(0, 0);
 }
-END_TEST
 
 /* ---- drivers that refuse --------------------------------------------------------------------- */
 
 /* The k-th call of an entry fails: the request or the free is refused and changes nothing, or it is done. */
-START_TEST(each_driver_call_fails_once) {
+TEST(each_driver_call_fails_once) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemsetD8Async, WEIR_ENTRY_cuMemcpyDtoHAsync, WEIR_ENTRY_cuStreamSynchronize,
         WEIR_ENTRY_cuStreamWaitEvent, WEIR_ENTRY_cuEventCreate};
@@ -736,16 +695,13 @@ START_TEST(each_driver_call_fails_once) {
             (void)lines();
         }
 }
-END_TEST
 
 /* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next,
  * and as long as the device cannot be waited for either, it stays refused, in a capture too. */
-START_TEST(a_look_that_nobody_waited_for) {
+TEST(a_look_that_nobody_waited_for) {
     CUgraph graph;
-    void *block;
-
     open_with(_i / 2, GUARD);
-    block = take(20001, A);
+    void *block = take(20001, A);
     give(take(20001, C), C); /* with several streams each is asked what it has done */
     CU(weir__model_kernel(B, 50 * MS));
     weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -772,40 +728,30 @@ START_TEST(a_look_that_nobody_waited_for) {
     MUST_EQ(device_free(), CAPACITY);
     (void)lines();
 }
-END_TEST
 
 /* ---- the suite ------------------------------------------------------------------------------- */
-
-#define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
 
 int main(void) {
     Suite *suite = suite_create("harden");
     TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
 
-    LOOP(tests, nothing_is_said_without_a_fault, WORLDS * COMBINATIONS);
-    LOOP(tests, threads_share_it, WORLDS * 2);
-    LOOP(tests, writes_after_the_free_are_found, WORLDS * FOUND_BY);
-    LOOP(tests, a_late_write_is_found_at_the_end, WORLDS);
-    LOOP(tests, what_lies_on_a_shelf_is_freed, WORLDS);
-    LOOP(tests, shelves_give_way_at_the_limit, 4);
-    LOOP(tests, shelves_stay_where_nobody_may_wait, 2);
-    LOOP(tests, a_full_shelf_gives_its_oldest, WORLDS);
-    LOOP(tests, what_is_kept_out_goes_in_the_end, WORLDS);
-    for (int i = 0; i < WORLDS;
-         i++) /* elsewhere a free asks the driver nothing that it could refuse */
+    ADD_FOR_EACH(tests, WORLDS * COMBINATIONS, nothing_is_said_without_a_fault);
+    ADD_FOR_EACH(tests, WORLDS * FOUND_BY, writes_after_the_free_are_found);
+    ADD_FOR_EACH(tests, WORLDS * 2, threads_share_it, overruns_are_found,
+                 other_streams_memory_is_zeroed, a_look_that_nobody_waited_for);
+    ADD_FOR_EACH(tests, WORLDS, a_late_write_is_found_at_the_end, what_lies_on_a_shelf_is_freed,
+                 a_full_shelf_gives_its_oldest, what_is_kept_out_goes_in_the_end, without_a_context,
+                 uses_come_before_the_poison, streams_come_and_go, beside_a_capture,
+                 each_driver_call_fails_once);
+    /* The direct engine has no memory of graphs. */
+    ADD_FOR_EACH(tests, WORLDS - 2, under_capture, under_capture_as_it_is,
+                 where_a_graph_had_memory_once);
+    ADD_FOR_EACH(tests, WORLDS / 2, without_ids_there_is_no_poison);
+    ADD_FOR_EACH(tests, 4, shelves_give_way_at_the_limit);
+    ADD_FOR_EACH(tests, 2, shelves_stay_where_nobody_may_wait);
+    /* Elsewhere a free asks the driver nothing that it could refuse. */
+    for (int i = 0; i < WORLDS; i++)
         if (worlds[i].kind == KIND_POOL && worlds[i].front == WEIR_SWITCH_OFF)
-            tcase_add_loop_test(tests, what_was_not_taken_back_goes_later, i, i + 1);
-    LOOP(tests, without_a_context, WORLDS);
-    LOOP(tests, uses_come_before_the_poison, WORLDS);
-    LOOP(tests, streams_come_and_go, WORLDS);
-    LOOP(tests, without_ids_there_is_no_poison, WORLDS / 2);
-    LOOP(tests, overruns_are_found, WORLDS * 2);
-    LOOP(tests, other_streams_memory_is_zeroed, WORLDS * 2);
-    LOOP(tests, under_capture, WORLDS - 2); /* the direct engine has no memory of graphs */
-    LOOP(tests, under_capture_as_it_is, WORLDS - 2);
-    LOOP(tests, where_a_graph_had_memory_once, WORLDS - 2);
-    LOOP(tests, beside_a_capture, WORLDS);
-    LOOP(tests, each_driver_call_fails_once, WORLDS);
-    LOOP(tests, a_look_that_nobody_waited_for, WORLDS * 2);
+            ADD_FOR_ROWS(tests, i, i + 1, what_was_not_taken_back_goes_later);
     return run_suite(suite, CK_FORK_GETENV);
 }

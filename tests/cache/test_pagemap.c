@@ -24,16 +24,15 @@ static void close_map(void) {
     weir__pagemap_close(&map);
 }
 
-START_TEST(an_empty_map_has_nothing) {
+TEST(an_empty_map_has_nothing) {
     MUST(weir__pagemap_get(&map, 0) == NULL);
     MUST(weir__pagemap_get(&map, UINT64_C(1) << 47) == NULL);
     MUST(weir__pagemap_get(&map, TOP_BYTES - 1) == NULL);
     MUST(weir__pagemap_get(&map, TOP_BYTES) == NULL);
     MUST(weir__pagemap_get(&map, UINT64_MAX) == NULL);
 }
-END_TEST
 
-START_TEST(what_cannot_be_reserved) {
+TEST(what_cannot_be_reserved) {
     MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0));
     MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE));
     MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE));
@@ -45,11 +44,10 @@ START_TEST(what_cannot_be_reserved) {
     MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE));
     MUST(weir__pagemap_reserve(&map, 0, 1));
 }
-END_TEST
 
 /* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
  * as they are, and every byte of a page has the page's value. */
-START_TEST(values_stand_where_they_were_set) {
+TEST(values_stand_where_they_were_set) {
     const uint64_t places[] = {0,
                                WEIR_PAGE,
                                LEAF_BYTES - 2 * WEIR_PAGE,
@@ -76,10 +74,9 @@ START_TEST(values_stand_where_they_were_set) {
     MUST(weir__pagemap_get(&map, place + bytes - 1) == NULL);
     MUST(weir__pagemap_get(&map, place + bytes) == &other);
 }
-END_TEST
 
 /* Large blocks' words are beside those of pages, and need them not. */
-START_TEST(words_of_large_blocks) {
+TEST(words_of_large_blocks) {
     uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
     int value, other;
 
@@ -100,10 +97,9 @@ START_TEST(words_of_large_blocks) {
     MUST(weir__pagemap_get_large(&map, place) == NULL);
     MUST(weir__pagemap_get(&map, place) == &other);
 }
-END_TEST
 
 /* Tables are made once for what lies in them: whole if an eighth or more is wanted at first. */
-START_TEST(reserving_again_takes_nothing) {
+TEST(reserving_again_takes_nothing) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
 
@@ -118,10 +114,9 @@ START_TEST(reserving_again_takes_nothing) {
     MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE));
     MUST_EQ(map.host_bytes, 4 * leaf - 2 * words + 2 * host + 2 * node);
 }
-END_TEST
 
 /* Of the table of large blocks the words of pages are not touched, and so take nothing, until small ones come. */
-START_TEST(what_was_never_touched_is_not_told) {
+TEST(what_was_never_touched_is_not_told) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
     uint64_t covers = WEIR__PAGEMAP_HOST_SLOTS * WEIR_PAGE;
@@ -140,7 +135,6 @@ START_TEST(what_was_never_touched_is_not_told) {
     MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + words + 2 * host);
 }
-END_TEST
 
 /* ---- records ----------------------------------------------------------------------------------- */
 
@@ -162,7 +156,7 @@ static struct weir_slab *find(uint64_t address) {
 }
 
 /* Records of whole blocks stay for the next block there, as long as they are not too many. */
-START_TEST(records_of_very_many_blocks) {
+TEST(records_of_very_many_blocks) {
     enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
     static struct weir_slab *block[BLOCKS];
     uint64_t apart = _i ? LARGE : WEIR_PAGE;
@@ -184,10 +178,9 @@ START_TEST(records_of_very_many_blocks) {
     }
     MUST(weir__records_whole(&records, 0, apart) == block[BLOCKS - KEPT - 1]);
 }
-END_TEST
 
 /* Large blocks that begin in one page of their map, one after the other, have one record. */
-START_TEST(large_blocks_share_a_record) {
+TEST(large_blocks_share_a_record) {
     uint64_t page = 6 * WEIR_SLAB_SMALL;
     struct weir_slab *s = weir__records_whole(&records, page, LARGE);
 
@@ -204,16 +197,14 @@ START_TEST(large_blocks_share_a_record) {
     MUST(weir__records_whole(&records, page - WEIR_PAGE, LARGE) != s);
     MUST_EQ(records.wholes, 2);
 }
-END_TEST
 
 /* Where a large block was, small ones begin, and large ones beside them. */
-START_TEST(small_blocks_where_a_large_one_was) {
+TEST(small_blocks_where_a_large_one_was) {
     uint64_t page = 6 * WEIR_SLAB_SMALL;
-    struct weir_slab *large = weir__records_whole(&records, page, LARGE), *slab, *whole;
-
+    struct weir_slab *large = weir__records_whole(&records, page, LARGE);
     weir__records_end(&records, large);
-    slab = weir__records_slab(&records, page, 2 * WEIR_PAGE, 0, 64);
-    whole = weir__records_whole(&records, page + 2 * WEIR_PAGE, WEIR_PAGE);
+    struct weir_slab *slab = weir__records_slab(&records, page, 2 * WEIR_PAGE, 0, 64);
+    struct weir_slab *whole = weir__records_whole(&records, page + 2 * WEIR_PAGE, WEIR_PAGE);
     MUST(find(page) == slab);
     MUST(find(page + 512) == slab);
     MUST(find(page + WEIR_PAGE) == slab);
@@ -229,7 +220,6 @@ START_TEST(small_blocks_where_a_large_one_was) {
     MUST(weir__records_whole(&records, page + 2 * WEIR_PAGE, LARGE) == large);
     MUST(find(page + 2 * WEIR_PAGE) == large);
 }
-END_TEST
 
 /* The slab has all its pages, and what lies beside it all of its own. */
 static void check_pages(uint64_t base, const struct weir_slab *slab, const struct weir_slab *before,
@@ -244,7 +234,7 @@ static void check_pages(uint64_t base, const struct weir_slab *slab, const struc
 
 /* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
  * block, where a large one was before. */
-START_TEST(slabs_have_one_word) {
+TEST(slabs_have_one_word) {
     enum { PAGES = WEIR_SLAB_SMALL / WEIR_PAGE, SLOTS = 16 };
     uint64_t base = LEAF_BYTES + 6 * WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
     struct weir_slab *slab, *before, *behind, *large;
@@ -274,20 +264,17 @@ START_TEST(slabs_have_one_word) {
     MUST(find(base - WEIR_SLAB_SMALL) == NULL);
     MUST(find(base + WEIR_SLAB_SMALL) == behind);
 }
-END_TEST
 
 /* Where two tables meet, each tells of its own pages. */
-START_TEST(a_slab_astride_two_tables) {
+TEST(a_slab_astride_two_tables) {
     uint64_t base = 3 * LEAF_BYTES - WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
-    struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16), *again;
-
+    struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, slab, NULL, NULL);
     weir__records_end(&records, slab);
     check_pages(base, NULL, NULL, NULL);
-    again = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
+    struct weir_slab *again = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, again, NULL, NULL);
 }
-END_TEST
 
 /* Memory across the border of two tables, of which threads take blocks and slabs of all sizes at random, beside each
  * other and where others were. */
@@ -306,10 +293,8 @@ struct held {
 };
 
 static int world_take(unsigned first, unsigned pages) {
-    int done;
-
     pthread_mutex_lock(&world_lock);
-    done = first + pages <= WORLD_PAGES && !memchr(world_taken + first, 1, pages);
+    int done = first + pages <= WORLD_PAGES && !memchr(world_taken + first, 1, pages);
     if (done)
         memset(world_taken + first, 1, pages);
     pthread_mutex_unlock(&world_lock);
@@ -385,7 +370,7 @@ static void count_live(void *count, struct weir_slab *s) {
 }
 
 /* Whether records of whole blocks outlast these or, as there are many others, do not. */
-START_TEST(threads_find_their_own) {
+TEST(threads_find_their_own) {
     enum { KEPT = 1 << 16 };
     uint64_t others = 8 * LEAF_BYTES, left = _i ? KEPT : 0;
     unsigned live = 0;
@@ -407,7 +392,6 @@ START_TEST(threads_find_their_own) {
     weir__records_walk(&records, count_live, &live);
     MUST_EQ(live, _i ? KEPT : 0);
 }
-END_TEST
 
 /* How many of a table's pages of host memory are there. */
 static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
@@ -433,7 +417,7 @@ static int is_untouched(void) {
 }
 
 /* Where only a large block or a slab lies, little of a table is; where much memory was prepared, all of it. */
-START_TEST(a_block_touches_little_of_its_table) {
+TEST(a_block_touches_little_of_its_table) {
     size_t all = sizeof(struct weir__pagemap_leaf) / (size_t)sysconf(_SC_PAGESIZE);
     uint64_t base = 5 * LEAF_BYTES + LEAF_BYTES / 2, slab = 9 * LEAF_BYTES, much = 13 * LEAF_BYTES;
 
@@ -447,10 +431,9 @@ START_TEST(a_block_touches_little_of_its_table) {
     weir__records_prepare(&records, much, LEAF_BYTES / 2, 0);
     MUST_LE(all, pages_touched(weir__pagemap_leaf(&map, much >> WEIR__PAGE_SHIFT)));
 }
-END_TEST
 
 /* However much of it there is, a whole block is known by its first page alone. */
-START_TEST(a_whole_block_needs_one_table) {
+TEST(a_whole_block_needs_one_table) {
     static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
     size_t one = sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node) - words +
@@ -467,30 +450,24 @@ START_TEST(a_whole_block_needs_one_table) {
     MUST(weir__records_slab(&records, base - WEIR_PAGE, 2 * WEIR_PAGE, 0, 16) != NULL);
     MUST_EQ(map.host_bytes, one + (_i > 0 ? host : 0));
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("pagemap");
     TCase *tests = tcase_create("pagemap");
 
     tcase_add_checked_fixture(tests, open_map, close_map);
-    tcase_add_test(tests, an_empty_map_has_nothing);
-    tcase_add_test(tests, what_cannot_be_reserved);
-    tcase_add_loop_test(tests, values_stand_where_they_were_set, 0, 7);
-    tcase_add_test(tests, words_of_large_blocks);
-    tcase_add_test(tests, reserving_again_takes_nothing);
-    tcase_add_test(tests, what_was_never_touched_is_not_told);
+    ADD_TESTS(tests, an_empty_map_has_nothing, what_cannot_be_reserved, words_of_large_blocks,
+              reserving_again_takes_nothing, what_was_never_touched_is_not_told);
+    ADD_FOR_EACH(tests, 7, values_stand_where_they_were_set);
     suite_add_tcase(suite, tests);
     tests = tcase_create("records");
     tcase_add_checked_fixture(tests, open_records, close_records);
-    tcase_add_loop_test(tests, records_of_very_many_blocks, 0, 2);
-    tcase_add_test(tests, large_blocks_share_a_record);
-    tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SLAB_SMALL / WEIR_PAGE);
-    tcase_add_loop_test(tests, a_slab_astride_two_tables, 0, 2);
-    tcase_add_loop_test(tests, threads_find_their_own, 0, 2);
-    tcase_add_test(tests, small_blocks_where_a_large_one_was);
-    tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
-    tcase_add_test(tests, a_block_touches_little_of_its_table);
+    ADD_FOR_EACH(tests, 2, records_of_very_many_blocks, a_slab_astride_two_tables,
+                 threads_find_their_own);
+    ADD_TESTS(tests, large_blocks_share_a_record, small_blocks_where_a_large_one_was,
+              a_block_touches_little_of_its_table);
+    ADD_FOR_EACH(tests, WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word);
+    ADD_FOR_EACH(tests, 3, a_whole_block_needs_one_table);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -56,10 +56,8 @@ static long pass_barrier(void) {
 
 long syscall(long number, ...) {
     va_list arguments;
-    int command;
-
     va_start(arguments, number);
-    command = va_arg(arguments, int);
+    int command = va_arg(arguments, int);
     va_end(arguments);
     if (number == SYS_membarrier && command == MEMBARRIER_CMD_PRIVATE_EXPEDITED)
         return pass_barrier();
@@ -117,7 +115,7 @@ static int come_elsewhere(enum manner manner) {
     return how;
 }
 
-START_TEST(each_revocation_makes_one_barrier) {
+TEST(each_revocation_makes_one_barrier) {
     static const enum manner revokers[] = {AS_USER, AS_GUEST};
 
     for (int round = 0; round < 10; round++) {
@@ -141,7 +139,6 @@ START_TEST(each_revocation_makes_one_barrier) {
     MUST_EQ(atomic_load(&kernel.was_late), 0);
     MUST_LE(atomic_load(&kernel.asked), 1);
 }
-END_TEST
 
 /* The owner's store of `inside` may be seen by the barrier alone.  Who takes the bias away looks afterwards, and waits. */
 static atomic_int has_come;
@@ -155,7 +152,7 @@ static void *take_away(void *unused) {
     return NULL;
 }
 
-START_TEST(the_owner_is_looked_for_behind_the_barrier) {
+TEST(the_owner_is_looked_for_behind_the_barrier) {
     pthread_t thread;
 
     if (!get_bias())
@@ -173,9 +170,8 @@ START_TEST(the_owner_is_looked_for_behind_the_barrier) {
     MUST(atomic_load(&has_come));
     MUST_EQ(atomic_load(&kernel.was_late), 0);
 }
-END_TEST
 
-START_TEST(a_barrier_that_fails_is_repeated) {
+TEST(a_barrier_that_fails_is_repeated) {
     if (!get_bias())
         return;
     atomic_store(&kernel.failures, 0);
@@ -184,7 +180,6 @@ START_TEST(a_barrier_that_fails_is_repeated) {
     MUST_EQ(atomic_load(&kernel.failures), 3);
     MUST_EQ(atomic_load(&kernel.barriers), 1);
 }
-END_TEST
 
 /* Checks in a process whose kernel has no barriers: 0, or the line of the check that failed. */
 static int go_without(void) {
@@ -204,7 +199,7 @@ static int go_without(void) {
 }
 
 /* The kernel is asked once, before main where that is possible, so another process finds none. */
-START_TEST(without_barriers_no_lock_is_biased) {
+TEST(without_barriers_no_lock_is_biased) {
     int status;
     pid_t child = fork();
 
@@ -217,12 +212,8 @@ START_TEST(without_barriers_no_lock_is_biased) {
     MUST(waitpid(child, &status, 0) == child);
     MUST_EQ(status, 0);
 }
-END_TEST
 
 int main(void) {
-    Suite *suite;
-    TCase *tests;
-
     if (getenv("WEIR_TEST_NO_MEMBARRIER")) {
         int line = go_without();
 
@@ -230,11 +221,9 @@ int main(void) {
             fprintf(stderr, "line %d: not so\n", line);
         return line != 0;
     }
-    suite = suite_create("revocation");
-    tests = suite_add_case(suite, "revocation", 60, set_up, NULL);
-    tcase_add_test(tests, each_revocation_makes_one_barrier);
-    tcase_add_test(tests, the_owner_is_looked_for_behind_the_barrier);
-    tcase_add_test(tests, a_barrier_that_fails_is_repeated);
-    tcase_add_test(tests, without_barriers_no_lock_is_biased);
+    Suite *suite = suite_create("revocation");
+    TCase *tests = suite_add_case(suite, "revocation", 60, set_up, NULL);
+    ADD_TESTS(tests, each_revocation_makes_one_barrier, the_owner_is_looked_for_behind_the_barrier,
+              a_barrier_that_fails_is_repeated, without_barriers_no_lock_is_biased);
     return run_suite(suite, CK_FORK_GETENV);
 }

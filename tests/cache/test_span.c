@@ -23,7 +23,7 @@ static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t 
 
 /* Every size has room in its class, would not fit into the class below, and wastes an eighth at most
  * above 4 KiB. */
-START_TEST(every_size_has_its_class) {
+TEST(every_size_has_its_class) {
     unsigned last = 0;
 
     for (size_t bytes = 1; bytes <= WEIR_SLAB_SMALL; bytes++) {
@@ -42,10 +42,9 @@ START_TEST(every_size_has_its_class) {
     MUST_EQ(last, WEIR_SLAB_CLASSES - 1);
     MUST_EQ((size_t)weir__slab_units(last) * WEIR_SLAB_UNIT, WEIR_SLAB_SMALL);
 }
-END_TEST
 
 /* Of all addresses in and around a slab, just the first of each slot is a slot's. */
-START_TEST(an_address_is_one_slots_or_none) {
+TEST(an_address_is_one_slots_or_none) {
     static const uint32_t counts[] = {1, 2, 7, 64, 1024};
     uint64_t base = UINT64_C(0x7f1234500000);
     unsigned size_class = (unsigned)_i;
@@ -74,10 +73,9 @@ START_TEST(an_address_is_one_slots_or_none) {
         free(s);
     }
 }
-END_TEST
 
 /* Lowest first, then the one that came home last; the request stands in its state. */
-START_TEST(slots_go_and_come_home) {
+TEST(slots_go_and_come_home) {
     enum { SLOTS = 100 };
     struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
 
@@ -98,10 +96,9 @@ START_TEST(slots_go_and_come_home) {
     MUST_EQ(s->idle, 0);
     free(s);
 }
-END_TEST
 
 /* What lies in the remote-free queue comes home at once, before what was there, and goes again latest first. */
-START_TEST(slots_come_home_from_the_remote_free_queue) {
+TEST(slots_come_home_from_the_remote_free_queue) {
     enum { SLOTS = 20 };
     struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
     const uint32_t at_home = (uint32_t)_i; /* when the others come */
@@ -125,16 +122,14 @@ START_TEST(slots_come_home_from_the_remote_free_queue) {
     MUST_EQ(s->head, WEIR_SLOT_NONE);
     free(s);
 }
-END_TEST
 
 /* States tell live from idle for all that may be asked. */
-START_TEST(states_do_not_overlap) {
+TEST(states_do_not_overlap) {
     MUST_LE(WEIR_SLAB_SMALL, WEIR_SLOT_NONE);
     MUST(WEIR_SLOT_AWAY & WEIR_SLOT_IDLE);
     MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_IDLE));
     MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_AWAY));
 }
-END_TEST
 
 static atomic_int is_over;
 
@@ -148,7 +143,7 @@ static void *change_most(void *cache) {
 }
 
 /* What may be kept changes between any two looks at it: a cache gives up only what it has. */
-START_TEST(what_may_be_kept_changes_beside_a_put) {
+TEST(what_may_be_kept_changes_beside_a_put) {
     enum { BLOCKS = 24, PUTS = 8000000 };
     static struct weir_slab block[BLOCKS];
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
@@ -186,19 +181,16 @@ START_TEST(what_may_be_kept_changes_beside_a_put) {
     weir__cache_close(c);
     free(c);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("span");
     TCase *tests = tcase_create("span");
 
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, every_size_has_its_class);
-    tcase_add_loop_test(tests, an_address_is_one_slots_or_none, 0, WEIR_SLAB_CLASSES);
-    tcase_add_test(tests, slots_go_and_come_home);
-    tcase_add_loop_test(tests, slots_come_home_from_the_remote_free_queue, 0, 3);
-    tcase_add_test(tests, states_do_not_overlap);
-    tcase_add_test(tests, what_may_be_kept_changes_beside_a_put);
+    ADD_TESTS(tests, every_size_has_its_class, slots_go_and_come_home, states_do_not_overlap,
+              what_may_be_kept_changes_beside_a_put);
+    ADD_FOR_EACH(tests, WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none);
+    ADD_FOR_EACH(tests, 3, slots_come_home_from_the_remote_free_queue);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -40,6 +40,7 @@ static void add(size_t count, double ns, double part) {
 static struct changepoints found;
 
 static void find(void) {
+    changepoints_free(&found);
     ck_assert_int_eq(changepoints_find(series, length, &found), 1);
     for (size_t i = 0, at = 0; i < found.level_count; i++) {
         const struct level *level = &found.levels[i];
@@ -52,20 +53,25 @@ static void find(void) {
     }
 }
 
+static void find_kind(int kind) {
+    find();
+    ck_assert_int_eq(found.kind, kind);
+}
+
 static void forget(void) {
     changepoints_free(&found);
 }
+
+CASE("changepoints", 4, NULL, forget);
 
 TEST(test_noise_is_flat) {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         begin(seed);
         add(seed % 2 ? 20 : 200, 250000, 0.05);
-        find();
-        ck_assert_int_eq(found.kind, SERIES_FLAT);
+        find_kind(SERIES_FLAT);
         ck_assert_uint_eq(found.level_count, 1);
         ck_assert_uint_eq(found.steady_from, 0);
         ck_assert(fabs(found.levels[0].ns / 250000 - 1.0) < 0.05);
-        forget();
     }
 }
 
@@ -74,14 +80,12 @@ TEST(test_a_slow_first_iteration_is_warm_up) {
         begin(seed);
         add(1, 9000000, 0.05);
         add(19, 250000, 0.05);
-        find();
-        ck_assert_int_eq(found.kind, SERIES_WARM_UP);
+        find_kind(SERIES_WARM_UP);
         ck_assert_uint_eq(found.level_count, 2);
         ck_assert_uint_eq(found.steady_from, 1);
         ck_assert_uint_eq(found.levels[1].from_low, 1);
         ck_assert_uint_eq(found.levels[1].from_high, 1);
         ck_assert(!found.is_outlier[0]);
-        forget();
     }
 }
 
@@ -91,14 +95,12 @@ TEST(test_levels_are_found_where_they_begin) {
         add(40, 800000, 0.03);
         add(60, 400000, 0.03);
         add(100, 200000, 0.03);
-        find();
-        ck_assert_int_eq(found.kind, SERIES_WARM_UP);
+        find_kind(SERIES_WARM_UP);
         ck_assert_uint_eq(found.level_count, 3);
         ck_assert_uint_eq(found.levels[1].from, 40);
         ck_assert_uint_eq(found.levels[2].from, 100);
         ck_assert_uint_eq(found.steady_from, 100);
         ck_assert(found.levels[2].low_ns < 202000 && found.levels[2].high_ns > 198000);
-        forget();
     }
 }
 
@@ -114,7 +116,6 @@ TEST(test_intervals_of_places) {
         ck_assert_uint_eq(found.level_count, 2);
         inside += found.levels[1].from_low <= 100 && 100 <= found.levels[1].from_high;
         wide += found.levels[1].from_high > found.levels[1].from_low;
-        forget();
     }
     ck_assert_int_ge(inside, 45);
     ck_assert_int_ge(wide, 30);
@@ -125,25 +126,19 @@ TEST(test_slowdown) {
     add(1, 900000, 0.02);
     add(20, 200000, 0.02);
     add(30, 260000, 0.02);
-    find();
-    ck_assert_int_eq(found.kind, SERIES_SLOWDOWN);
+    find_kind(SERIES_SLOWDOWN);
     ck_assert_uint_eq(found.level_count, 3);
     ck_assert_uint_eq(found.steady_from, 21);
-    forget();
 }
 
 TEST(test_never_steady) {
     begin(8);
     add(30, 200000, 0.02);
     add(7, 100000, 0.02);
-    find();
-    ck_assert_int_eq(found.kind, SERIES_NEVER_STEADY);
+    find_kind(SERIES_NEVER_STEADY);
     ck_assert_uint_eq(found.steady_from, 30);
-    forget();
     add(3, 100000, 0.02); /* now a quarter of all */
-    find();
-    ck_assert_int_eq(found.kind, SERIES_WARM_UP);
-    forget();
+    find_kind(SERIES_WARM_UP);
 }
 
 TEST(test_one_alone_is_an_outlier) {
@@ -152,13 +147,11 @@ TEST(test_one_alone_is_an_outlier) {
     series[7] = 2000000;
     series[9] = 3000000;
     series[29] = 1000000;
-    find();
-    ck_assert_int_eq(found.kind, SERIES_FLAT);
+    find_kind(SERIES_FLAT);
     ck_assert_uint_eq(found.outliers, 3);
     ck_assert(found.is_outlier[7] && found.is_outlier[9] && found.is_outlier[29]);
     ck_assert(!found.is_outlier[8]);
     ck_assert(found.levels[0].high_ns < 210000);
-    forget();
 }
 
 /* A difference below 5% is none, however sure. */
@@ -166,10 +159,8 @@ TEST(test_a_small_step_is_the_same_level) {
     begin(10);
     add(150, 204000, 0.001);
     add(20, 200000, 0.001);
-    find();
-    ck_assert_int_eq(found.kind, SERIES_FLAT);
+    find_kind(SERIES_FLAT);
     ck_assert_uint_eq(found.steady_from, 0);
-    forget();
 }
 
 TEST(test_few_iterations) {
@@ -178,17 +169,13 @@ TEST(test_few_iterations) {
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         begin(11);
         add(lengths[i], 200000, 0.02);
-        find();
-        ck_assert_int_eq(found.kind, SERIES_SHORT);
+        find_kind(SERIES_SHORT);
         ck_assert_uint_eq(found.level_count, lengths[i] > 0);
-        forget();
     }
     begin(11);
     add(6, 200000, 0.0);
     series[2] = 0; /* no logarithm */
-    find();
-    ck_assert_int_eq(found.kind, SERIES_FLAT);
-    forget();
+    find_kind(SERIES_FLAT);
 }
 
 TEST(test_the_same_answer_each_time) {
@@ -199,10 +186,10 @@ TEST(test_the_same_answer_each_time) {
     add(40, 200000, 0.1);
     find();
     first = found;
+    found = (struct changepoints){0};
     find();
     ck_assert_uint_eq(found.level_count, first.level_count);
     ck_assert_mem_eq(found.levels, first.levels, first.level_count * sizeof *first.levels);
-    forget();
     changepoints_free(&first);
 }
 
@@ -258,13 +245,5 @@ TEST(test_none_is_better) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("changepoints");
-    TCase *tests = tcase_create("changepoints");
-
-    ADD_TESTS(tests, test_noise_is_flat, test_a_slow_first_iteration_is_warm_up,
-              test_levels_are_found_where_they_begin, test_intervals_of_places, test_slowdown,
-              test_never_steady, test_one_alone_is_an_outlier, test_a_small_step_is_the_same_level,
-              test_few_iterations, test_the_same_answer_each_time, test_none_is_better);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("changepoints", CK_FORK_GETENV);
 }

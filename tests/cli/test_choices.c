@@ -24,6 +24,14 @@ static void add(const char *name, double ns, double spread, double memory) {
     ck_assert_int_eq(choices_add(&choices, 0, name, name, &figures), 1);
 }
 
+static void expect_choice(const struct choice *(*of)(const struct choices *all),
+                          const char *label) {
+    choices_finish(&choices);
+    ck_assert_str_eq(of(&choices)->label, label);
+}
+
+CASE("choices", 4, setup, teardown);
+
 TEST(test_noise) {
     add("pool", 900, 60, 1.5);
     add("mapped", 1000, 60, 1.2);
@@ -46,19 +54,16 @@ TEST(test_faster_beyond_noise) {
     add("pool", 950, 20, 1.0);
     add("bfc", 940, 200, 1.0);
     add("direct", 900, 20, 1.0);
-    choices_finish(&choices);
-    ck_assert_str_eq(choices_fastest(&choices)->label, "direct");
+    expect_choice(choices_fastest, "direct");
 }
 
 TEST(test_leanest_of_equals) {
     add("direct", 9000, 10, 1.0001);
     add("mapped", 1000, 10, 1.0004);
-    choices_finish(&choices);
-    ck_assert_str_eq(choices_leanest(&choices)->label, "mapped");
+    expect_choice(choices_leanest, "mapped");
     add("pool", 2000, 10, 0.9);
     add("bfc", 1500, 10, 0.9003);
-    choices_finish(&choices);
-    ck_assert_str_eq(choices_leanest(&choices)->label, "bfc");
+    expect_choice(choices_leanest, "bfc");
 }
 
 TEST(test_recommended) {
@@ -66,11 +71,9 @@ TEST(test_recommended) {
     add("pool", 1200, 10, 0.9);
     add("bfc", 850, 10, 1.06);
     add("driver", 910, 10, 1.0);
-    choices_finish(&choices);
-    ck_assert_str_eq(choices_recommended(&choices)->label, "mapped");
+    expect_choice(choices_recommended, "mapped");
     add("direct", 1090, 10, 0.94);
-    choices_finish(&choices);
-    ck_assert_str_eq(choices_recommended(&choices)->label, "direct");
+    expect_choice(choices_recommended, "direct");
     add("driver-keep", 890, 10, 1.04);
     choices_finish(&choices);
     ck_assert_str_eq(choices_recommended(&choices)->label, "driver-keep");
@@ -111,12 +114,5 @@ TEST(test_failures_compare_with_none) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("choices");
-    TCase *tests = tcase_create("choices");
-
-    tcase_add_checked_fixture(tests, setup, teardown);
-    ADD_TESTS(tests, test_noise, test_faster_beyond_noise, test_leanest_of_equals, test_recommended,
-              test_without_times, test_a_trace_without_iterations, test_failures_compare_with_none);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("choices", CK_FORK_GETENV);
 }

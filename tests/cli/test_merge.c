@@ -52,6 +52,8 @@ static json_t *merged(const char *result_text, const char *stretches_text) {
     return result;
 }
 
+CASE("merge", 4, NULL, NULL);
+
 TEST(test_times_of_iterations) {
     json_t *result = merged(singles, stretches);
     const json_t *last = json_array_get(json_object_get(result, "iterations"), 4);
@@ -118,7 +120,7 @@ TEST(test_numbers_of_iterations_differ) {
 }
 
 /* Of the one that was refused more, with its reason. */
-TEST(test_failures_of_either) {
+TEST_EACH(3, test_failures_of_either) {
     static const char *const with[][2] = {
         {"{'failed': 0, 'iterations': []}",
          "{'failed': 3, 'oom_report': {'status': 1}, 'iterations': []}"},
@@ -136,12 +138,5 @@ TEST(test_failures_of_either) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("merge");
-    TCase *tests = tcase_create("merge");
-
-    ADD_TESTS(tests, test_times_of_iterations, test_steady_by_growths_of_singles,
-              test_parts_on_a_model_only, test_no_iterations, test_numbers_of_iterations_differ);
-    tcase_add_loop_test(tests, test_failures_of_either, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("merge", CK_FORK_GETENV);
 }

@@ -25,6 +25,7 @@
 #include "cli/parking/record.h"
 #include "cli/parking/room.h"
 #include "cli/parking/target.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/model_device.h"
 
 #define CAPACITY (1000 * MIB)
@@ -94,10 +95,12 @@ static void *ask(void *unused) {
     return NULL;
 }
 
-static void work(int ready) {
+static void work(int ready, void *unused) {
     CUdeviceptr block, other;
     pthread_t thread;
 
+    (void)unused;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     start_model(CAPACITY);
     CU(driver->cuMemAlloc(&block, HELD));
     memset(content, 0x5a, sizeof content);
@@ -121,19 +124,8 @@ static void work(int ready) {
 
 /* Begins one; then this process has the device, too. */
 static pid_t begin_victim(void) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+    pid_t pid = begin_child(work, NULL);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        work(ready[1]);
-    }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
     start_model(CAPACITY);
     return pid;
 }
@@ -207,6 +199,8 @@ static void expect_parked(pid_t pid) {
 
 /* ---- All goes well ---- */
 
+CASE("moves", 60, set_up, tear_down);
+
 TEST(what_is_parked_has_no_device_memory_and_goes_on_afterwards) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
@@ -268,7 +262,7 @@ static const struct {
     {WEIR_ENTRY_cuCheckpointProcessCheckpoint, CUDA_ERROR_NOT_SUPPORTED, "such as managed memory"},
 };
 
-TEST(what_fails_before_the_memory_has_moved_is_undone) {
+TEST_EACH(ROWS(failures), what_fails_before_the_memory_has_moved_is_undone) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
 
@@ -288,8 +282,46 @@ TEST(what_cannot_be_unlocked_is_told_and_mended) {
 
     weir__model_fail(WEIR_ENTRY_cuCheckpointProcessCheckpoint, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuCheckpointProcessUnlock, 1, CUDA_ERROR_UNKNOWN, 0);
-    EXPECT_MOVE(move_out(&move), NOT_MOVED, "; it stays locked: try `weir wake");
+    EXPECT_MOVE(move_out(&move), NOT_MOVED, "; it stays stopped: try `weir wake");
     ck_assert(stands_still());
+    EXPECT_MOVE(move_back(&move), MOVED, "");
+    expect_runs(pid);
+    end_victim(pid);
+}
+
+TEST(what_is_not_known_to_run_stays_stopped) {
+    pid_t pid = begin_victim();
+    struct move move = move_of(pid);
+    struct record record;
+
+    weir__model_fail(WEIR_ENTRY_cuCheckpointProcessCheckpoint, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuCheckpointProcessGetState, 2, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT_MOVE(move_out(&move), NOT_MOVED, "; it stays stopped: try `weir wake");
+    ck_assert(stands_still());
+    ck_assert(record_find(pid, &record));
+    EXPECT_MOVE(move_back(&move), MOVED, "");
+    expect_runs(pid);
+    end_victim(pid);
+}
+
+static int was_recorded;
+
+static CUresult look_and_lock(int pid, CUcheckpointLockArgs *arguments) {
+    struct record record;
+
+    was_recorded = record_find(pid, &record);
+    return driver->cuCheckpointProcessLock(pid, arguments);
+}
+
+TEST(what_is_about_to_be_locked_is_listed) {
+    pid_t pid = begin_victim();
+    struct weir_driver watched = *driver;
+    struct move move = move_of(pid);
+
+    watched.cuCheckpointProcessLock = look_and_lock;
+    move.driver = &watched;
+    EXPECT_MOVE(move_out(&move), MOVED, "");
+    ck_assert(was_recorded);
     EXPECT_MOVE(move_back(&move), MOVED, "");
     expect_runs(pid);
     end_victim(pid);
@@ -333,7 +365,7 @@ static void *interrupt_soon(void *ms) {
 }
 
 /* Before the move; in its middle. */
-TEST(what_is_interrupted_is_undone) {
+TEST_EACH(2, what_is_interrupted_is_undone) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
     pthread_t thread;
@@ -351,7 +383,7 @@ TEST(what_is_interrupted_is_undone) {
 }
 
 /* One that dies is not waited for. */
-TEST(a_victim_that_is_killed_ends_the_move) {
+TEST_EACH(8, a_victim_that_is_killed_ends_the_move) {
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
 
@@ -401,6 +433,8 @@ static void disturb(pid_t pid, unsigned *seed) {
     ck_assert_int_eq(waitpid(command, NULL, 0), command);
 }
 
+CASE("many", 60 + 2 * seconds(), set_up, tear_down);
+
 TEST(whatever_a_killed_command_leaves_can_be_woken) {
     uint64_t end = weir__clock_ns() + (uint64_t)(seconds() * 1e9);
     unsigned seed = (unsigned)weir__clock_ns();
@@ -423,39 +457,23 @@ TEST(whatever_a_killed_command_leaves_can_be_woken) {
 
 /* ---- What is looked for first ---- */
 
-/* A child that has mapped a file of that name. */
-static pid_t begin_mapped(const char *name, const char *second) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+/* Maps files of these names. */
+static void map_names(int ready, void *names) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (const char *const *name = names; *name; name++) {
+        int file = open(in_folder(*name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        const char *names[] = {name, second};
-
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 0; i < 2 && names[i]; i++) {
-            int file = open(in_folder(names[i]), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-
-            if (ftruncate(file, 4096) != 0 ||
-                mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED)
-                _exit(1);
-        }
-        if (write(ready[1], "r", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
+        if (ftruncate(file, 4096) != 0 ||
+            mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED)
+            return;
     }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
+    stay_ready(ready);
 }
 
-static void end(pid_t pid) {
-    kill(pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+static pid_t begin_mapped(const char *name, const char *second) {
+    const char *names[] = {name, second, NULL};
+
+    return begin_child(map_names, (void *)names);
 }
 
 static void expect_refused(pid_t pid, int is_unshared, const char *words) {
@@ -468,20 +486,22 @@ static void expect_refused(pid_t pid, int is_unshared, const char *words) {
         EXPECT_HAS(why, words);
 }
 
+CASE("first", 60, set_up, tear_down);
+
 TEST(some_processes_are_refused) {
     pid_t pid = begin_mapped("data", NULL);
     void *map;
     int file;
 
     expect_refused(pid, 0, "it has not loaded CUDA's driver");
-    end(pid);
+    end(pid, SIGKILL);
     pid = begin_mapped("libcuda.so.1", "libnccl.so.2");
     expect_refused(pid, 0, "it has loaded NCCL");
     expect_refused(pid, 1, NULL);
     kill(pid, SIGSTOP);
     ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
     expect_refused(pid, 1, "it is stopped");
-    end(pid);
+    end(pid, SIGKILL);
     pid = begin_mapped("libcuda.so.1", NULL);
     expect_refused(pid, 0, NULL);
     expect_refused(getpid(), 0, "that is this process");
@@ -520,7 +540,7 @@ TEST(some_processes_are_refused) {
         ck_assert_int_gt(wait(&status), 0);
         ck_assert_int_eq(status, 0);
     }
-    end(pid);
+    end(pid, SIGKILL);
 }
 
 TEST(a_name_finds_one_process) {
@@ -532,8 +552,8 @@ TEST(a_name_finds_one_process) {
     ck_assert_str_eq(why, "no process with CUDA has that name");
     ck_assert(!target_find("999999999", 0, &target, why));
     ck_assert_str_eq(why, "there is no such process");
-    ck_assert(!target_find("12x", 0, &target, why));
-    EXPECT_HAS(why, "expected the number of a process");
+    ck_assert(!target_is_name("12x") && !target_is_name("0") && !target_is_name(""));
+    ck_assert(target_is_name("12") && target_is_name("x12"));
     ck_assert(!target_find("x", 1, &target, why));
     ck_assert_str_eq(why, "no parked process has that name");
     pid = begin_victim();
@@ -595,21 +615,5 @@ TEST(device_memory_is_what_is_used) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("parking");
-    TCase *moves = suite_add_case(suite, "moves", 60, set_up, tear_down),
-          *many = suite_add_case(suite, "many", 60 + 2 * seconds(), set_up, tear_down),
-          *first = suite_add_case(suite, "first", 60, set_up, tear_down);
-
-    ADD_TESTS(moves, what_is_parked_has_no_device_memory_and_goes_on_afterwards,
-              what_is_parked_or_locked_is_not_parked_again, who_is_stopped_by_others_is_left_alone,
-              what_cannot_be_unlocked_is_told_and_mended, without_a_record_nothing_is_parked,
-              a_restore_that_fails_leaves_it_parked);
-    ADD_FOR_EACH(moves, (int)(sizeof failures / sizeof failures[0]),
-                 what_fails_before_the_memory_has_moved_is_undone);
-    ADD_FOR_EACH(moves, 2, what_is_interrupted_is_undone);
-    ADD_FOR_EACH(moves, 8, a_victim_that_is_killed_ends_the_move);
-    ADD_TESTS(many, whatever_a_killed_command_leaves_can_be_woken);
-    ADD_TESTS(first, some_processes_are_refused, a_name_finds_one_process,
-              host_memory_is_what_groups_leave, device_memory_is_what_is_used);
-    return run_suite(suite, CK_FORK);
+    return run_tests("parking", CK_FORK);
 }

@@ -77,6 +77,8 @@ static const char *cells(size_t column) {
         json_object_get(json_array_get(at("map", "columns"), column), "cells"));
 }
 
+CASE("samples", 20, begin, end);
+
 /* One operation in the midst is higher, and one lower, than all others. */
 TEST(test_peaks_are_kept) {
     uint64_t most = 0, least = UINT64_MAX, reserve = 0;
@@ -229,10 +231,5 @@ TEST(test_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("samples");
-    TCase *tests = suite_add_case(suite, "samples", 20, begin, end);
-
-    ADD_TESTS(tests, test_peaks_are_kept, test_the_largest_steps_are_kept,
-              test_first_step_and_giving_back, test_map, test_a_column_at_the_peak, test_nothing);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("samples", CK_FORK_GETENV);
 }

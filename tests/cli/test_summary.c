@@ -27,6 +27,8 @@ static struct summary summary_of(const char *growths) {
     return summary;
 }
 
+CASE("summary", 4, NULL, NULL);
+
 TEST(test_median) {
     uint64_t odd[] = {9, 1, 5}, even[] = {8, 2, 4, 6};
     uint64_t large[] = {UINT64_MAX, UINT64_MAX - 2};
@@ -83,11 +85,5 @@ TEST(test_giving_back_counts_as_change) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("summary");
-    TCase *tests = tcase_create("summary");
-
-    ADD_TESTS(tests, test_median, test_settled_after_three, test_two_are_too_few, test_never_grew,
-              test_giving_back_counts_as_change);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("summary", CK_FORK_GETENV);
 }

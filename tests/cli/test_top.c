@@ -42,6 +42,8 @@ static char *as_json(void) {
     return text;
 }
 
+CASE("top", 30, set_up, NULL);
+
 /* Any bytes, as a process may have put them there. */
 TEST(test_random_bodies) {
     uint64_t state = 88172645463325252u;
@@ -252,11 +254,5 @@ TEST(test_what_is_not_known_is_not_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("top");
-    TCase *tests = suite_add_case(suite, "top", 30, set_up, NULL);
-
-    ADD_TESTS(tests, test_random_bodies, test_largest_body, test_figures_are_the_allocators,
-              test_the_last_steps, test_rates, test_one_that_does_not_answer,
-              test_what_is_not_known_is_not_nothing);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("top", CK_FORK_GETENV);
 }

@@ -34,13 +34,12 @@ static const struct {
     {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
 };
 
-START_TEST(test_amount) {
+TEST(test_amount) {
     ck_assert_uint_eq(weir__budget_bytes(&cases[_i].amount, &device, STANDARD), cases[_i].expected);
 }
-END_TEST
 
 /* No device is large enough to overflow. */
-START_TEST(test_largest_device) {
+TEST(test_largest_device) {
     struct weir_device_memory large = {UINT64_MAX, UINT64_MAX};
     weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL, 0};
 
@@ -51,17 +50,15 @@ START_TEST(test_largest_device) {
     amount.value = 1;
     ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), 18446744073472); /* ...709.5 */
 }
-END_TEST
 
-START_TEST(test_empty_device) {
+TEST(test_empty_device) {
     struct weir_device_memory none = {0, 0};
     weir_amount amount = {750000, WEIR_AMOUNT_OF_TOTAL, 0};
 
     ck_assert_uint_eq(weir__budget_bytes(&amount, &none, 0), 0);
 }
-END_TEST
 
-START_TEST(test_share_of_what_is_in_use) {
+TEST(test_share_of_what_is_in_use) {
     static const struct {
         weir_amount amount;
         uint64_t in_use, peak, expected;
@@ -84,33 +81,28 @@ START_TEST(test_share_of_what_is_in_use) {
             weir__budget_of_in_use(&shares[i].amount, shares[i].in_use, shares[i].peak),
             shares[i].expected);
 }
-END_TEST
 
 /* A larger share is never fewer bytes. */
-START_TEST(test_shares_rise) {
+TEST(test_shares_rise) {
     weir_amount amount = {0, WEIR_AMOUNT_OF_TOTAL, 0};
     uint64_t before = 0;
 
     for (amount.value = 0; amount.value <= 1000000; amount.value += 7) {
         uint64_t bytes = weir__budget_bytes(&amount, &device, 0);
 
-        ck_assert_uint_ge(bytes, before);
-        ck_assert_uint_le(bytes, device.total);
+        MUST_BE_WITHIN(before, bytes, device.total);
         ck_assert_uint_eq(bytes % 256, 0);
         before = bytes;
     }
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("budget");
     TCase *tests = tcase_create("budget");
 
-    tcase_add_loop_test(tests, test_amount, 0, (int)COUNT(cases));
-    tcase_add_test(tests, test_largest_device);
-    tcase_add_test(tests, test_empty_device);
-    tcase_add_test(tests, test_share_of_what_is_in_use);
-    tcase_add_test(tests, test_shares_rise);
+    ADD_FOR_EACH(tests, (int)COUNT(cases), test_amount);
+    ADD_TESTS(tests, test_largest_device, test_empty_device, test_share_of_what_is_in_use,
+              test_shares_rise);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -131,20 +131,17 @@ static const struct {
     {"bfc", SIZE_MAX - 255, 0, SIZE_MAX, SIZE_MAX, UNIT, SIZE_MAX - 255},
 };
 
-START_TEST(test_step) {
-    size_t step;
-
+TEST(test_step) {
     use_policy(cases[_i].policy);
-    step = step_of(cases[_i].request, cases[_i].reserve, cases[_i].limit, cases[_i].device_free,
-                   cases[_i].unit);
+    size_t step = step_of(cases[_i].request, cases[_i].reserve, cases[_i].limit,
+                          cases[_i].device_free, cases[_i].unit);
     ck_assert_uint_eq(step, cases[_i].expected);
     ck_assert_uint_eq(cursor.steps, step > 0 ? 1 : 0);
     ck_assert_uint_eq(cursor.last_step, step);
 }
-END_TEST
 
 /* Whatever the numbers are, the promise of the header holds. */
-START_TEST(test_promises) {
+TEST(test_promises) {
     static const char *const policies[] = {
         "exact",         "step:1B", "step:50MiB", "geometric:1.1", "geometric:3:1GiB",
         "remaining:0.3", "bfc"};
@@ -172,22 +169,19 @@ START_TEST(test_promises) {
             size_t limit = sizes[i / COUNT(sizes) / COUNT(sizes) % COUNT(sizes)];
             size_t unit = units[i / COUNT(sizes) / COUNT(sizes) / COUNT(sizes)];
             int is_bfc = strcmp(policies[p], "bfc") == 0;
-            size_t step, need, grain = is_bfc ? 256 : unit;
+            size_t need, grain = is_bfc ? 256 : unit;
             size_t room = reserve < limit ? limit - reserve : 0;
-
             use_policy(policies[p]);
-            step = step_of(request, reserve, limit, SIZE_MAX, unit);
+            size_t step = step_of(request, reserve, limit, SIZE_MAX, unit);
             if (!weir__size_round_up(request, grain, &need) ||
                 need > weir__size_round_down(room, grain)) {
                 ck_assert_uint_eq(step, 0);
                 continue;
             }
-            ck_assert_uint_ge(step, need);
-            ck_assert_uint_le(step, room);
+            MUST_BE_WITHIN(need, step, room);
             ck_assert_uint_eq(step % grain, 0);
         }
 }
-END_TEST
 
 /* ------------------------------------------------------------------- callback ---- */
 
@@ -201,7 +195,7 @@ static size_t record(const weir_growth_state *state, void *context) {
     return answer;
 }
 
-START_TEST(test_callback) {
+TEST(test_callback) {
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = record;
     options.growth_context = &answer;
@@ -225,11 +219,10 @@ START_TEST(test_callback) {
     ck_assert_uint_eq(step_of(5, 64 * MIB, GIB, 300 * MIB, UNIT), 288 * MIB);
     ck_assert_uint_eq(cursor.steps, 4);
 }
-END_TEST
 
 /* ------------------------------------------------------------------------ BFC ---- */
 
-START_TEST(test_bfc_series) {
+TEST(test_bfc_series) {
     static const struct {
         size_t request, expected;
     } series[] = {
@@ -257,10 +250,9 @@ START_TEST(test_bfc_series) {
     }
     ck_assert_uint_eq(cursor.steps, COUNT(series));
 }
-END_TEST
 
 /* min(what doubling gives, what the limit leaves rounded down to 256). */
-START_TEST(test_bfc_under_a_limit) {
+TEST(test_bfc_under_a_limit) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(MIB, 0, 100 * MIB + 1000, SIZE_MAX, 256), 2 * MIB);
     ck_assert_uint_eq(step_of(60 * MIB, 2 * MIB, 100 * MIB + 1000, SIZE_MAX, 256), 64 * MIB);
@@ -274,16 +266,14 @@ START_TEST(test_bfc_under_a_limit) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(769, 0, 1000, SIZE_MAX, 256), 0);
 }
-END_TEST
 
 /* TensorFlow tries and learns; it does not ask what is free. */
-START_TEST(test_bfc_ignores_what_is_free) {
+TEST(test_bfc_ignores_what_is_free) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(20 * MIB, 0, SIZE_MAX, 21 * MIB, 256), 32 * MIB);
 }
-END_TEST
 
-START_TEST(test_bfc_on_larger_units) {
+TEST(test_bfc_on_larger_units) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, UNIT), UNIT);
     ck_assert_uint_eq(cursor.next_region, 4 * MIB);
@@ -291,10 +281,9 @@ START_TEST(test_bfc_on_larger_units) {
     use_policy("bfc"); /* the end of the limit need not be a whole unit */
     ck_assert_uint_eq(step_of(MIB, 0, 5 * MIB, SIZE_MAX, UNIT), 5 * MIB);
 }
-END_TEST
 
 /* Only a region that was really made doubles the next one. */
-START_TEST(test_bfc_refused) {
+TEST(test_bfc_refused) {
     use_policy("bfc");
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
     weir__growth_refused(&cursor);
@@ -310,10 +299,9 @@ START_TEST(test_bfc_refused) {
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 128 * MIB);
     ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 256 * MIB);
 }
-END_TEST
 
 /* As if it had grown to what is left. */
-START_TEST(test_bfc_shrunk) {
+TEST(test_bfc_shrunk) {
     size_t reserve = 0;
 
     use_policy("bfc");
@@ -335,11 +323,10 @@ START_TEST(test_bfc_shrunk) {
     weir__growth_shrunk(&cursor, 0);
     ck_assert_uint_eq(cursor.next_region, 2048);
 }
-END_TEST
 
 /* -------------------------------------------------------------------- smaller ---- */
 
-START_TEST(test_bfc_backs_off) {
+TEST(test_bfc_backs_off) {
     static const size_t small[] = {67108864, 60398080, 54358272, 48922624, 44030464};
     static const size_t large[] = {112742891520, 101468602368, 91321737216, 82189557760,
                                    73970597888,  66573537280,  59916181504};
@@ -353,10 +340,9 @@ START_TEST(test_bfc_backs_off) {
     ck_assert_uint_eq(weir__growth_smaller(&options, 54358272, 48922624, 256), 48922624);
     ck_assert_uint_eq(weir__growth_smaller(&options, 54358272, 48922625, 256), 0);
 }
-END_TEST
 
 /* From 2304 on nine tenths round up to the same: TensorFlow would not end there. */
-START_TEST(test_bfc_back_off_ends) {
+TEST(test_bfc_back_off_ends) {
     size_t step = 4096, steps = 0;
 
     use_policy("bfc");
@@ -378,9 +364,8 @@ START_TEST(test_bfc_back_off_ends) {
     }
     ck_assert_uint_lt(steps, 400);
 }
-END_TEST
 
-START_TEST(test_others_halve_the_way) {
+TEST(test_others_halve_the_way) {
     static const char *const policies[] = {"exact", "step:1GiB", "geometric:2", "remaining:0.5"};
 
     for (size_t i = 0; i < COUNT(policies); i++) {
@@ -395,10 +380,9 @@ START_TEST(test_others_halve_the_way) {
         ck_assert_uint_eq(weir__growth_smaller(&options, UNIT, 0, UNIT), 0);
     }
 }
-END_TEST
 
 /* A failure before any step, and one that cannot double any more. */
-START_TEST(test_ends_of_a_cursor) {
+TEST(test_ends_of_a_cursor) {
     use_policy("bfc");
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(cursor.steps, 0);
@@ -408,9 +392,8 @@ START_TEST(test_ends_of_a_cursor) {
     weir__growth_refused(&cursor);
     ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);
 }
-END_TEST
 
-START_TEST(test_size_arithmetic) {
+TEST(test_size_arithmetic) {
     size_t out = 7;
 
     ck_assert_int_eq(weir__size_add(SIZE_MAX, 1, &out), 0);
@@ -420,7 +403,6 @@ START_TEST(test_size_arithmetic) {
     ck_assert_int_eq(weir__size_round_up(SIZE_MAX - 255, 256, &out), 1);
     ck_assert_uint_eq(out, SIZE_MAX - 255);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("growth");
@@ -428,20 +410,11 @@ int main(void) {
 
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_step, 0, (int)COUNT(cases));
-    tcase_add_test(tests, test_promises);
-    tcase_add_test(tests, test_callback);
-    tcase_add_test(tests, test_bfc_series);
-    tcase_add_test(tests, test_bfc_under_a_limit);
-    tcase_add_test(tests, test_bfc_ignores_what_is_free);
-    tcase_add_test(tests, test_bfc_on_larger_units);
-    tcase_add_test(tests, test_bfc_refused);
-    tcase_add_test(tests, test_bfc_shrunk);
-    tcase_add_test(tests, test_bfc_backs_off);
-    tcase_add_test(tests, test_bfc_back_off_ends);
-    tcase_add_test(tests, test_others_halve_the_way);
-    tcase_add_test(tests, test_ends_of_a_cursor);
-    tcase_add_test(tests, test_size_arithmetic);
+    ADD_FOR_EACH(tests, (int)COUNT(cases), test_step);
+    ADD_TESTS(tests, test_promises, test_callback, test_bfc_series, test_bfc_under_a_limit,
+              test_bfc_ignores_what_is_free, test_bfc_on_larger_units, test_bfc_refused,
+              test_bfc_shrunk, test_bfc_backs_off, test_bfc_back_off_ends,
+              test_others_halve_the_way, test_ends_of_a_cursor, test_size_arithmetic);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

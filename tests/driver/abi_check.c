@@ -64,6 +64,7 @@
 #define CUcheckpointUnlockArgs_st weir_CUcheckpointUnlockArgs_st
 #define CUcheckpointUnlockArgs weir_CUcheckpointUnlockArgs
 #include "driver/cuda_abi.h"
+#include "driver/cuda_nodes.h"
 #include "driver/model/model_program.h"
 #undef CUresult
 #undef CUdevice
@@ -238,6 +239,12 @@ CHECK_FIELD(CUmemPoolProps, win32SecurityAttributes);
 #if CUDA_VERSION >= 12080
 CHECK_FIELD(CUmemPoolProps, maxSize);
 CHECK_FIELD(CUmemPoolProps, usage);
+_Static_assert(sizeof(struct weir_alloc_node) == sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) &&
+                   offsetof(struct weir_alloc_node, bytes) ==
+                       offsetof(CUDA_MEM_ALLOC_NODE_PARAMS, bytesize) &&
+                   offsetof(struct weir_any_node, alloc) == offsetof(CUgraphNodeParams, alloc) &&
+                   WEIR_NODE_ALLOC == CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+               "CUDA_MEM_ALLOC_NODE_PARAMS");
 #if CUDA_VERSION >= 13040
 _Static_assert(offsetof(weir_CUmemPoolProps, reserved) ==
                    offsetof(CUmemPoolProps, gpuDirectRDMACapable),

@@ -284,110 +284,88 @@ static void assert_routes(const char *text, unsigned capabilities, const char *r
 
 /* ------------------------------------------------------------- the loader ---- */
 
-TEST(newest_resolver_is_preferred) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=13000");
+CASE("loader", 60, NULL, NULL);
 
-    assert_driver(text, 13000, EVERY_CAPABILITY);
-    assert_routes(text, EVERY_CAPABILITY, "resolver-2", NULL, NULL);
-}
+enum { OF_11_3 = WEIR_CAP_POOL_FIGURES | OLDEST_CAPABILITIES };
 
-TEST(old_resolver_serves_drivers_before_12) {
-    unsigned capabilities = WEIR_CAP_POOL_FIGURES | OLDEST_CAPABILITIES;
-    FAKE_OR_RETURN(text, 1, "open", "FAKE_VERSION=11030");
+#define STUB "failure: libcuda.so.1 is the CUDA toolkit's stub", "no driver is installed"
 
-    assert_driver(text, 11030, capabilities);
-    assert_routes(text, capabilities, "resolver-1", NULL, NULL);
-    text = run_fake(1, "open", "FAKE_VERSION=11040");
-    assert_driver(text, 11040, capabilities | WEIR_CAP_GRAPH);
-    assert_routes(text, capabilities | WEIR_CAP_GRAPH, "resolver-1", NULL, NULL);
-}
-
-TEST(symbols_serve_drivers_without_a_resolver) {
-    FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11020");
-
-    assert_driver(text, 11020, OLDEST_CAPABILITIES);
-    assert_routes(text, OLDEST_CAPABILITIES, "dlsym", NULL, NULL);
-}
-
-TEST(symbol_stands_in_for_an_entry_the_resolver_lacks) {
-    FAKE_OR_RETURN(text, 1, "open", "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000");
-
-    assert_routes(text, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT, "resolver-1", "cuMemGetInfo_v2",
-                  "dlsym");
-}
-
-TEST(what_comes_later_counts_from_its_version) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=12010");
-    assert_driver(text, 12010, EVERY_CAPABILITY & ~(WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_CHECKPOINT));
-    text = run_fake(2, "open", "FAKE_VERSION=12020");
-    assert_driver(text, 12020, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT);
-    text = run_fake(2, "open", "FAKE_VERSION=12080");
-    assert_driver(text, 12080, EVERY_CAPABILITY);
-}
-
-static const struct {
-    const char *setting;
-    unsigned bit;
-} optional_entries[] = {
-    {"FAKE_UNRESOLVED=cuStreamGetId", WEIR_CAP_STREAM_ID},
-    {"FAKE_UNRESOLVED=cuGraphLaunch", WEIR_CAP_GRAPH},
-    {"FAKE_UNRESOLVED=cuLaunchKernel", WEIR_CAP_KERNEL},
-    {"FAKE_UNRESOLVED=cuMemSetAccess", WEIR_CAP_VIRTUAL},
-    {"FAKE_UNRESOLVED=cuDeviceCanAccessPeer", WEIR_CAP_PEER},
-    {"FAKE_UNRESOLVED=cuMemPoolImportPointer", WEIR_CAP_IPC},
-    {"FAKE_UNRESOLVED=cuCheckpointProcessRestore", WEIR_CAP_CHECKPOINT},
+/* What a process that opens a fake of the driver prints. */
+static const struct load {
+    const char *what;
+    int fake; /* by its resolver: 2 is the newest one, 0 has none */
+    const char *word, *settings;
+    int version; /* of the driver, with these capabilities; 0: not looked at */
+    unsigned capabilities;
+    const char *route; /* by which entries are found, NULL: not looked at; but this one, by that */
+    const char *other, *other_route;
+    const char *says[5]; /* it prints each, */
+    const char *never;   /* and not this */
+} loads[] = {
+    {"the newest resolver is preferred", 2, "open", "FAKE_VERSION=13000", 13000, EVERY_CAPABILITY,
+     .route = "resolver-2"},
+    {"the old resolver serves drivers before 12", 1, "open", "FAKE_VERSION=11030", 11030, OF_11_3,
+     .route = "resolver-1"},
+    {"one that has graphs", 1, "open", "FAKE_VERSION=11040", 11040, OF_11_3 | WEIR_CAP_GRAPH,
+     .route = "resolver-1"},
+    {"symbols serve drivers without a resolver", 0, "open", "FAKE_VERSION=11020", 11020,
+     OLDEST_CAPABILITIES, .route = "dlsym"},
+    {"a symbol stands in for an entry that the resolver lacks", 1, "open",
+     "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000", 0, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT,
+     .route = "resolver-1", .other = "cuMemGetInfo_v2", .other_route = "dlsym"},
+    {"what comes later counts from its version", 2, "open", "FAKE_VERSION=12010", 12010,
+     .capabilities = EVERY_CAPABILITY & ~(WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_CHECKPOINT)},
+    {"as sizes of pools", 2, "open", "FAKE_VERSION=12020", 12020,
+     .capabilities = EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT},
+    {"and checkpoints", 2, "open", "FAKE_VERSION=12080", 12080, .capabilities = EVERY_CAPABILITY},
+    {"without ids of streams", 2, "open", "FAKE_UNRESOLVED=cuStreamGetId", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_STREAM_ID, .route = "resolver-2"},
+    {"without graphs", 2, "open", "FAKE_UNRESOLVED=cuGraphLaunch", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_GRAPH, .route = "resolver-2"},
+    {"without kernels", 2, "open", "FAKE_UNRESOLVED=cuLaunchKernel", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_KERNEL, .route = "resolver-2"},
+    {"without mapped memory", 2, "open", "FAKE_UNRESOLVED=cuMemSetAccess", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_VIRTUAL, .route = "resolver-2"},
+    {"without peers", 2, "open", "FAKE_UNRESOLVED=cuDeviceCanAccessPeer", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_PEER, .route = "resolver-2"},
+    {"without shared pools", 2, "open", "FAKE_UNRESOLVED=cuMemPoolImportPointer", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_IPC, .route = "resolver-2"},
+    {"without checkpoints", 2, "open", "FAKE_UNRESOLVED=cuCheckpointProcessRestore", 13000,
+     EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT, .route = "resolver-2"},
+    {"a missing required entry is named", 2, "open", "FAKE_UNRESOLVED=cuEventDestroy",
+     .says = {"failure: libcuda.so.1 has no cuEventDestroy_v2"}},
+    {"a stub is told from a driver", 0, "open", "FAKE_STUB=1", .says = {STUB}},
+    {"one with a resolver", 1, "open", "FAKE_STUB=1", .says = {STUB}},
+    {"and with a new one", 2, "open", "FAKE_STUB=1", .says = {STUB}},
+    {"too old a driver says which it is", 0, "open", "FAKE_VERSION=11010",
+     .says = {"failure: libcuda.so.1 is a driver for CUDA 11.1; weir needs 11.2"}},
+    {"no device is named", 2, "open", "FAKE_INIT=100", .says = {"CUDA_ERROR_NO_DEVICE"}},
+    {"no device by its count", 2, "open", "FAKE_COUNT=0", .says = {"CUDA_ERROR_NO_DEVICE"}},
+    {"other failures are named", 2, "open", "FAKE_INIT=999",
+     .says = {"cuInit failed with 999 (CUDA_ERROR_UNKNOWN)"}},
+    {"those without a name, too", 2, "open", "FAKE_INIT=803",
+     .says = {"cuInit failed with 803 (CUDA_ERROR_803)"}},
+    {"a failed load may be tried again", 2, "retry", "", 13000, EVERY_CAPABILITY,
+     .says = {"CUDA_ERROR_NO_DEVICE"}},
+    {"the clock keeps time", 2, "clock", "",
+     .says = {"slept enough 1\n", "backwards 0\n", "rate right 1 ", "zero 0\n"}, .never = "wrong"},
+    {"a forked child is recognised", 2, "fork", "",
+     .says = {"early child forked 0\n", "late child forked 1\n",
+              "late child open this process was forked", "parent forked 0\n"}},
 };
 
-TEST(missing_optional_entry_clears_its_bit) {
-    unsigned capabilities = EVERY_CAPABILITY & ~optional_entries[_i].bit;
-    FAKE_OR_RETURN(text, 2, "open", optional_entries[_i].setting);
+TEST_EACH(ROWS(loads), what_a_load_tells) {
+    const struct load *l = &loads[_i];
+    FAKE_OR_RETURN(text, l->fake, l->word, l->settings);
 
-    assert_driver(text, 13000, capabilities);
-    assert_routes(text, capabilities, "resolver-2", NULL, NULL);
-}
-
-TEST(missing_required_entry_is_named) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_UNRESOLVED=cuEventDestroy");
-
-    ck_assert_has(text, "failure: libcuda.so.1 has no cuEventDestroy_v2");
-}
-
-TEST(stub_is_told_from_a_driver) {
-    for (int number = 0; number <= 2; number++) {
-        FAKE_OR_RETURN(text, number, "open", "FAKE_STUB=1");
-
-        ck_assert_has(text, "failure: libcuda.so.1 is the CUDA toolkit's stub");
-        ck_assert_has(text, "no driver is installed");
-    }
-}
-
-TEST(too_old_a_driver_says_which_it_is) {
-    FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11010");
-
-    ck_assert_has(text, "failure: libcuda.so.1 is a driver for CUDA 11.1; weir needs 11.2");
-}
-
-TEST(no_device_is_named) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_INIT=100");
-
-    ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
-    text = run_fake(2, "open", "FAKE_COUNT=0");
-    ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
-}
-
-TEST(other_failures_are_named) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_INIT=999");
-
-    ck_assert_has(text, "cuInit failed with 999 (CUDA_ERROR_UNKNOWN)");
-    text = run_fake(2, "open", "FAKE_INIT=803");
-    ck_assert_has(text, "cuInit failed with 803 (CUDA_ERROR_803)");
-}
-
-TEST(failed_load_may_be_tried_again) {
-    FAKE_OR_RETURN(text, 2, "retry", "");
-
-    ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
-    assert_driver(text, 13000, EVERY_CAPABILITY);
+    printf("# %s\n", l->what);
+    if (l->version)
+        assert_driver(text, l->version, l->capabilities);
+    if (l->route)
+        assert_routes(text, l->capabilities, l->route, l->other, l->other_route);
+    for (int i = 0; i < 5 && l->says[i]; i++)
+        ck_assert_has(text, l->says[i]);
+    ck_assert_msg(!l->never || !strstr(text, l->never), "%s", text);
 }
 
 /* One load calls cuInit twice: in the maker, and once more for every maker alike. */
@@ -409,25 +387,6 @@ TEST(a_driver_that_is_up_is_opened_at_once) {
         best = took < best ? took : best;
     }
     ck_assert_uint_lt(best, 8000000);
-}
-
-TEST(clock_keeps_time) {
-    FAKE_OR_RETURN(text, 2, "clock", "");
-
-    ck_assert_has(text, "slept enough 1\n");
-    ck_assert_has(text, "backwards 0\n");
-    ck_assert_has(text, "rate right 1 ");
-    ck_assert_has(text, "zero 0\n");
-    ck_assert_msg(!strstr(text, "wrong"), "%s", text);
-}
-
-TEST(forked_child_is_recognised) {
-    FAKE_OR_RETURN(text, 2, "fork", "");
-
-    ck_assert_has(text, "early child forked 0\n");
-    ck_assert_has(text, "late child forked 1\n");
-    ck_assert_has(text, "late child open this process was forked");
-    ck_assert_has(text, "parent forked 0\n");
 }
 
 TEST(without_a_driver_the_library_is_named) {
@@ -452,6 +411,8 @@ TEST(unknown_names_are_refused) {
 }
 
 /* --------------------------------------------------------------- counting ---- */
+
+CASE("counting", 60, NULL, NULL);
 
 TEST(entry_names_are_the_exported_symbols) {
     ck_assert_str_eq(weir__driver_entry_name(WEIR_ENTRY_cuInit), "cuInit");
@@ -644,6 +605,8 @@ static void assert_untouched(void) {
     ck_assert_uint_eq(state.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
 
+CASE("scopes", 4, NULL, NULL);
+
 TEST(leave_puts_back_what_enter_found) {
     struct weir_driver_scope outer, inner;
 
@@ -708,36 +671,6 @@ TEST(error_names_are_never_null) {
 
 /* ------------------------------------------------------------------- main ---- */
 
-static Suite *driver_suite(void) {
-    Suite *suite = suite_create("driver");
-    TCase *loader = tcase_create("loader"), *counting = tcase_create("counting"),
-          *scopes = tcase_create("scopes");
-
-    tcase_set_timeout(loader, 60);
-    ADD_TESTS(
-        loader, newest_resolver_is_preferred, old_resolver_serves_drivers_before_12,
-        symbols_serve_drivers_without_a_resolver, symbol_stands_in_for_an_entry_the_resolver_lacks,
-        what_comes_later_counts_from_its_version, missing_required_entry_is_named,
-        stub_is_told_from_a_driver, too_old_a_driver_says_which_it_is, no_device_is_named,
-        other_failures_are_named, failed_load_may_be_tried_again, threads_that_open_share_one_load,
-        a_driver_that_is_up_is_opened_at_once, clock_keeps_time, forked_child_is_recognised,
-        without_a_driver_the_library_is_named, unknown_names_are_refused);
-    tcase_add_loop_test(loader, missing_optional_entry_clears_its_bit, 0,
-                        sizeof optional_entries / sizeof optional_entries[0]);
-    suite_add_tcase(suite, loader);
-
-    tcase_set_timeout(counting, 60);
-    ADD_TESTS(counting, entry_names_are_the_exported_symbols, counted_calls_are_forwarded_whole,
-              counted_table_is_the_inner_one_otherwise, counts_are_exact_with_threads);
-    suite_add_tcase(suite, counting);
-
-    ADD_TESTS(scopes, leave_puts_back_what_enter_found, failing_enter_changes_nothing,
-              failing_enter_keeps_the_outer_scope, leave_restores_the_mode_even_if_the_pop_fails,
-              error_names_are_never_null);
-    suite_add_tcase(suite, scopes);
-    return suite;
-}
-
 int main(int argc, char **argv) {
     ssize_t length = readlink("/proc/self/exe", own_path, sizeof own_path - 1);
 
@@ -746,5 +679,5 @@ int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof children / sizeof children[0]; i++)
         if (strcmp(argv[1], children[i].word) == 0)
             return children[i].run();
-    return run_suite(driver_suite(), CK_FORK_GETENV);
+    return run_tests("driver", CK_FORK_GETENV);
 }

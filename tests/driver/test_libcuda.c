@@ -144,7 +144,9 @@ static const struct {
                {"WEIR_ENGINE=arena WEIR_ARENA=regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
                {"WEIR_ENGINE=arena WEIR_ARENA=mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED}};
 
-TEST(a_program_sees_what_weir_does) {
+CASE("libcuda", 60, none, none);
+
+TEST_EACH(ROWS(engines), a_program_sees_what_weir_does) {
     char wanted[200];
     const char *text = run("same", engines[_i].settings);
 
@@ -189,21 +191,12 @@ TEST(an_older_drivers_profile_is_played) {
 }
 
 int main(int argc, char **argv) {
-    Suite *suite;
-    TCase *tests;
-
     if (argc > 1) {
         library = dlopen("libcuda.so.1", RTLD_NOW);
         CHILD_MUST(library);
         return strcmp(argv[1], "same") == 0 ? child_same() : child_table();
     }
-    suite = suite_create("libcuda");
-    tests = suite_add_case(suite, "libcuda", 60, none, none);
     if (readlink("/proc/self/exe", own_path, sizeof own_path - 1) <= 0)
         snprintf(own_path, sizeof own_path, "%s", argv[0]);
-    tcase_add_loop_test(tests, a_program_sees_what_weir_does, 0,
-                        (int)(sizeof engines / sizeof engines[0]));
-    ADD_TESTS(tests, the_models_variables_set_it_up, weir_finds_every_entry_by_the_resolver,
-              an_older_drivers_profile_is_played);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("libcuda", CK_FORK_GETENV);
 }

@@ -9,6 +9,8 @@
 
 /* --------------------------------------------------------------- devices, contexts ---- */
 
+CASE("devices", 60, set_up, check_model);
+
 TEST(device_is_an_h200_and_says_that_it_is_modelled) {
     char name[64];
     size_t total;
@@ -106,6 +108,8 @@ TEST(pool_memory_outlives_the_context_and_streams_do_not) {
     release(block, s);
 }
 
+CASE("bare", 60, NULL, NULL);
+
 TEST(before_init_everything_is_refused) {
     struct weir_driver_failure failure;
     int version, count;
@@ -118,6 +122,8 @@ TEST(before_init_everything_is_refused) {
     OK(d->cuInit(0));
     OK(d->cuDeviceGetCount(&count));
 }
+
+CASE("devices", 60, set_up, check_model);
 
 TEST(error_names_are_those_of_cuda) {
     const char *name;
@@ -133,6 +139,8 @@ TEST(error_names_are_those_of_cuda) {
 }
 
 /* ---------------------------------------------------------------- streams, events ---- */
+
+CASE("streams", 60, set_up, check_model);
 
 TEST(destroyed_handle_is_reused_at_once_and_the_ids_differ) {
     unsigned long long before, after;
@@ -367,6 +375,8 @@ TEST(nothing_is_capturing_and_the_mode_is_the_thread_s_own) {
 
 /* ---------------------------------------------------------- cuMemAlloc, cuMemFree ---- */
 
+CASE("cuMemAlloc", 60, set_up, check_model);
+
 TEST(cuMemAlloc_of_nothing_is_invalid) {
     CUdeviceptr block;
 
@@ -419,16 +429,6 @@ TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
     ABOUT(now() - start, 45 * MS, 2);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(host));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(&host));
-}
-
-TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
-    CUdeviceptr block = alloc(MIB, s);
-    uint64_t start = now();
-
-    OK(weir__model_kernel(s, 45 * MS));
-    OK(d->cuMemFree(block));
-    ck_assert_uint_lt(now() - start, MS);
-    ck_assert_uint_eq(alloc(MIB, t), block);
 }
 
 TEST(cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds) {
@@ -509,33 +509,5 @@ TEST(device_memory_runs_out) {
 /* ------------------------------------------------------------------ the suite ---- */
 
 int main(void) {
-    Suite *suite = suite_create("model");
-    TCase *tests = suite_add_case(suite, "bare", 60, NULL, NULL);
-
-    ADD_TESTS(tests, before_init_everything_is_refused);
-    tests = suite_add_case(suite, "devices", 60, set_up, check_model);
-    ADD_TESTS(tests, device_is_an_h200_and_says_that_it_is_modelled,
-              setup_gives_devices_and_capacity,
-              without_a_context_an_explicit_stream_still_serves_a_pool,
-              current_context_is_the_thread_s_own,
-              pool_memory_outlives_the_context_and_streams_do_not, error_names_are_those_of_cuda);
-    tests = suite_add_case(suite, "streams", 60, set_up, check_model);
-    ADD_TESTS(tests, destroyed_handle_is_reused_at_once_and_the_ids_differ,
-              destroyed_or_foreign_handle_is_invalid, stream_is_done_when_its_kernel_is,
-              delay_kernel_is_played_by_its_name, time_between_events_is_that_of_the_device,
-              work_of_a_destroyed_stream_completes, event_that_was_never_recorded_is_complete,
-              recording_again_overwrites_an_event, waiting_stream_is_done_after_the_event,
-              legacy_stream_and_blocking_streams_wait_for_each_other,
-              per_thread_stream_is_another_in_each_thread,
-              a_thread_ends_after_the_context_of_its_own_stream,
-              nothing_is_capturing_and_the_mode_is_the_thread_s_own);
-    tests = suite_add_case(suite, "cuMemAlloc", 60, set_up, check_model);
-    ADD_TESTS(tests, cuMemAlloc_of_nothing_is_invalid, cuMemFree_waits_for_all_work,
-              cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for,
-              cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device,
-              cuMemFree_of_a_pool_block_waits_for_nothing,
-              cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds,
-              cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks,
-              cuMemAlloc_and_cuMemFree_cost_what_they_cost, device_memory_runs_out);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model", CK_FORK_GETENV);
 }

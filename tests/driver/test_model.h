@@ -17,6 +17,7 @@
 
 #include "driver/driver.h"
 #include "driver/model/model.h"
+#include "tests/fixtures/faults.h"
 #include "tests/fixtures/suite.h"
 
 #define KIB ((size_t)1 << 10)

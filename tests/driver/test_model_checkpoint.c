@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/model_device.h"
 
 #define CAPACITY (1000 * MIB)
@@ -61,9 +62,10 @@ static CUresult call(int number, CUdeviceptr block) {
     }
 }
 
-static void obey(int ready) {
+static void obey(int ready, void *unused) {
     CUdeviceptr block;
 
+    (void)unused;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     start_model(CAPACITY);
     CU(driver->cuMemAlloc(&block, HELD));
@@ -80,17 +82,8 @@ static void obey(int ready) {
 }
 
 static pid_t begin(void) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+    pid_t pid = begin_child(obey, NULL);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0)
-        obey(ready[1]);
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
     start_model(CAPACITY);
     return pid;
 }
@@ -104,11 +97,6 @@ static int is_answered(int number) {
     return atomic_load(&shared->done) == number;
 }
 
-static void end(pid_t pid) {
-    ck_assert_int_eq(kill(pid, SIGKILL), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-}
-
 #define RESULT(call, expected) ck_assert_uint_eq(call, expected)
 
 static CUprocessState state_of(pid_t pid) {
@@ -117,6 +105,8 @@ static CUprocessState state_of(pid_t pid) {
     CU(driver->cuCheckpointProcessGetState(pid, &state));
     return state;
 }
+
+CASE("checkpoint", 30, set_up, tear_down);
 
 TEST(states_have_an_order) {
     pid_t pid = begin();
@@ -142,20 +132,20 @@ TEST(states_have_an_order) {
     CU(driver->cuCheckpointProcessGetRestoreThreadId(pid, &thread));
     ck_assert_int_gt(thread, 0);
     ck_assert_int_ne(thread, pid);
-    end(pid);
+    end(pid, SIGKILL);
 }
 
 TEST(others_are_not_there_or_do_not_use_it) {
     CUprocessState state;
     pid_t pid = begin();
 
-    end(pid);
+    end(pid, SIGKILL);
     RESULT(driver->cuCheckpointProcessGetState(pid, &state), CUDA_ERROR_OPERATING_SYSTEM);
     RESULT(driver->cuCheckpointProcessLock(pid, NULL), CUDA_ERROR_OPERATING_SYSTEM);
     RESULT(driver->cuCheckpointProcessGetState(getppid(), &state), CUDA_ERROR_NOT_INITIALIZED);
 }
 
-TEST(what_a_locked_process_may_call) {
+TEST_EACH(2, what_a_locked_process_may_call) {
     pid_t pid = begin();
 
     CU(driver->cuCheckpointProcessLock(pid, NULL));
@@ -166,10 +156,10 @@ TEST(what_a_locked_process_may_call) {
         nap();
     ck_assert_int_eq(atomic_load(&shared->done), _i ? ALLOCATE : FILL);
     ck_assert_uint_eq(atomic_load(&shared->result), CUDA_SUCCESS);
-    end(pid);
+    end(pid, SIGKILL);
 }
 
-TEST(a_question_ends_a_parked_process) {
+TEST_EACH(2, a_question_ends_a_parked_process) {
     pid_t pid = begin();
     int status;
 
@@ -197,15 +187,9 @@ TEST(a_restore_without_room_changes_nothing) {
     CU(driver->cuCheckpointProcessRestore(pid, NULL));
     CU(driver->cuCheckpointProcessUnlock(pid, NULL));
     ck_assert(is_answered(QUERY));
-    end(pid);
+    end(pid, SIGKILL);
 }
 
 int main(void) {
-    Suite *suite = suite_create("model_checkpoint");
-    TCase *tests = suite_add_case(suite, "checkpoint", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, states_have_an_order, others_are_not_there_or_do_not_use_it,
-              a_restore_without_room_changes_nothing);
-    ADD_FOR_EACH(tests, 2, what_a_locked_process_may_call, a_question_ends_a_parked_process);
-    return run_suite(suite, CK_FORK);
+    return run_tests("model_checkpoint", CK_FORK);
 }

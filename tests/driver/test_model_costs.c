@@ -4,6 +4,8 @@
 
 /* ------------------------------------------------------------- time and charges ---- */
 
+CASE("time", 60, set_up, check_model);
+
 TEST(warm_pair_costs_590_ns) {
     CUdeviceptr block = alloc(64 * KIB, s);
     uint64_t start;
@@ -171,6 +173,8 @@ TEST(what_is_played_aside_takes_none_of_the_callers_time) {
 
 /* ------------------------------------------------------------ bytes of device memory ---- */
 
+CASE("faults", 60, set_up, check_model);
+
 TEST(copies_and_fills_stay_inside_live_blocks) {
     unsigned char host[1024], back[1024];
     CUdeviceptr block = alloc(1024, s);
@@ -195,22 +199,12 @@ TEST(copies_and_fills_stay_inside_live_blocks) {
 
 TEST(unmapped_memory_is_not_there_any_more) {
     CUdeviceptr block = alloc(32 * MIB, s);
-    int status;
-    pid_t child;
 
     memset((void *)(uintptr_t)block, 1, MIB);
     release(block, s);
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
-    child = fork();
-    if (child == 0) {
-        signal(SIGSEGV, SIG_DFL);
-        signal(SIGBUS, SIG_DFL);
-        *(volatile char *)(uintptr_t)block = 1;
-        _exit(0);
-    }
-    ck_assert(waitpid(child, &status, 0) == child);
-    ck_assert(!(WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    ck_assert(host_faults(block, 1));
     ck_assert_uint_eq(alloc(32 * MIB, s), block);
     ck_assert_int_eq(*(char *)(uintptr_t)block, 0);
 }
@@ -353,7 +347,7 @@ static const struct {
     {"driver_version = 11010\n", {"driver_version", "11020", "/"}},
 };
 
-TEST(bad_profile_is_named_with_line_and_value) {
+TEST_EACH(ROWS(bad_profiles), bad_profile_is_named_with_line_and_value) {
     char path[] = "/tmp/weir-profile-XXXXXX";
     struct weir_driver_failure failure;
     struct weir_model_setup setup = {.profile = path, .failure = &failure};
@@ -401,7 +395,7 @@ static const struct {
 enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC };
 
 /* The next reset to the built-in profile brings everything back. */
-TEST(profile_of_an_older_driver_plays_it) {
+TEST_EACH(ROWS(older_drivers), profile_of_an_older_driver_plays_it) {
     char path[] = "/tmp/weir-profile-XXXXXX", text[64];
     struct weir_model_setup setup = {.profile = path};
     unsigned capabilities = older_drivers[_i].capabilities | EVERY_DRIVER;
@@ -461,7 +455,7 @@ TEST(environment_gives_devices_and_profile) {
 }
 
 /* As of every variable of weir's. */
-TEST(an_empty_variable_is_refused) {
+TEST_EACH(3, an_empty_variable_is_refused) {
     static const char *const names[] = {"WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",
                                         "WEIR_MODEL_SHARED"};
     struct weir_driver_failure failure;
@@ -582,8 +576,10 @@ static void random_other(uint64_t *seed, CUstream *stream, CUevent event) {
     }
 }
 
+CASE("random", 60, set_up, check_model);
+
 /* Three setups: room for all, a tight device, and threshold 0 as well. */
-TEST(no_two_live_blocks_ever_overlap) {
+TEST_EACH(3, no_two_live_blocks_ever_overlap) {
     static struct slot slots[SLOTS];
     uint64_t seed = 1234567 + (uint64_t)_i;
     CUstream own[4];
@@ -661,27 +657,5 @@ TEST(threads_share_the_model) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model costs");
-    TCase *tests = suite_add_case(suite, "time", 60, set_up, check_model);
-
-    ADD_TESTS(tests, warm_pair_costs_590_ns, pair_costs_more_among_more_live_blocks,
-              growth_costs_what_it_costs, small_calls_cost_what_they_cost,
-              same_calls_take_the_same_time, charge_measures_real_time_from_its_first_call_on,
-              what_is_played_aside_takes_none_of_the_callers_time);
-    tests = suite_add_case(suite, "faults", 60, set_up, check_model);
-    ADD_TESTS(tests, copies_and_fills_stay_inside_live_blocks,
-              unmapped_memory_is_not_there_any_more, limited_address_space_gives_a_smaller_pool,
-              planned_call_fails_once_and_does_nothing, planned_call_fails_for_good,
-              planned_calls_of_any_entry_fail, reset_drops_everything,
-              child_after_fork_is_out_of_memory, profile_overrides_the_built_in_one_key_by_key,
-              environment_gives_devices_and_profile);
-    ADD_FOR_EACH(tests, (int)(sizeof bad_profiles / sizeof bad_profiles[0]),
-                 bad_profile_is_named_with_line_and_value);
-    ADD_FOR_EACH(tests, (int)(sizeof older_drivers / sizeof older_drivers[0]),
-                 profile_of_an_older_driver_plays_it);
-    ADD_FOR_EACH(tests, 3, an_empty_variable_is_refused);
-    tests = suite_add_case(suite, "random", 60, set_up, check_model);
-    ADD_FOR_EACH(tests, 3, no_two_live_blocks_ever_overlap);
-    ADD_TESTS(tests, threads_share_the_model);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model costs", CK_FORK_GETENV);
 }

@@ -9,6 +9,8 @@
 
 /* ---------------------------------------------------------------- beginning and end ---- */
 
+CASE("work", 60, set_up_graphs, check_model);
+
 TEST(capture_has_a_beginning_and_an_end) {
     CUgraph graph;
 
@@ -187,9 +189,11 @@ TEST(captured_launch_adds_the_steps_of_the_graph) {
 
 /* --------------------------------------------------------------------- graph memory ---- */
 
+CASE("memory", 60, set_up_graphs, check_model);
+
 TEST(captured_allocation_takes_nothing_from_the_pool) {
     CUdeviceptr block = alloc(KIB, s), captured, other;
-    uint64_t reserved = figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    uint64_t reserved = get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     size_t before = device_free();
     CUgraphExec exec;
 
@@ -209,9 +213,9 @@ TEST(captured_allocation_takes_nothing_from_the_pool) {
     OK(d->cuGraphLaunch(exec, s));
     ck_assert(holds(captured, 3 * MIB, 1));
     ck_assert_uint_eq(device_free(), before - 3 * PAGE);
-    ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
-    ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
-    ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_HIGH), KIB);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), KIB);
 }
 
 /* Free again only by cuDeviceGraphMemTrim, and not while the work runs. */
@@ -310,7 +314,7 @@ TEST(captured_free_names_an_allocation_of_a_graph_once) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(captured, s));
     EXPECT_STATUS(ACTIVE, s);
     exec = end_to_exec(s, 0);
-    ck_assert_uint_eq(figure(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), KIB);
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuMemFreeAsync(direct, s));
     OK(d->cuGraphLaunch(exec, s));
@@ -319,7 +323,7 @@ TEST(captured_free_names_an_allocation_of_a_graph_once) {
 }
 
 /* Freed by cuMemFreeAsync, cuMemFree, or the next launch itself. */
-TEST(relaunch_wants_all_allocations_freed) {
+TEST_EACH(3, relaunch_wants_all_allocations_freed) {
     CUdeviceptr block;
     CUgraphExec exec;
     size_t used;
@@ -405,17 +409,7 @@ TEST(graph_memory_is_there_from_the_launch_to_the_free) {
     block = alloc(MIB, s);
     exec = end_to_exec(s, 0);
     for (int i = 0; i < 3; i++) {
-        pid_t child = fork();
-        int status;
-
-        if (child == 0) {
-            signal(SIGSEGV, SIG_DFL);
-            signal(SIGBUS, SIG_DFL);
-            *(volatile char *)(uintptr_t)block = 1;
-            _exit(0);
-        }
-        ck_assert(waitpid(child, &status, 0) == child);
-        ck_assert_int_eq(WIFEXITED(status) && WEXITSTATUS(status) == 0, i == 1);
+        ck_assert_int_eq(host_faults(block, 1), i != 1);
         if (i == 0) {
             OK(d->cuGraphLaunch(exec, s));
             memset((void *)(uintptr_t)block, 1, MIB);
@@ -472,24 +466,5 @@ TEST(graph_with_memory_has_one_executable_at_a_time) {
 /* ------------------------------------------------------------------ the suite ---- */
 
 int main(void) {
-    Suite *suite = suite_create("model-graph");
-    TCase *tests = suite_add_case(suite, "work", 60, set_up, check_model);
-
-    ADD_TESTS(tests, capture_has_a_beginning_and_an_end, legacy_stream_cannot_be_captured,
-              handles_of_graphs_are_checked, captured_work_runs_at_launch_and_takes_its_time_there,
-              kernel_launched_through_the_table_is_captured,
-              captured_copies_take_what_the_host_has_at_launch,
-              launches_of_one_executable_run_one_after_the_other,
-              captured_launch_adds_the_steps_of_the_graph);
-    tests = suite_add_case(suite, "memory", 60, set_up, check_model);
-    ADD_TESTS(tests, captured_allocation_takes_nothing_from_the_pool,
-              graph_memory_stays_with_the_device_until_it_is_trimmed,
-              the_device_tells_what_graphs_have, graph_memory_counts_against_the_device,
-              captured_free_names_an_allocation_of_a_graph_once,
-              another_graph_may_free_an_allocation, free_goes_with_its_graph,
-              graph_memory_is_there_from_the_launch_to_the_free,
-              allocation_outlives_its_graph_and_the_rest_goes,
-              graph_with_memory_has_one_executable_at_a_time);
-    ADD_FOR_EACH(tests, 3, relaunch_wants_all_allocations_freed);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-graph", CK_FORK_GETENV);
 }

@@ -3,93 +3,22 @@
 #ifndef WEIR_TEST_MODEL_GRAPH_H
 #define WEIR_TEST_MODEL_GRAPH_H
 
-#include <check.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "test_model.h"
 
-#include "driver/driver.h"
-#include "driver/model/model.h"
-#include "tests/fixtures/suite.h"
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
-#define MS ((uint64_t)1000000)
 #define PAGE (2 * MIB)
 
-#define EXPECT(wanted, call)                                                                       \
-    do {                                                                                           \
-        CUresult result_is = (call);                                                               \
-        ck_assert_msg(result_is == (wanted), "%s: %u, not %s", #call, result_is, #wanted);         \
-    } while (0)
-#define OK(call) EXPECT(CUDA_SUCCESS, call)
-
-static const struct weir_driver *d;
-static CUcontext context;
-static CUmemoryPool pool;
-static CUstream s, t; /* non-blocking */
 static CUevent event;
 
+/* The pool keeps nothing. */
 static inline void start_device(uint64_t capacity) {
-    struct weir_model_setup setup = {.capacity = capacity};
-    CUmemPoolProps props;
-
-    ck_assert_int_eq(weir__model_reset(&setup), 0);
-    OK(d->cuDevicePrimaryCtxRetain(&context, 0));
-    OK(d->cuCtxPushCurrent(context));
-    OK(d->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    OK(d->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    reset_to(capacity);
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    memset(&props, 0, sizeof props);
-    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    OK(d->cuMemPoolCreate(&pool, &props));
+    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
 }
 
-static inline void set_up(void) {
-    struct weir_driver_failure failure;
-
-    unsetenv("WEIR_MODEL_DEVICES");
-    unsetenv("WEIR_MODEL_PROFILE");
-    d = weir__driver_open("model", &failure);
-    ck_assert_msg(d != NULL, "%s", failure.text);
+static inline void set_up_graphs(void) {
+    set_up();
     start_device(4 * GIB);
-}
-
-static inline void check_model(void) {
-    const char *wrong = weir__model_pool_check();
-
-    ck_assert_msg(!wrong, "%s", wrong);
-}
-
-static inline uint64_t now(void) {
-    return d->ticks_to_ns(d->ticks());
-}
-
-static inline size_t device_free(void) {
-    size_t bytes, total;
-
-    OK(d->cuMemGetInfo(&bytes, &total));
-    return bytes;
-}
-
-static inline uint64_t figure(CUmemPool_attribute attribute) {
-    uint64_t number = 0;
-
-    OK(d->cuMemPoolGetAttribute(pool, attribute, &number));
-    return number;
-}
-
-static inline CUdeviceptr alloc(size_t bytes, CUstream stream) {
-    CUdeviceptr block = 1;
-
-    OK(d->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
-    return block;
 }
 
 static inline void begin(CUstream stream) {

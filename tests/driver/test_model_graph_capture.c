@@ -4,6 +4,8 @@
 
 /* --------------------------------------------------------------- forks and joins ---- */
 
+CASE("joins", 60, set_up_graphs, check_model);
+
 TEST(waiting_stream_joins_the_capture) {
     CUdeviceptr block;
     CUgraphExec exec;
@@ -82,6 +84,8 @@ TEST(captures_do_not_merge) {
 
 /* ------------------------------------------------------------- what is forbidden ---- */
 
+CASE("forbidden", 60, set_up_graphs, check_model);
+
 TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     size_t before = device_free();
     CUdeviceptr block, captured;
@@ -115,7 +119,7 @@ TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
 }
 
 /* Query, synchronise, and the context's synchronise; relaxed, too. */
-TEST(host_may_not_ask_about_captured_streams) {
+TEST_EACH(3, host_may_not_ask_about_captured_streams) {
     CUresult result;
 
     set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -282,7 +286,7 @@ static void *call_unsafe(void *argument) {
 }
 
 /* Loop: the call, the capture's mode, the thread's mode, and whether the thread is another. */
-TEST(unsafe_calls_are_for_who_may) {
+TEST_EACH(18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may) {
     CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / UNSAFE_CALLS % 3);
     CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / UNSAFE_CALLS / 3 % 3);
     int other = _i / UNSAFE_CALLS / 9;
@@ -357,6 +361,8 @@ TEST(only_a_relaxed_capture_ends_in_another_thread) {
 }
 
 /* ------------------------------------------------------------ streams that go ---- */
+
+CASE("ends", 60, set_up_graphs, check_model);
 
 TEST(destroyed_origin_ends_the_capture) {
     size_t before = device_free();
@@ -534,24 +540,5 @@ TEST(threads_capture_beside_each_other) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-graph capture");
-    TCase *tests = suite_add_case(suite, "joins", 60, set_up, check_model);
-
-    ADD_TESTS(tests, waiting_stream_joins_the_capture, unjoined_stream_spoils_the_capture,
-              capture_depends_on_nothing_outside, captures_do_not_merge);
-    tests = suite_add_case(suite, "forbidden", 60, set_up, check_model);
-    ADD_TESTS(tests, invalidated_capture_takes_nothing_and_leaves_nothing,
-              relaxed_thread_may_ask_about_other_streams_and_devices,
-              captured_event_cannot_be_asked, captured_event_has_no_time,
-              legacy_stream_is_unusable_beside_a_captured_blocking_stream,
-              unsafe_calls_on_a_captured_stream_are_captured, end_on_a_branch_spoils_the_capture,
-              only_a_relaxed_capture_ends_in_another_thread);
-    ADD_FOR_EACH(tests, 3, host_may_not_ask_about_captured_streams);
-    ADD_FOR_EACH(tests, 18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may);
-    tests = suite_add_case(suite, "ends", 60, set_up, check_model);
-    ADD_TESTS(tests, destroyed_origin_ends_the_capture, destroyed_branch_invalidates_the_capture,
-              thread_that_ends_leaves_its_captures, reset_and_the_end_of_the_context_drop_captures,
-              planned_fault_does_nothing, capture_costs_the_host_what_the_profile_says,
-              threads_capture_beside_each_other);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-graph capture", CK_FORK_GETENV);
 }

@@ -3,32 +3,13 @@
  *
  * A test is named after the fact that it holds the model to; the facts are what CUDA documents.
  */
-#include <check.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "driver/driver.h"
-#include "driver/model/model.h"
 #include "driver/model/model_program.h"
-#include "tests/fixtures/suite.h"
+#include "test_model.h"
 
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
-
-#define EXPECT(wanted, call)                                                                       \
-    do {                                                                                           \
-        CUresult result_is = (call);                                                               \
-        ck_assert_msg(result_is == (wanted), "%s: %u, not %s", #call, result_is, #wanted);         \
-    } while (0)
-#define OK(call) EXPECT(CUDA_SUCCESS, call)
-
-static const struct weir_driver *d;
 static CUcontext contexts[2];
-static CUstream s, on_second; /* non-blocking, on device 0 and 1 */
+static CUstream on_second; /* non-blocking, on device 1; s is on device 0 */
 
-static void set_up(void) {
+static void set_up_two(void) {
     struct weir_model_setup setup = {.devices = 2, .capacity = GIB};
     struct weir_driver_failure failure;
 
@@ -43,55 +24,46 @@ static void set_up(void) {
     }
 }
 
-static void tear_down(void) {
-    const char *wrong = weir__model_pool_check();
-
-    ck_assert_msg(!wrong, "%s", wrong);
-}
-
 static CUmemoryPool make_pool_for(int device, CUmemAllocationHandleType handles) {
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
+    CUmemPoolProps props = properties();
+    CUmemoryPool made;
 
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device;
-    properties.handleTypes = handles;
-    OK(d->cuMemPoolCreate(&pool, &properties));
-    return pool;
+    props.location.id = device;
+    props.handleTypes = handles;
+    OK(d->cuMemPoolCreate(&made, &props));
+    return made;
 }
 
-static CUmemoryPool make_pool(int device) {
+static CUmemoryPool pool_of(int device) {
     return make_pool_for(device, CU_MEM_HANDLE_TYPE_NONE);
 }
 
 static CUmemoryPool default_pool(int device) {
-    CUmemoryPool pool = NULL;
+    CUmemoryPool its = NULL;
 
-    OK(weir__program_cuDeviceGetDefaultMemPool(&pool, device));
-    return pool;
+    OK(weir__program_cuDeviceGetDefaultMemPool(&its, device));
+    return its;
 }
 
 static CUmemoryPool current_pool(int device) {
-    CUmemoryPool pool = NULL;
+    CUmemoryPool its = NULL;
 
-    OK(weir__program_cuDeviceGetMemPool(&pool, device));
-    return pool;
+    OK(weir__program_cuDeviceGetMemPool(&its, device));
+    return its;
 }
 
-static uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
+static uint64_t figure(CUmemoryPool its, CUmemPool_attribute attribute) {
     uint64_t value = 77;
 
-    OK(d->cuMemPoolGetAttribute(pool, attribute, &value));
+    OK(d->cuMemPoolGetAttribute(its, attribute, &value));
     return value;
 }
 
-static CUdeviceptr alloc(CUmemoryPool pool, size_t bytes, CUstream stream) {
+static CUdeviceptr take(CUmemoryPool its, size_t bytes, CUstream stream) {
     CUdeviceptr block = 0;
 
-    if (pool)
-        OK(d->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    if (its)
+        OK(d->cuMemAllocFromPoolAsync(&block, bytes, its, stream));
     else
         OK(weir__program_cuMemAllocAsync(&block, bytes, stream));
     ck_assert(block != 0);
@@ -99,6 +71,8 @@ static CUdeviceptr alloc(CUmemoryPool pool, size_t bytes, CUstream stream) {
 }
 
 /* ------------------------------------------------------------------------- pools ---- */
+
+CASE("pools", 20, set_up_two, check_model);
 
 TEST(each_device_has_a_default_pool_which_is_current_at_first) {
     CUmemoryPool first = default_pool(0), second = default_pool(1);
@@ -113,17 +87,17 @@ TEST(each_device_has_a_default_pool_which_is_current_at_first) {
 
 TEST(default_pool_cannot_be_destroyed) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolDestroy(default_pool(0)));
-    OK(d->cuMemFreeAsync(alloc(default_pool(0), 1, s), s));
+    OK(d->cuMemFreeAsync(take(default_pool(0), 1, s), s));
 }
 
 TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
-    CUmemoryPool own = make_pool(1);
+    CUmemoryPool own = pool_of(1);
     CUdeviceptr first, second;
 
     OK(weir__program_cuDeviceSetMemPool(1, own));
     ck_assert(current_pool(1) == own && current_pool(0) == default_pool(0));
-    first = alloc(NULL, 1000, s);
-    second = alloc(NULL, 2000, on_second); /* though device 0's context is current */
+    first = take(NULL, 1000, s);
+    second = take(NULL, 2000, on_second); /* though device 0's context is current */
     ck_assert_uint_eq(figure(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1000);
     ck_assert_uint_eq(figure(default_pool(1), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
     ck_assert_uint_eq(figure(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2000);
@@ -132,36 +106,36 @@ TEST(memory_comes_from_the_current_pool_of_the_streams_device) {
 }
 
 TEST(a_device_takes_no_pool_of_another) {
-    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, make_pool(1)));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, pool_of(1)));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuDeviceSetMemPool(0, NULL));
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceSetMemPool(2, make_pool(1)));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceSetMemPool(2, pool_of(1)));
     ck_assert(current_pool(0) == default_pool(0));
 }
 
 TEST(destroying_the_current_pool_brings_the_default_one_back) {
-    CUmemoryPool own = make_pool(0);
+    CUmemoryPool own = pool_of(0);
     CUdeviceptr block;
 
     OK(weir__program_cuDeviceSetMemPool(0, own));
-    block = alloc(NULL, 1000, s);
+    block = take(NULL, 1000, s);
     OK(d->cuMemPoolDestroy(own));
     ck_assert(current_pool(0) == default_pool(0));
     OK(d->cuMemFreeAsync(block, s));
-    OK(d->cuMemFreeAsync(alloc(NULL, 1, s), s));
+    OK(d->cuMemFreeAsync(take(NULL, 1, s), s));
 }
 
 TEST(pools_are_also_found_by_place_and_kind) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
-    CUmemoryPool own = make_pool(1), pool;
+    CUmemoryPool own = pool_of(1), its;
 
-    OK(weir__program_cuMemGetDefaultMemPool(&pool, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
-    ck_assert(pool == default_pool(1));
+    OK(weir__program_cuMemGetDefaultMemPool(&its, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
+    ck_assert(its == default_pool(1));
     OK(weir__program_cuMemSetMemPool(&place, CU_MEM_ALLOCATION_TYPE_PINNED, own));
-    OK(weir__program_cuMemGetMemPool(&pool, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
-    ck_assert(pool == own && current_pool(1) == own);
+    OK(weir__program_cuMemGetMemPool(&its, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
+    ck_assert(its == own && current_pool(1) == own);
     place.type = 2; /* of the host */
     EXPECT(CUDA_ERROR_NOT_SUPPORTED,
-           weir__program_cuMemGetMemPool(&pool, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
+           weir__program_cuMemGetMemPool(&its, &place, CU_MEM_ALLOCATION_TYPE_PINNED));
 }
 
 TEST(an_allocation_of_nothing_is_a_null_pointer) {
@@ -179,7 +153,7 @@ TEST(under_capture_memory_is_the_graphs) {
     CUgraph graph;
 
     OK(d->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    block = alloc(NULL, MIB, s);
+    block = take(NULL, MIB, s);
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuStreamEndCapture(s, &graph));
     ck_assert_uint_eq(figure(default_pool(0), CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0);
@@ -188,34 +162,36 @@ TEST(under_capture_memory_is_the_graphs) {
 
 /* ------------------------------------------------------------------------ access ---- */
 
-static CUmemAccess_flags access_of(CUmemoryPool pool, int device) {
+static CUmemAccess_flags access_of(CUmemoryPool its, int device) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, device};
     CUmemAccess_flags flags = 77;
 
-    OK(d->cuMemPoolGetAccess(&flags, pool, &place));
+    OK(d->cuMemPoolGetAccess(&flags, its, &place));
     return flags;
 }
 
+CASE("access", 20, set_up_two, check_model);
+
 TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ};
-    CUmemoryPool pool = make_pool(0);
-    CUdeviceptr block = alloc(pool, 100, s);
+    CUmemoryPool its = pool_of(0);
+    CUdeviceptr block = take(its, 100, s);
     char host[100];
 
-    ck_assert_uint_eq(access_of(pool, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    ck_assert_uint_eq(access_of(its, 0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     OK(d->cuMemsetD8Async(block, 5, 100, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(host, block, 100, on_second));
-    OK(d->cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(its, &access, 1));
     OK(d->cuMemcpyDtoHAsync(host, block, 100, on_second));
     ck_assert_int_eq(host[99], 5);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    OK(d->cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(its, &access, 1));
     OK(d->cuMemsetD8Async(block, 6, 100, on_second));
-    ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    OK(d->cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(its, &access, 1));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
     OK(d->cuMemFreeAsync(block, s));
 }
@@ -224,22 +200,22 @@ TEST(access_is_changed_whole_or_not_at_all) {
     CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE}};
-    CUmemoryPool pool = make_pool(0);
+    CUmemoryPool its = pool_of(0);
 
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(pool, access, 2));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(its, access, 2));
     access[1].location.id = 2;
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(pool, access, 2));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(its, access, 2));
     access[1] = access[0];
     access[1].flags = 2;
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(pool, access, 2));
-    ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(its, access, 2));
+    ck_assert_uint_eq(access_of(its, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(NULL, access, 1));
 }
 
 TEST(only_a_pool_made_for_it_is_shared) {
-    CUmemoryPool own = make_pool(0),
+    CUmemoryPool own = pool_of(0),
                  shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    CUdeviceptr block = alloc(own, 100, s), other = alloc(shared, 100, s);
+    CUdeviceptr block = take(own, 100, s), other = take(shared, 100, s);
     CUmemPoolPtrExportData data, next;
     int file = -1;
 
@@ -259,7 +235,7 @@ TEST(only_a_pool_made_for_it_is_shared) {
 /* In the same process all is as in another: an address of its own, the same bytes, and a free of its own. */
 TEST(a_pool_that_is_imported_has_the_same_bytes) {
     CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
-    CUdeviceptr first = alloc(shared, MIB, on_second), block = alloc(shared, 3 * MIB, on_second);
+    CUdeviceptr first = take(shared, MIB, on_second), block = take(shared, 3 * MIB, on_second);
     CUdeviceptr there = 0, none = 0;
     CUmemPoolPtrExportData data, wrong = {{0}};
     unsigned char seen[2] = {0};
@@ -299,7 +275,7 @@ TEST(a_shared_pool_gives_nothing_back) {
     CUmemoryPool shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     uint64_t reserved;
 
-    OK(d->cuMemFreeAsync(alloc(shared, MIB, s), s));
+    OK(d->cuMemFreeAsync(take(shared, MIB, s), s));
     reserved = figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     ck_assert_uint_gt(reserved, 0);
     OK(d->cuStreamSynchronize(s));
@@ -317,14 +293,16 @@ static uint64_t ask(CUpointer_attribute attribute, CUdeviceptr address) {
     return value;
 }
 
+CASE("pointers", 20, set_up_two, check_model);
+
 TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
-    CUmemoryPool pool = make_pool(1);
-    CUdeviceptr block = alloc(pool, 3000, on_second), other = alloc(pool, 3000, on_second);
+    CUmemoryPool its = pool_of(1);
+    CUdeviceptr block = take(its, 3000, on_second), other = take(its, 3000, on_second);
 
     for (CUdeviceptr at = block; at < block + 3000; at += 2999) {
         ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at), block);
         ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 3000);
-        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), (uintptr_t)pool);
+        ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), (uintptr_t)its);
         ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 1);
         ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), CU_MEMORYTYPE_DEVICE);
         ck_assert_uint_eq(ask(CU_POINTER_ATTRIBUTE_CONTEXT, at), 0);
@@ -338,20 +316,20 @@ TEST(a_block_of_a_pool_names_its_pool_and_no_context) {
 }
 
 TEST(the_next_block_at_an_address_has_another_id) {
-    CUdeviceptr block = alloc(NULL, 512, s), again;
+    CUdeviceptr block = take(NULL, 512, s), again;
     uint64_t id = ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, block);
 
     OK(d->cuMemFreeAsync(block, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            weir__program_cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block));
-    again = alloc(NULL, 512, s);
+    again = take(NULL, 512, s);
     ck_assert(again == block);
     ck_assert(ask(CU_POINTER_ATTRIBUTE_BUFFER_ID, again) != id);
     OK(d->cuMemFreeAsync(again, s));
 }
 
 TEST(a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes) {
-    CUdeviceptr block, of_pool = alloc(NULL, 100, s);
+    CUdeviceptr block, of_pool = take(NULL, 100, s);
     CUipcMemHandle handle, same;
 
     OK(d->cuMemAlloc(&block, 100));
@@ -399,8 +377,8 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
     CUpointer_attribute attributes[3] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                          CU_POINTER_ATTRIBUTE_RANGE_SIZE,
                                          CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
-    CUmemoryPool pool = make_pool(0), handle = pool;
-    CUdeviceptr block = alloc(pool, 3000, s);
+    CUmemoryPool its = pool_of(0), handle = its;
+    CUdeviceptr block = take(its, 3000, s);
     size_t bytes = 77;
     unsigned type = 77;
     void *values[3] = {&type, &bytes, (void *)&handle};
@@ -408,7 +386,7 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
     OK(weir__program_cuPointerGetAttributes(3, attributes, values, (uintptr_t)&type));
     ck_assert(type == 0 && bytes == 0 && handle == NULL);
     OK(weir__program_cuPointerGetAttributes(3, attributes, values, block + 1));
-    ck_assert(type == CU_MEMORYTYPE_DEVICE && bytes == 3000 && handle == pool);
+    ck_assert(type == CU_MEMORYTYPE_DEVICE && bytes == 3000 && handle == its);
     attributes[2] = 99;
     EXPECT(CUDA_ERROR_NOT_SUPPORTED,
            weir__program_cuPointerGetAttributes(3, attributes, values, block));
@@ -421,8 +399,10 @@ TEST(several_attributes_of_an_unknown_pointer_are_zeros) {
 
 /* ------------------------------------------------------------------- work, contexts ---- */
 
+CASE("work", 20, set_up_two, check_model);
+
 TEST(a_fill_of_words_repeats_the_word) {
-    CUdeviceptr block = alloc(NULL, 64, s);
+    CUdeviceptr block = take(NULL, 64, s);
     unsigned host[16];
 
     OK(d->cuMemsetD8Async(block, 0xff, 64, s));
@@ -438,27 +418,27 @@ TEST(a_fill_of_words_repeats_the_word) {
 }
 
 TEST(waiting_for_an_event_waits_and_lets_thresholds_act) {
-    CUmemoryPool pool = make_pool(0);
+    CUmemoryPool its = pool_of(0);
     CUevent event;
     uint64_t start;
 
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(weir__program_cuEventSynchronize(event));
-    OK(d->cuMemFreeAsync(alloc(pool, MIB, s), s));
+    OK(d->cuMemFreeAsync(take(its, MIB, s), s));
     start = weir__model_now_ns();
     OK(weir__model_kernel(s, 1000000));
     OK(d->cuEventRecord(event, s));
     EXPECT(CUDA_ERROR_NOT_READY, d->cuEventQuery(event));
-    ck_assert_uint_gt(figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    ck_assert_uint_gt(figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
     OK(weir__program_cuEventSynchronize(event));
     ck_assert_uint_ge(weir__model_now_ns(), start + 1000000);
-    ck_assert_uint_eq(figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(figure(its, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
     OK(d->cuEventQuery(event));
     OK(d->cuEventDestroy(event));
 }
 
 TEST(setting_the_context_replaces_the_one_on_top) {
-    CUcontext context;
+    CUcontext current;
     CUdevice device;
     unsigned flags;
     int active;
@@ -468,11 +448,11 @@ TEST(setting_the_context_replaces_the_one_on_top) {
     OK(d->cuCtxGetDevice(&device));
     ck_assert_int_eq(device, 1);
     EXPECT(CUDA_ERROR_INVALID_CONTEXT, weir__program_cuCtxSetCurrent((CUcontext)(void *)s));
-    OK(d->cuCtxGetCurrent(&context));
-    ck_assert(context == contexts[1]);
+    OK(d->cuCtxGetCurrent(&current));
+    ck_assert(current == contexts[1]);
     OK(weir__program_cuCtxSetCurrent(NULL));
-    OK(d->cuCtxGetCurrent(&context));
-    ck_assert(context == contexts[0]);
+    OK(d->cuCtxGetCurrent(&current));
+    ck_assert(current == contexts[0]);
     OK(weir__program_cuDevicePrimaryCtxGetState(1, &flags, &active));
     ck_assert_int_eq(active, 1);
     OK(d->cuDevicePrimaryCtxRelease(1));
@@ -480,50 +460,16 @@ TEST(setting_the_context_replaces_the_one_on_top) {
     ck_assert_int_eq(active, 0);
 }
 
-TEST(devices_reach_each_other_and_not_themselves) {
-    int can = -1;
-
-    OK(d->cuDeviceCanAccessPeer(&can, 0, 1));
-    ck_assert_int_eq(can, 1);
-    OK(d->cuDeviceCanAccessPeer(&can, 1, 1));
-    ck_assert_int_eq(can, 0);
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceCanAccessPeer(&can, 0, 2));
-}
-
 TEST(a_call_counts_and_fails_as_its_like) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync);
     CUdeviceptr block;
 
-    OK(d->cuMemFreeAsync(alloc(NULL, 1, s), s));
+    OK(d->cuMemFreeAsync(take(NULL, 1, s), s));
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), before + 1);
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, weir__program_cuMemAllocAsync(&block, 1, s));
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-program");
-    TCase *pools = suite_add_case(suite, "pools", 20, set_up, tear_down),
-          *access = suite_add_case(suite, "access", 20, set_up, tear_down),
-          *pointers = suite_add_case(suite, "pointers", 20, set_up, tear_down),
-          *work = suite_add_case(suite, "work", 20, set_up, tear_down);
-
-    ADD_TESTS(
-        pools, each_device_has_a_default_pool_which_is_current_at_first,
-        default_pool_cannot_be_destroyed, memory_comes_from_the_current_pool_of_the_streams_device,
-        a_device_takes_no_pool_of_another, destroying_the_current_pool_brings_the_default_one_back,
-        pools_are_also_found_by_place_and_kind, an_allocation_of_nothing_is_a_null_pointer,
-        under_capture_memory_is_the_graphs);
-    ADD_TESTS(access, another_device_reaches_a_pools_blocks_once_it_may,
-              access_is_changed_whole_or_not_at_all, only_a_pool_made_for_it_is_shared,
-              a_pool_that_is_imported_has_the_same_bytes, a_shared_pool_gives_nothing_back);
-    ADD_TESTS(pointers, a_block_of_a_pool_names_its_pool_and_no_context,
-              the_next_block_at_an_address_has_another_id,
-              a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes,
-              mapped_and_page_locked_memory_is_known_too,
-              several_attributes_of_an_unknown_pointer_are_zeros);
-    ADD_TESTS(work, a_fill_of_words_repeats_the_word,
-              waiting_for_an_event_waits_and_lets_thresholds_act,
-              setting_the_context_replaces_the_one_on_top,
-              devices_reach_each_other_and_not_themselves, a_call_counts_and_fails_as_its_like);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-program", CK_FORK_GETENV);
 }

@@ -4,13 +4,7 @@
 
 /* ------------------------------------------------------------------ blocks of pools ---- */
 
-TEST(nothing_from_a_pool_is_a_null_pointer) {
-    CUdeviceptr block = alloc(0, s);
-
-    ck_assert_uint_eq(block, 0);
-    OK(d->cuMemFreeAsync(0, s));
-    ck_assert_uint_eq(reserved(), 0);
-}
+CASE("blocks", 60, set_up, check_model);
 
 TEST(interior_double_and_foreign_frees_lose_nothing) {
     CUdeviceptr block = alloc(MIB, s);
@@ -23,18 +17,6 @@ TEST(interior_double_and_foreign_frees_lose_nothing) {
     release(block, s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block, s));
     ck_assert_uint_eq(alloc(MIB, s), block);
-}
-
-TEST(used_counts_the_bytes_asked_for_and_no_pending_free) {
-    CUdeviceptr one = alloc(1, s), more = alloc(1000, s);
-
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
-    OK(weir__model_kernel(s, 10 * MS));
-    release(more, s);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1);
-    release(one, s);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
 }
 
 TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
@@ -59,18 +41,6 @@ TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAttribute(pool, 0, &number));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolGetAttribute(pool, 9, &number));
     release(small, s);
-}
-
-TEST(policies_are_ints_and_on_at_first) {
-    struct {
-        int value, guard;
-    } policy = {0, 77};
-
-    for (CUmemPool_attribute a = 1; a <= 3; a++) {
-        OK(d->cuMemPoolGetAttribute(pool, a, &policy.value));
-        ck_assert_int_eq(policy.value, 1);
-        ck_assert_int_eq(policy.guard, 77);
-    }
 }
 
 TEST(pool_properties_are_checked) {
@@ -107,24 +77,7 @@ TEST(destroyed_pool_goes_when_its_last_block_goes) {
 
 /* ------------------------------------------------------------- who may reuse what ---- */
 
-TEST(same_stream_reuses_at_once_even_when_busy) {
-    CUdeviceptr block = alloc(MIB, s);
-
-    OK(weir__model_kernel(s, 40 * MS));
-    release(block, s);
-    ck_assert_uint_eq(alloc(MIB, s), block);
-    ck_assert_uint_lt(now(), FIRST + 5 * MS);
-}
-
-TEST(block_freed_on_a_busy_stream_is_not_handed_to_another_stream) {
-    CUdeviceptr block = alloc(32 * MIB, s);
-
-    OK(weir__model_kernel(s, 40 * MS));
-    release(block, s);
-    ck_assert_uint_ne(alloc(32 * MIB, t), block);
-    ck_assert_uint_eq(reserved(), 64 * MIB);
-    ck_assert_uint_lt(now(), FIRST + 5 * MS);
-}
+CASE("reuse", 60, set_up, check_model);
 
 TEST(block_freed_on_an_idle_stream_is_handed_to_another_stream) {
     CUdeviceptr block = alloc(GIB, s);
@@ -170,47 +123,6 @@ TEST(wait_on_an_event_after_the_free_gives_the_same_address_at_once) {
     release(keep, s);
 }
 
-TEST(wait_on_an_event_before_the_free_does_not) {
-    CUdeviceptr block = alloc(MIB, s);
-    CUevent event;
-
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(weir__model_kernel(s, 40 * MS));
-    OK(d->cuEventRecord(event, s));
-    release(block, s);
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    ck_assert_uint_ne(alloc(MIB, t), block);
-}
-
-TEST(order_is_passed_on_through_a_third_stream) {
-    CUdeviceptr block = alloc(MIB, s);
-    CUevent event;
-    CUstream third;
-
-    OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(weir__model_kernel(s, 40 * MS));
-    release(block, s);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuStreamWaitEvent(third, event, 0));
-    OK(d->cuEventRecord(event, third));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    ck_assert_uint_eq(alloc(MIB, t), block);
-}
-
-TEST(event_policy_switched_off_gives_no_reuse_by_events) {
-    CUdeviceptr block = alloc(MIB, s);
-    CUevent event;
-
-    set(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(weir__model_kernel(s, 40 * MS));
-    release(block, s);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    ck_assert_uint_ne(alloc(MIB, t), block);
-}
-
 /* A free is done when it is made, and what follows it has not begun: placed so on an H200. */
 TEST(launch_hides_what_was_done_until_its_work_begins) {
     CUdeviceptr block = alloc(MIB, s);
@@ -219,20 +131,6 @@ TEST(launch_hides_what_was_done_until_its_work_begins) {
     OK(weir__model_kernel(s, 40 * MS));
     ck_assert_uint_ne(alloc(MIB, t), block);
     d->sleep_ns(10000);
-    ck_assert_uint_eq(alloc(MIB, t), block);
-}
-
-TEST(opportunistic_policy_switched_off_leaves_reuse_to_synchronisation) {
-    CUdeviceptr block = alloc(MIB, s), second;
-
-    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
-    release(block, s);
-    d->sleep_ns(MS);
-    second = alloc(MIB, t);
-    ck_assert_uint_ne(second, block);
-    release(second, t);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(alloc(MIB, t), second);
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
 
@@ -300,18 +198,6 @@ TEST(internal_dependencies_join_no_pieces) {
     ck_assert_uint_eq(alloc(GIB, t), first);
 }
 
-TEST(internal_policy_switched_off_is_out_of_memory_instead) {
-    CUdeviceptr block;
-
-    reset_to(GIB);
-    block = alloc(GIB, s);
-    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
-    OK(weir__model_kernel(s, 48 * MS));
-    release(block, s);
-    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB, pool, t));
-    ck_assert_uint_lt(now(), 45 * MS);
-}
-
 /* What nobody waited for stays as unseen as it was, though its work is done. */
 TEST(internal_dependencies_see_nothing_else) {
     CUdeviceptr first, second, block;
@@ -332,71 +218,6 @@ TEST(internal_dependencies_see_nothing_else) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB / 2, pool, t));
     OK(d->cuStreamSynchronize(third));
     ck_assert_uint_eq(alloc(GIB / 2, t), second);
-}
-
-TEST(internal_dependencies_help_at_the_maximum_too) {
-    CUdeviceptr block;
-    uint64_t start;
-
-    make_pool(64 * MIB);
-    block = alloc(64 * MIB, s);
-    OK(weir__model_kernel(s, 48 * MS));
-    release(block, s);
-    start = now();
-    ck_assert_uint_eq(alloc(64 * MIB, t), block);
-    ck_assert_uint_lt(now() - start, MS);
-}
-
-/* On a full device nothing but a policy, or what the host has seen, lets another stream have a block. */
-TEST(policies_alone_and_together_on_a_full_device) {
-    enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4 };
-
-    for (int ordered = 0; ordered < 2; ordered++) {
-        for (int done = 0; done < 2; done++) {
-            int serves = (ordered && (_i & FOLLOW)) || (done && (_i & OPPORTUNISTIC));
-            CUdeviceptr block, other = 0;
-            CUevent event;
-            uint64_t start;
-            CUresult result;
-
-            reset_to(GIB);
-            for (int i = 0; i < 3; i++)
-                set((CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
-                    (uint64_t)(_i >> i & 1));
-            OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-            block = alloc(GIB, s);
-            OK(weir__model_kernel(s, 20 * MS));
-            release(block, s);
-            OK(d->cuEventRecord(event, s));
-            if (ordered)
-                OK(d->cuStreamWaitEvent(t, event, 0));
-            if (done)
-                d->sleep_ns(30 * MS);
-            start = now();
-            result = d->cuMemAllocFromPoolAsync(&other, GIB, pool, t);
-            ck_assert_int_eq(result == CUDA_SUCCESS, serves || (_i & INTERNAL) != 0);
-            ck_assert(result != CUDA_SUCCESS || other == block);
-            ck_assert_uint_lt(now() - start, MS);
-        }
-    }
-}
-
-TEST(what_is_ordered_goes_before_what_is_done) {
-    CUdeviceptr ordered = alloc(MIB, s), done;
-    CUstream third;
-    CUevent event;
-
-    OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    done = alloc(MIB, third);
-    alloc(MIB, third);
-    release(done, third);
-    OK(weir__model_kernel(s, 40 * MS));
-    release(ordered, s);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    ck_assert_uint_eq(alloc(MIB, t), ordered);
-    ck_assert_uint_eq(alloc(MIB, t), done);
 }
 
 /* The replay of a busy trace reserved as much on an H200. */
@@ -429,90 +250,6 @@ TEST(adjacent_ranges_of_two_streams_are_not_taken_together) {
     ck_assert_uint_eq(alloc(16 * MIB, t), first);
 }
 
-/* A wait for another stream is none, nor is a query, of an event or of the stream, that finds all done. */
-TEST(only_what_the_host_waited_for_is_seen) {
-    CUdeviceptr block = alloc(MIB, s);
-    CUevent event;
-
-    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    release(block, s);
-    OK(d->cuEventRecord(event, s));
-    d->sleep_ns(MS);
-    OK(d->cuStreamSynchronize(t));
-    ck_assert_uint_ne(alloc(MIB, t), block);
-    OK(d->cuStreamQuery(s));
-    OK(d->cuEventQuery(event));
-    ck_assert_uint_ne(alloc(MIB, t), block);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(alloc(MIB, t), block);
-}
-
-/* Once it is done, or to who is behind an event of it. */
-TEST(what_an_ended_stream_freed_serves_others) {
-    for (int ordered = 0; ordered < 2; ordered++) {
-        CUstream third;
-        CUdeviceptr block;
-        CUevent event;
-
-        make_pool(0);
-        OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-        OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-        block = alloc(32 * MIB, third);
-        OK(weir__model_kernel(third, 40 * MS));
-        release(block, third);
-        OK(d->cuEventRecord(event, third));
-        if (ordered)
-            OK(d->cuStreamWaitEvent(t, event, 0));
-        OK(d->cuStreamDestroy(third));
-        if (!ordered)
-            d->sleep_ns(50 * MS);
-        ck_assert_uint_eq(alloc(32 * MIB, t), block);
-    }
-}
-
-/* Without an event: that is what blocking means. */
-TEST(the_legacy_stream_has_what_blocking_streams_freed) {
-    CUdeviceptr block;
-    CUstream blocking;
-
-    OK(d->cuStreamCreate(&blocking, 0));
-    block = alloc(MIB, blocking);
-    OK(weir__model_kernel(blocking, 40 * MS));
-    release(block, blocking);
-    ck_assert_uint_ne(alloc(MIB, t), block);
-    ck_assert_uint_eq(alloc(MIB, NULL), block);
-}
-
 int main(void) {
-    Suite *suite = suite_create("model reuse");
-    TCase *tests = suite_add_case(suite, "blocks", 60, set_up, check_model);
-
-    ADD_TESTS(tests, nothing_from_a_pool_is_a_null_pointer,
-              interior_double_and_foreign_frees_lose_nothing,
-              used_counts_the_bytes_asked_for_and_no_pending_free,
-              high_water_marks_take_zero_and_fall_to_the_current_value,
-              policies_are_ints_and_on_at_first, pool_properties_are_checked,
-              destroyed_pool_goes_when_its_last_block_goes);
-    tests = suite_add_case(suite, "reuse", 60, set_up, check_model);
-    ADD_TESTS(
-        tests, same_stream_reuses_at_once_even_when_busy,
-        block_freed_on_a_busy_stream_is_not_handed_to_another_stream,
-        block_freed_on_an_idle_stream_is_handed_to_another_stream,
-        growth_on_an_idle_stream_serves_a_busy_one, growth_on_a_busy_stream_serves_no_other,
-        wait_on_an_event_after_the_free_gives_the_same_address_at_once,
-        wait_on_an_event_before_the_free_does_not, order_is_passed_on_through_a_third_stream,
-        event_policy_switched_off_gives_no_reuse_by_events,
-        launch_hides_what_was_done_until_its_work_begins,
-        opportunistic_policy_switched_off_leaves_reuse_to_synchronisation,
-        full_device_orders_a_stream_behind_pending_room, internal_dependencies_are_on_the_best_fit,
-        internal_dependencies_join_no_pieces, internal_policy_switched_off_is_out_of_memory_instead,
-        internal_dependencies_see_nothing_else, internal_dependencies_help_at_the_maximum_too,
-        what_is_ordered_goes_before_what_is_done,
-        its_own_and_free_adjacent_ranges_are_not_taken_together,
-        adjacent_ranges_of_two_streams_are_not_taken_together,
-        only_what_the_host_waited_for_is_seen, the_legacy_stream_has_what_blocking_streams_freed,
-        what_an_ended_stream_freed_serves_others);
-    ADD_FOR_EACH(tests, 8, policies_alone_and_together_on_a_full_device);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model reuse", CK_FORK_GETENV);
 }

@@ -47,6 +47,8 @@ static void expect_free(size_t bytes) {
     ck_assert_uint_eq(device_free(), bytes);
 }
 
+CASE("shared", 30, set_up, tear_down);
+
 TEST(test_one_capacity_for_all) {
     pid_t other;
 
@@ -186,11 +188,5 @@ TEST(test_a_file_of_somebody_else_is_left_alone) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model_shared");
-    TCase *tests = suite_add_case(suite, "shared", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, test_one_capacity_for_all, test_a_zombie_has_nothing,
-              test_a_stopped_one_keeps_and_holds_up_nobody, test_every_kind_of_memory_counts,
-              test_many_at_once, test_no_file_no_model, test_a_file_of_somebody_else_is_left_alone);
-    return run_suite(suite, CK_FORK);
+    return run_tests("model_shared", CK_FORK);
 }

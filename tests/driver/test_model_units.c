@@ -4,6 +4,8 @@
 
 /* ------------------------------------------------------------- units of 32 MiB ---- */
 
+CASE("units", 60, set_up, check_model);
+
 TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
     static const size_t sizes[] = {3 * MIB / 2, 3 * MIB, 10 * MIB, 33 * MIB};
     CUdeviceptr before = alloc(512, s), block;
@@ -64,30 +66,6 @@ TEST(scattered_free_ranges_are_remapped) {
         release(keep[i], s);
 }
 
-TEST(unmapped_ranges_smaller_than_a_unit_serve_nothing_larger) {
-    static CUdeviceptr blocks[4096];
-
-    for (int i = 0; i < 4096; i++)
-        blocks[i] = alloc(MIB, s);
-    for (int i = 0; i < 4096; i += 2)
-        release(blocks[i], s);
-    alloc(GIB, s);
-    ck_assert_uint_eq(reserved(), 5 * GIB);
-}
-
-TEST(trim_rounds_up_to_units) {
-    CUdeviceptr keep = alloc(MIB, s), block = alloc(1023 * MIB, s);
-
-    release(block, s);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuMemPoolTrimTo(pool, 300 * MIB));
-    ck_assert_uint_eq(reserved(), 320 * MIB);
-    OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    release(keep, s);
-}
-
 /* Whatever the policies are. */
 TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     for (int on = 1; on >= 0; on--) {
@@ -103,33 +81,6 @@ TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
         OK(d->cuMemPoolTrimTo(pool, 0));
         ck_assert_uint_eq(reserved(), 0);
     }
-}
-
-TEST(queries_let_no_threshold_act) {
-    CUevent event;
-
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    release(alloc(32 * MIB, s), s);
-    OK(d->cuEventRecord(event, s));
-    d->sleep_ns(MS);
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-    OK(d->cuEventQuery(event));
-    OK(d->cuStreamQuery(s));
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), 0);
-}
-
-TEST(threshold_acts_at_a_synchronisation_and_rounds_down) {
-    CUdeviceptr block = alloc(GIB, s);
-
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 100 * MIB);
-    release(block, s);
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuStreamQuery(s));
-    ck_assert_uint_eq(reserved(), GIB);
-    OK(d->cuStreamSynchronize(s));
-    ck_assert_uint_eq(reserved(), 96 * MIB);
 }
 
 TEST(synchronising_the_context_lets_the_threshold_act) {
@@ -246,6 +197,8 @@ TEST(whole_device_can_be_taken) {
 
 /* ---------------------------------------------------- where blocks are placed ---- */
 
+CASE("placement", 60, set_up, check_model);
+
 TEST(among_equal_free_ranges_the_first_freed_serves_first) {
     static const int order[] = {9, 3, 12, 1, 7};
     CUdeviceptr blocks[16];
@@ -258,29 +211,6 @@ TEST(among_equal_free_ranges_the_first_freed_serves_first) {
         release(blocks[order[i]], s);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
-}
-
-/* One of the experiments on the device: eight unmapped ranges freed in order, and where requests went. */
-TEST(the_smallest_free_range_that_fits_is_cut_from_its_start) {
-    static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
-                                    8 * MIB, 2 * MIB, 5 * MIB, MIB};
-    static const struct {
-        size_t bytes, offset;
-    } requests[] = {{2097152, 4195328}, {2097152, 9439232},  {1500000, 19926016},
-                    {700000, 27267072}, {3145728, 6292992},  {300000, 27967488},
-                    {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
-                    {512, 28267520},    {9437184, 28316160}};
-    CUdeviceptr base = alloc(512, s), free_ranges[8];
-
-    for (int i = 0; i < 8; i++) {
-        free_ranges[i] = alloc(sizes[i], s);
-        alloc(512, s);
-    }
-    for (int i = 0; i < 8; i++)
-        release(free_ranges[i], s);
-    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
-        ck_assert_uint_eq(alloc(requests[i].bytes, s) - base, requests[i].offset);
-    ck_assert_uint_eq(reserved(), 64 * MIB);
 }
 
 /* Another one: unmapped ranges of one and a half units, none of which holds a unit. */
@@ -428,7 +358,7 @@ static uint64_t replay(FILE *trace, int *whole) {
     return hash;
 }
 
-TEST(recorded_programs_get_the_addresses_of_an_h200) {
+TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     const struct program *program = &programs[_i];
     const char *top = getenv("top_srcdir");
     char command[512];
@@ -451,28 +381,5 @@ TEST(recorded_programs_get_the_addresses_of_an_h200) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model units");
-    TCase *tests = suite_add_case(suite, "units", 60, set_up, check_model);
-
-    ADD_TESTS(tests, reserve_grows_in_units_and_blocks_pack_across_them,
-              blocks_allocated_in_turn_or_together,
-              freed_adjacent_ranges_serve_one_large_request_without_growth,
-              scattered_free_ranges_are_remapped,
-              unmapped_ranges_smaller_than_a_unit_serve_nothing_larger, trim_rounds_up_to_units,
-              trim_gives_back_what_was_waited_for_not_what_is_done, queries_let_no_threshold_act,
-              threshold_acts_at_a_synchronisation_and_rounds_down,
-              synchronising_the_context_lets_the_threshold_act, growth_and_trim_wait_for_no_kernel,
-              max_size_holds_at_allocation, what_grew_for_a_refused_request_stays,
-              what_cuMemFree_took_counts_as_used, impossible_request_is_refused_after_159_ms,
-              whole_device_can_be_taken);
-    tests = suite_add_case(suite, "placement", 60, set_up, check_model);
-    ADD_TESTS(tests, among_equal_free_ranges_the_first_freed_serves_first,
-              the_smallest_free_range_that_fits_is_cut_from_its_start,
-              unmapped_ranges_that_were_settled_serve_latest_freed_first,
-              of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it,
-              idle_streams_take_from_each_other_as_on_an_h200,
-              growth_takes_the_smallest_free_range_backed_or_not);
-    ADD_FOR_EACH(tests, (int)(sizeof programs / sizeof programs[0]),
-                 recorded_programs_get_the_addresses_of_an_h200);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model units", CK_FORK_GETENV);
 }

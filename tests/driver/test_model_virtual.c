@@ -8,6 +8,8 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
+CASE("addresses", 30, set_up, check_model);
+
 TEST(the_granularity_is_2_mib) {
     CUmemAllocationProp props = properties(0);
     size_t least = 0, best = 0;
@@ -98,6 +100,8 @@ TEST(an_address_is_not_freed_under_a_mapping) {
 }
 
 /* ---- handles --------------------------------------------------------------------------------- */
+
+CASE("handles", 30, set_up, check_model);
 
 TEST(a_handle_takes_memory_of_the_device) {
     size_t before = device_free();
@@ -293,6 +297,8 @@ TEST(the_host_gets_its_memory_back) {
 
 /* ---- who may call, and when ------------------------------------------------------------------ */
 
+CASE("callers", 30, set_up, check_model);
+
 TEST(no_context_is_needed_and_none_takes_it_along) {
     CUdeviceptr address;
     CUcontext popped;
@@ -356,7 +362,7 @@ TEST(nothing_waits_for_work) {
     GIVES(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(A));
 }
 
-TEST(a_capture_goes_on_beside_them) {
+TEST_EACH(3 * CALLS, a_capture_goes_on_beside_them) {
     CUstreamCaptureMode mode = (CUstreamCaptureMode)(_i / CALLS);
     CUstreamCaptureStatus status;
     CUgraph graph;
@@ -392,41 +398,27 @@ TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
 }
 
 TEST(a_child_of_fork_is_refused) {
-    int status;
-    pid_t child;
-
     get_ready();
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         int wrong = 0;
 
         for (int call = 0; call < CALLS; call++)
             wrong += make_call(call) != CUDA_ERROR_NOT_INITIALIZED;
         _exit(wrong);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status));
-    MUST_EQ(WEXITSTATUS(status), 0);
     CU(fill(ready.mapped, UNIT, 1));
 }
 
 /* The child makes a model of its own; what the parent holds stays. */
 TEST(a_reset_in_a_child_leaves_the_parents_memory) {
-    int status;
-    pid_t child;
-
     get_ready();
     CU(fill(ready.mapped, UNIT, 5));
-    child = fork();
-    if (child == 0) {
+    if (is_child()) {
         reset_with("# as built in\n", 1);
         get_ready();
         CU(fill(ready.mapped, UNIT, 6));
         _exit(read_byte(ready.mapped) == 6 ? 0 : 1);
     }
-    MUST(waitpid(child, &status, 0) == child);
-    MUST(WIFEXITED(status));
-    MUST_EQ(WEXITSTATUS(status), 0);
     MUST_EQ(read_byte(ready.mapped), 5);
 }
 
@@ -477,7 +469,7 @@ TEST(devices_have_their_own_memory) {
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
-TEST(a_planned_fault_changes_nothing) {
+TEST_EACH(CALLS, a_planned_fault_changes_nothing) {
     size_t before;
 
     get_ready();
@@ -495,7 +487,7 @@ TEST(a_planned_fault_changes_nothing) {
 #ifdef CAN_REFUSE_HOST_MEMORY
 static const int taking_calls[] = {RESERVE, MAP};
 
-TEST(without_host_memory_nothing_changes) {
+TEST_EACH(2, without_host_memory_nothing_changes) {
     CUresult result;
 
     get_ready();
@@ -574,7 +566,7 @@ static int is_near(uint64_t is, uint64_t measured_ns) {
     return 3 * is >= 2 * measured_ns && 3 * is <= 4 * measured_ns;
 }
 
-TEST(the_profile_is_near_what_was_measured) {
+TEST_EACH(ROWS(measured), the_profile_is_near_what_was_measured) {
     size_t bytes = measured[_i].bytes;
     uint64_t start, there, gone;
     CUdeviceptr address;
@@ -602,7 +594,7 @@ static const struct {
     uint64_t gone;
 } many_measured[] = {{64, 1200000}, {1024, 20000000}};
 
-TEST(the_profile_is_near_what_many_handles_took) {
+TEST_EACH(2, the_profile_is_near_what_many_handles_took) {
     size_t count = many_measured[_i].handles, bytes = 2 * GIB / count;
     CUdeviceptr address;
     uint64_t start, gone = 0;
@@ -620,30 +612,5 @@ TEST(the_profile_is_near_what_many_handles_took) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-virtual");
-    TCase *tests = suite_add_case(suite, "addresses", 30, set_up, check_model);
-
-    ADD_TESTS(tests, the_granularity_is_2_mib, a_reservation_takes_address_space_alone,
-              a_reservation_is_aligned_as_asked, an_address_to_reserve_is_a_hint,
-              reservations_of_other_sizes_are_refused, a_reservation_is_freed_whole_and_once,
-              an_address_is_not_freed_under_a_mapping);
-    tests = suite_add_case(suite, "handles", 30, set_up, check_model);
-    ADD_TESTS(tests, a_handle_takes_memory_of_the_device, handles_blocks_and_pools_share_the_device,
-              a_handle_gets_what_left_in_stream_order, handles_of_other_sizes_are_refused,
-              what_is_not_played_is_refused, shared_memory_goes_with_its_last_handle,
-              memory_costs_nothing_until_it_is_touched, the_host_gets_its_memory_back);
-    tests = suite_add_case(suite, "callers", 30, set_up, check_model);
-    ADD_TESTS(tests, no_context_is_needed_and_none_takes_it_along, nothing_waits_for_work,
-              what_was_captured_meets_what_is_mapped_at_its_launch, a_child_of_fork_is_refused,
-              a_reset_in_a_child_leaves_the_parents_memory, a_device_may_be_without_it,
-              devices_have_their_own_memory, costs_are_those_of_the_profile);
-    ADD_FOR_EACH(tests, 3 * CALLS, a_capture_goes_on_beside_them);
-    ADD_FOR_EACH(tests, CALLS, a_planned_fault_changes_nothing);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_FOR_EACH(tests, 2, without_host_memory_nothing_changes);
-#endif
-    ADD_FOR_EACH(tests, sizeof measured / sizeof measured[0],
-                 the_profile_is_near_what_was_measured);
-    ADD_FOR_EACH(tests, 2, the_profile_is_near_what_many_handles_took);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-virtual", CK_FORK_GETENV);
 }

@@ -3,6 +3,7 @@
 #ifndef WEIR_TEST_MODEL_VIRTUAL_H
 #define WEIR_TEST_MODEL_VIRTUAL_H
 
+#include "tests/fixtures/faults.h"
 #include "tests/fixtures/model_device.h"
 #include "tests/fixtures/refuse.h"
 
@@ -99,24 +100,6 @@ static inline unsigned char read_byte(CUdeviceptr address) {
 
 static inline uint64_t now(void) {
     return driver->ticks_to_ns(driver->ticks());
-}
-
-/* A host access of the byte ends the process. */
-static inline int host_faults(CUdeviceptr address, int writes) {
-    int status;
-    pid_t child = fork();
-
-    if (child == 0) {
-        signal(SIGSEGV, SIG_DFL);
-        signal(SIGBUS, SIG_DFL);
-        if (writes)
-            *(volatile char *)(uintptr_t)address = 1;
-        else
-            (void)*(volatile char *)(uintptr_t)address;
-        _exit(0);
-    }
-    MUST(waitpid(child, &status, 0) == child);
-    return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 static inline void reset_with(const char *profile_text, int devices) {

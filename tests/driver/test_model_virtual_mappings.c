@@ -2,6 +2,8 @@
 /* test_model_virtual_mappings.c: handles are mapped, and access is given. */
 #include "test_model_virtual.h"
 
+CASE("mappings", 60, set_up, check_model);
+
 TEST(a_mapping_wants_whole_reserved_addresses) {
     CUdeviceptr address = reserve(4 * UNIT);
     handle memory = create(2 * UNIT), other = create(UNIT);
@@ -297,16 +299,5 @@ TEST(threads_move_handles_beside_each_other) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-virtual mappings");
-    TCase *tests = suite_add_case(suite, "mappings", 60, set_up, check_model);
-
-    ADD_TESTS(tests, a_mapping_wants_whole_reserved_addresses, nothing_is_mapped_over_a_mapping,
-              without_access_there_is_nothing, access_is_of_whole_mappings_without_gaps,
-              work_goes_over_mappings_side_by_side, what_is_written_moves_with_the_handle,
-              two_addresses_may_mean_the_same_memory,
-              memory_goes_with_its_last_mapping_and_its_name, no_part_of_a_mapping_is_unmapped,
-              where_nothing_is_mapped_unmapping_has_nothing_to_do,
-              what_is_mapped_again_begins_without_access, a_mapping_is_no_block,
-              thousands_of_handles_make_one_range, threads_move_handles_beside_each_other);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-virtual mappings", CK_FORK_GETENV);
 }

@@ -24,6 +24,8 @@ static void use(CUstream stream, CUdeviceptr address, uint64_t owner) {
     CU(weir__model_use(stream, address, 4096, owner, MS));
 }
 
+CASE("oracle", 30, set_up, check_model);
+
 TEST(unmapped_under_its_users) {
     char wanted[64];
 
@@ -75,7 +77,7 @@ static void see(int way, CUstream stream) {
     CU(driver->cuEventDestroy(event));
 }
 
-TEST(unmapped_when_the_host_saw_the_end) {
+TEST_EACH(SIGHTS, unmapped_when_the_host_saw_the_end) {
     get_ready();
     use(B, ready.mapped, OLD);
     see(_i, B);
@@ -83,7 +85,7 @@ TEST(unmapped_when_the_host_saw_the_end) {
     expect_none();
 }
 
-TEST(unmapped_with_one_of_two_users_seen) {
+TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
     get_ready();
     use(A, ready.mapped, OLD);
     use(B, ready.mapped + UNIT - 4096, NEW);
@@ -98,7 +100,7 @@ TEST(unmapped_with_one_of_two_users_seen) {
 enum { FILL, COPY_IN, COPY_OUT, LAUNCH, TOUCHES };
 
 /* Work that has no owner to tell of: what the library itself fills, for one. */
-TEST(unmapped_under_fills_and_copies) {
+TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
     int way = _i / 2, seen = _i % 2;
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
@@ -139,7 +141,7 @@ TEST(unmapped_under_fills_and_copies) {
     }
 }
 
-TEST(a_fill_over_two_mappings_is_of_both) {
+TEST_EACH(2, a_fill_over_two_mappings_is_of_both) {
     CUdeviceptr address = reserve(4 * UNIT);
 
     for (size_t i = 0; i < 4; i++)
@@ -204,7 +206,7 @@ TEST(remapped_memory_begins_without_an_owner) {
     expect_fault("use beside another's");
 }
 
-TEST(used_without_access) {
+TEST_EACH(3, used_without_access) {
     get_ready();
     if (_i == 0) {
         map(ready.address, UNIT, ready.memory);
@@ -216,7 +218,7 @@ TEST(used_without_access) {
     expect_fault("use of memory that the driver has not given out");
 }
 
-TEST(access_is_taken_from_no_user) {
+TEST_EACH(2, access_is_taken_from_no_user) {
     get_ready();
     use(A, ready.mapped, OLD);
     if (_i == 1)
@@ -251,6 +253,8 @@ static void set_up_two(void) {
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
 }
+
+CASE("peers", 10, set_up_two, NULL);
 
 /* V9. */
 TEST(access_is_each_devices_own) {
@@ -305,7 +309,7 @@ TEST(access_of_no_peer_changes_nothing) {
 }
 
 /* The oracle: a use by a device without access, though its bytes are another's to use. */
-TEST(a_use_without_access_is_a_fault) {
+TEST_EACH(2, a_use_without_access_is_a_fault) {
     CUdeviceptr address = reserve(UNIT);
 
     back(address, UNIT);
@@ -331,7 +335,7 @@ TEST(a_use_without_access_is_a_fault) {
 }
 
 /* But what its streams waited for there it has seen. */
-TEST(a_device_is_seen_with_what_it_waited_for) {
+TEST_EACH(2, a_device_is_seen_with_what_it_waited_for) {
     CUdeviceptr address = reserve(UNIT);
     CUcontext popped;
     CUevent event;
@@ -352,7 +356,7 @@ TEST(a_device_is_seen_with_what_it_waited_for) {
 }
 
 /* A wait for one device says nothing of what another does in the same bytes. */
-TEST(a_device_is_seen_alone) {
+TEST_EACH(2, a_device_is_seen_alone) {
     CUdeviceptr address = reserve(UNIT);
 
     back(address, UNIT);
@@ -366,20 +370,5 @@ TEST(a_device_is_seen_alone) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("model-virtual oracle");
-    TCase *tests = suite_add_case(suite, "oracle", 30, set_up, check_model);
-
-    ADD_TESTS(tests, unmapped_under_its_users, unmapped_when_done_but_unseen,
-              fills_are_seen_with_the_device, used_again_after_it_was_seen,
-              a_neighbour_is_not_concerned, remapped_memory_begins_without_an_owner);
-    ADD_FOR_EACH(tests, SIGHTS, unmapped_when_the_host_saw_the_end,
-                 unmapped_with_one_of_two_users_seen);
-    ADD_FOR_EACH(tests, 2 * TOUCHES, unmapped_under_fills_and_copies);
-    ADD_FOR_EACH(tests, 2, a_fill_over_two_mappings_is_of_both, access_is_taken_from_no_user);
-    ADD_FOR_EACH(tests, 3, used_without_access);
-    tests = suite_add_case(suite, "peers", 10, set_up_two, NULL);
-    ADD_TESTS(tests, access_is_each_devices_own, access_of_no_peer_changes_nothing);
-    ADD_FOR_EACH(tests, 2, a_use_without_access_is_a_fault, a_device_is_seen_alone,
-                 a_device_is_seen_with_what_it_waited_for);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("model-virtual oracle", CK_FORK_GETENV);
 }

@@ -46,6 +46,8 @@ static void expect_fault(const char *what) {
 
 #define BESIDE "use beside another's"
 
+CASE("order", 10, setup, NULL);
+
 TEST(on_one_stream_all_is_ordered) {
     use(A, OLD);
     use(A, NEW);
@@ -55,7 +57,7 @@ TEST(on_one_stream_all_is_ordered) {
 
 /* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
  * may not go before he was completed. */
-TEST(memory_at_two_addresses_is_one) {
+TEST_EACH(3, memory_at_two_addresses_is_one) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemAccessDesc access = {.location = properties.location,
@@ -143,7 +145,7 @@ TEST(done_is_not_seen) {
 
 enum { SYNCHRONIZED, QUERIED, EVENT_QUERIED, DEVICE, LEGACY, SIGHTS };
 
-TEST(what_the_host_saw_is_ordered) {
+TEST_EACH(SIGHTS, what_the_host_saw_is_ordered) {
     CUdeviceptr direct;
 
     use(A, OLD);
@@ -252,7 +254,7 @@ TEST(memory_must_be_there) {
     expect_fault("use of memory that the driver has not given out");
 }
 
-TEST(memory_goes_back_behind_its_uses) {
+TEST_EACH(2, memory_goes_back_behind_its_uses) {
     use(B, OLD);
     if (_i == 1) {
         CU(driver->cuEventRecord(event, B));
@@ -265,7 +267,7 @@ TEST(memory_goes_back_behind_its_uses) {
         expect_fault("freed before its uses");
 }
 
-TEST(memory_goes_back_at_once_when_the_host_saw_its_uses) {
+TEST_EACH(2, memory_goes_back_at_once_when_the_host_saw_its_uses) {
     use(A, OLD);
     if (_i == 1)
         CU(driver->cuStreamSynchronize(A));
@@ -296,7 +298,7 @@ TEST(the_driver_vouches_for_its_memory) {
     expect_none();
 }
 
-TEST(what_is_captured_is_used_by_its_launches) {
+TEST_EACH(2, what_is_captured_is_used_by_its_launches) {
     CUgraph graph;
     CUgraphExec exec;
 
@@ -316,20 +318,5 @@ TEST(what_is_captured_is_used_by_its_launches) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("oracle");
-    TCase *tests = suite_add_case(suite, "order", 10, setup, NULL);
-
-    ADD_TESTS(tests, on_one_stream_all_is_ordered, another_stream_must_wait, a_wait_orders,
-              a_wait_orders_through_a_third_stream, an_event_covers_what_came_before_it,
-              an_event_that_was_never_recorded_orders_nothing, done_is_not_seen,
-              what_is_not_done_was_not_seen, later_uses_were_not_seen, all_users_of_an_owner_count,
-              a_handle_is_no_stream, every_byte_counts, parts_keep_their_history,
-              only_the_first_fault_is_kept, a_reset_forgets, memory_must_be_there,
-              cuMemFree_waits_for_uses_of_its_own_memory, the_driver_vouches_for_its_memory);
-    tcase_add_loop_test(tests, memory_at_two_addresses_is_one, 0, 3);
-    tcase_add_loop_test(tests, what_the_host_saw_is_ordered, 0, SIGHTS);
-    ADD_FOR_EACH(tests, 2, memory_goes_back_behind_its_uses,
-                 memory_goes_back_at_once_when_the_host_saw_its_uses,
-                 what_is_captured_is_used_by_its_launches);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("oracle", CK_FORK_GETENV);
 }

@@ -71,6 +71,8 @@ static struct weir_model_sequence sequence_of(enum change change) {
     return sequence;
 }
 
+CASE("sequence", 20, NULL, NULL);
+
 TEST(the_same_calls_have_the_same_digest) {
     struct weir_model_sequence plain = sequence_of(NOTHING);
 
@@ -79,7 +81,7 @@ TEST(the_same_calls_have_the_same_digest) {
         ck_assert_uint_eq(sequence_of((enum change)change).digest, plain.digest);
 }
 
-TEST(other_calls_have_another_digest) {
+TEST_WHERE(OTHER_TIME + 1, CHANGES, NULL, other_calls_have_another_digest) {
     struct weir_model_sequence plain = sequence_of(NOTHING), other = sequence_of((enum change)_i);
 
     ck_assert_uint_ne(other.digest, plain.digest);
@@ -112,11 +114,5 @@ TEST(each_call_is_a_line) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("sequence");
-    TCase *tests = suite_add_case(suite, "sequence", 20, NULL, NULL);
-
-    tcase_add_test(tests, the_same_calls_have_the_same_digest);
-    tcase_add_loop_test(tests, other_calls_have_another_digest, OTHER_TIME + 1, CHANGES);
-    tcase_add_test(tests, each_call_is_a_line);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("sequence", CK_FORK_GETENV);
 }

@@ -28,7 +28,7 @@ static void tear_down(void) {
 }
 
 /* What has no place in a list is left out, but what continues its last. */
-START_TEST(extents_that_do_not_fit) {
+TEST(extents_that_do_not_fit) {
     struct weir_extent list[2];
     size_t count = 0;
 
@@ -49,10 +49,9 @@ START_TEST(extents_that_do_not_fit) {
     MUST_EQ(list[0].bytes, 20);
     MUST_EQ(list[1].bytes, 15);
 }
-END_TEST
 
 /* Those that there is no room for are one, which is not known. */
-START_TEST(more_streams_than_are_told_apart) {
+TEST(more_streams_than_are_told_apart) {
     struct weir_survey survey = {0};
 
     for (uint64_t stream = 1; stream <= WEIR_SURVEY_STREAMS + 4; stream++) {
@@ -66,14 +65,13 @@ START_TEST(more_streams_than_are_told_apart) {
     MUST_EQ(survey.by[WEIR_SURVEY_STREAMS - 1].stream, 0);
     MUST_EQ(survey.by[WEIR_SURVEY_STREAMS - 1].bytes, 16 + 17 + 18 + 19 + 20);
 }
-END_TEST
 
 static void expect_log(const char *words) {
     (void)lines();
     ck_assert_msg(strstr(logged, words) != NULL, "%s", logged);
 }
 
-START_TEST(events_are_logged) {
+TEST(events_are_logged) {
     weir__engine_note(&engine, WEIR_EVENT_REQUEST, 0, MIB, 32 * MIB, 5, 64 * MIB);
     expect_log("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
@@ -86,10 +84,9 @@ START_TEST(events_are_logged) {
     (void)lines();
     ck_assert_str_eq(logged, "");
 }
-END_TEST
 
 /* Behind the driver's own calls it is the driver who says so. */
-START_TEST(requests_on_wrong_streams_are_logged) {
+TEST(requests_on_wrong_streams_are_logged) {
     weir__device_log_alloc(&device, 77, WEIR_E_NO_MEMORY);
     device.drop_in = 1;
     weir__device_log_alloc(&device, 77, WEIR_E_STREAM);
@@ -102,10 +99,9 @@ START_TEST(requests_on_wrong_streams_are_logged) {
     weir__device_log_free(&device, 255, WEIR_E_NOT_OWNED);
     expect_log("free of 0xff");
 }
-END_TEST
 
 /* What cannot be found out is not held against a stream. */
-START_TEST(a_stream_of_another_device) {
+TEST(a_stream_of_another_device) {
     CUcontext second, popped;
     CUstream elsewhere;
 
@@ -123,17 +119,14 @@ START_TEST(a_stream_of_another_device) {
     OK(weir__device_check_stream(&device, elsewhere));
     EXPECT(WEIR_E_STREAM, weir__device_check_stream(&device, elsewhere));
 }
-END_TEST
 
 /* What the driver does not take back serves the next wait, or is given back at the end. */
-START_TEST(waits_whose_memory_stays) {
-    uint64_t before, now;
-
-    before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
+TEST(waits_whose_memory_stays) {
+    uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     busy(A, 10 * MS);
-    now = weir__model_now_ns();
+    uint64_t now = weir__model_now_ns();
     CU(weir__device_wait(&device));
     MUST_LE(now + 10 * MS, weir__model_now_ns());
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAlloc), before + 1);
@@ -147,10 +140,9 @@ START_TEST(waits_whose_memory_stays) {
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__device_end_waits(&device); /* which then is the context's end's */
 }
-END_TEST
 
 /* On a full device memory of the host does; its free is tried twice. */
-START_TEST(waits_on_a_full_device) {
+TEST(waits_on_a_full_device) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     CU(weir__device_wait(&device));
     weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -161,10 +153,9 @@ START_TEST(waits_on_a_full_device) {
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
 }
-END_TEST
 
 /* The first wait of a process on a device shows that the driver's call does wait. */
-START_TEST(a_wait_is_proved_once) {
+TEST(a_wait_is_proved_once) {
     device.ordinal = 1;
     for (int i = 0; i < 3; i++) {
         CU(weir__device_wait(&device));
@@ -180,10 +171,9 @@ START_TEST(a_wait_is_proved_once) {
     (void)lines();
     ck_assert_str_eq(logged, "");
 }
-END_TEST
 
 /* Where there is no proof available now, the next wait brings it. */
-START_TEST(a_proof_that_fails) {
+TEST(a_proof_that_fails) {
     device.ordinal = 2;
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     CU(weir__device_wait(&device));
@@ -194,7 +184,6 @@ START_TEST(a_proof_that_fails) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 0);
 }
-END_TEST
 
 static CUresult free_at_once(CUdeviceptr block) {
     (void)block;
@@ -215,7 +204,7 @@ static void wait_for_work(void) {
 }
 
 /* Which is said once, and known from then on. */
-START_TEST(a_driver_whose_frees_do_not_wait) {
+TEST(a_driver_whose_frees_do_not_wait) {
     struct weir_driver hasty = *driver;
 
     hasty.cuMemFree = free_at_once;
@@ -235,9 +224,8 @@ START_TEST(a_driver_whose_frees_do_not_wait) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxSynchronize), 3);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuLaunchHostFunc), 2);
 }
-END_TEST
 
-/* ---- siblings -------------------------------------------------------------------------------- */
+/* ---- local peers --------------------------------------------------------------------------- */
 
 static struct weir_local_peer local_peer[4];
 
@@ -248,18 +236,16 @@ static void *leave_first(void *has_left) {
 }
 
 /* Who leaves waits until nobody has it any more. */
-START_TEST(a_local_peer_that_two_hold) {
-    struct weir_local_peer *one, *other;
+TEST(a_local_peer_that_two_hold) {
     atomic_int has_left = 0;
     pthread_t thread;
-
     for (int i = 0; i < 4; i++) { /* of another driver, and another device: the last two */
         local_peer[i] = (struct weir_local_peer){.driver = i == 2 ? (void *)&device : driver};
         local_peer[i].device = i == 3;
         weir__local_peers_join(&local_peer[i]);
     }
-    one = weir__local_peers_next(&local_peer[1], NULL);
-    other = weir__local_peers_next(&local_peer[1], NULL);
+    struct weir_local_peer *one = weir__local_peers_next(&local_peer[1], NULL);
+    struct weir_local_peer *other = weir__local_peers_next(&local_peer[1], NULL);
     MUST(one == &local_peer[0] && other == one);
     ANSWERS(0, pthread_create(&thread, NULL, leave_first, &has_left));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
@@ -272,12 +258,11 @@ START_TEST(a_local_peer_that_two_hold) {
     for (int i = 1; i < 4; i++)
         weir__local_peers_leave(&local_peer[i]);
 }
-END_TEST
 
 /* ---- relief ---------------------------------------------------------------------------------- */
 
 /* The most that was asked for counts, and one thread gives at a time. */
-START_TEST(memory_that_another_gives) {
+TEST(memory_that_another_gives) {
     static struct weir_reserve v;
     struct weir_pressure *r = &v.pressure;
 
@@ -291,24 +276,16 @@ START_TEST(memory_that_another_gives) {
     MUST_EQ(atomic_load(&r->wanted), 300);
     weir__pressure_close(r);
 }
-END_TEST
 
 static Suite *suite(void) {
     Suite *all = suite_create("engine");
     TCase *tests = suite_add_case(all, "engine", 30, set_up, tear_down);
 
-    tcase_add_test(tests, extents_that_do_not_fit);
-    tcase_add_test(tests, more_streams_than_are_told_apart);
-    tcase_add_test(tests, events_are_logged);
-    tcase_add_test(tests, requests_on_wrong_streams_are_logged);
-    tcase_add_test(tests, a_stream_of_another_device);
-    tcase_add_test(tests, waits_whose_memory_stays);
-    tcase_add_test(tests, waits_on_a_full_device);
-    tcase_add_test(tests, a_wait_is_proved_once);
-    tcase_add_test(tests, a_proof_that_fails);
-    tcase_add_test(tests, a_driver_whose_frees_do_not_wait);
-    tcase_add_test(tests, a_local_peer_that_two_hold);
-    tcase_add_test(tests, memory_that_another_gives);
+    ADD_TESTS(tests, extents_that_do_not_fit, more_streams_than_are_told_apart, events_are_logged,
+              requests_on_wrong_streams_are_logged, a_stream_of_another_device,
+              waits_whose_memory_stays, waits_on_a_full_device, a_wait_is_proved_once,
+              a_proof_that_fails, a_driver_whose_frees_do_not_wait, a_local_peer_that_two_hold,
+              memory_that_another_gives);
     return all;
 }
 

@@ -138,16 +138,14 @@ static const struct layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-START_TEST(a_request_goes_where_least_is_missing) {
+TEST(a_request_goes_where_least_is_missing) {
     const struct layout *l = &layouts[_i];
-    void *block[MOST_HANDLES], *large;
-    uint64_t before;
-
+    void *block[MOST_HANDLES];
     begin_with_two_streams(WEIR_PACKING_COMPACT);
     lay(l->handles, block);
-    before = reserve();
+    uint64_t before = reserve();
     count_from_here();
-    large = take(l->wanted * MIB, A);
+    void *large = take(l->wanted * MIB, A);
     MUST_EQ(mib_above(large, block[0]), l->at * (UNIT / MIB));
     MUST_EQ(reserve() - before, l->grown * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), l->unmapped);
@@ -156,50 +154,44 @@ START_TEST(a_request_goes_where_least_is_missing) {
     give(other, B);
     end();
 }
-END_TEST
 
 /* ---- handles of their own ---------------------------------------------------------------------- */
 
 /* The first block of all begins where the addresses do; later ones keep away from what lies before them, in the
  * lowest unmapped range that is large enough for that. */
-START_TEST(large_requests_lie_apart) {
-    void *first, *pin, *large, *between;
-
+TEST(large_requests_lie_apart) {
     begin(WEIR_PACKING_BALANCED, 0);
-    first = take(64 * MIB, A);
+    void *first = take(64 * MIB, A);
     MUST_EQ(stats_of(a).extent, 64 * MIB);
     give(first, A);
     make_unmapped_ranges();
-    pin = take(8 * MIB, A);
+    void *pin = take(8 * MIB, A);
     MUST(pin == first);
     MUST_EQ(reserve(), 40 * MIB);
-    large = take(132 * MIB, A);
+    void *large = take(132 * MIB, A);
     MUST_EQ(mib_above(large, pin), 40 + 132 + 2);
-    between = take(64 * MIB, A); /* in an unmapped range of 64 + 2 MiB before it, and 4 behind */
+    void *between =
+        take(64 * MIB, A); /* in an unmapped range of 64 + 2 MiB before it, and 4 behind */
     MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
     give(between, A);
     give(large, A);
     give(pin, A);
     end();
 }
-END_TEST
 
 /* One that begins with what another has left grows into the unmapped range behind that, to its end.  What is new there is as
  * free for everybody as what it joins. */
-START_TEST(large_requests_grow_in_their_place) {
-    void *pin, *large, *between;
-    uint64_t before, steals;
-
+TEST(large_requests_grow_in_their_place) {
     begin_with_two_streams(WEIR_PACKING_BALANCED);
-    pin = take(8 * MIB, A);
-    large = take(144 * MIB, A);
+    void *pin = take(8 * MIB, A);
+    void *large = take(144 * MIB, A);
     MUST_EQ(mib_above(large, pin), 40 + 144 + 2);
-    between = take(64 * MIB, A);
+    void *between = take(64 * MIB, A);
     MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
     give(between, A);
     see_done();
-    before = reserve();
-    steals = stats_of(a).steals;
+    uint64_t before = reserve();
+    uint64_t steals = stats_of(a).steals;
     count_from_here();
     between = take(80 * MIB, A);
     MUST_EQ(mib_above(between, pin), 40 + 64 + 2);
@@ -212,7 +204,6 @@ START_TEST(large_requests_grow_in_their_place) {
     give(other, B);
     end();
 }
-END_TEST
 
 /* ---- shadows --------------------------------------------------------------------------------- */
 
@@ -227,7 +218,7 @@ static void expect_no_recovery(void) {
 
 /* Each is unmapped once, when its users were completed, and its place serves again; that gives no memory back, so
  * that it is no event.  The handle that it showed goes at a trim, whatever other shadows there are. */
-START_TEST(shadows_go_one_by_one) {
+TEST(shadows_go_one_by_one) {
     void *block[2], *pin[2], *moved[3], *again[2];
     size_t released;
 
@@ -265,12 +256,10 @@ START_TEST(shadows_go_one_by_one) {
     give(other, B);
     end();
 }
-END_TEST
 
 /* The first of the addresses of small requests may lie in one: those of large ones end before it, as ever. */
-START_TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
+TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     enum { SMALL = 4 };
-    weir_refusal failure = {.size = sizeof failure};
     void *small[SMALL], *large, *last, *none = NULL;
 
     begin(WEIR_PACKING_COMPACT, 10 * MIB);
@@ -283,18 +272,17 @@ START_TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     large = take(2 * MIB, A);
     MUST_EQ(reserve(), 2 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 8 * MIB);
     last = take(8 * MIB, A);
     give(last, A);
     give(large, A);
     end();
 }
-END_TEST
 
 /* What is preallocated comes behind them, for small requests too, which have none of their memory idle while it shows
  * there alone. */
-START_TEST(what_is_preallocated_goes_round_shadows) {
+TEST(what_is_preallocated_goes_round_shadows) {
     enum { SMALL = 4 };
     void *small[SMALL], *behind[SMALL], *moved, *large;
 
@@ -321,7 +309,6 @@ START_TEST(what_is_preallocated_goes_round_shadows) {
     give(moved, A);
     end();
 }
-END_TEST
 
 /* ---- the end of the addresses ---------------------------------------------------------------- */
 
@@ -334,11 +321,9 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
 /* Behind all memory of large requests, in a handle of its own: small ones have `small` bytes of what is
  * preallocated. */
 static void *take_at_the_end(size_t bytes, size_t small) {
-    void *block;
     uint64_t before = reserve() + bytes + small;
-
     OK(weir_preallocate(a, (size_t)before, NULL));
-    block = take(bytes, A);
+    void *block = take(bytes, A);
     MUST_EQ(reserve(), before);
     return block;
 }
@@ -346,17 +331,15 @@ static void *take_at_the_end(size_t bytes, size_t small) {
 /* Likewise of its own, but in the lowest unmapped range, since the device has no more. */
 static void *take_exactly(size_t bytes) {
     CUdeviceptr hog;
-    void *block;
-
     CU(driver->cuMemAlloc(&hog, device_free() - bytes));
-    block = take(bytes, A);
+    void *block = take(bytes, A);
     CU(driver->cuMemFree(hog));
     return block;
 }
 
 /* What is idle moves behind the end of all memory up to the last address, of a GiB less the sixteenth that small
  * requests have. */
-START_TEST(the_last_address_serves) {
+TEST(the_last_address_serves) {
     enum { PINS = 4 };
     struct weir_driver table;
     void *pin[PINS], *large, *idle[2], *between;
@@ -391,13 +374,12 @@ START_TEST(the_last_address_serves) {
         give(pin[i], A);
     end();
 }
-END_TEST
 
 /* ---- what small requests have beforehand ----------------------------------------------------- */
 
 /* A sixteenth of what is preallocated, unless they have so much idle that would serve each of them: of 64 MiB they
  * have 4 then, all others the rest. */
-START_TEST(small_requests_have_their_part_beforehand) {
+TEST(small_requests_have_their_part_beforehand) {
     static const struct {
         size_t piece, idle, added; /* KiB, pieces, MiB */
     } cases[] = {{512, 8, 0}, {512, 4, 2}, {256, 8, 4}};
@@ -424,11 +406,10 @@ START_TEST(small_requests_have_their_part_beforehand) {
         give(small[2 * i + 1], A);
     end();
 }
-END_TEST
 
 /* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
  * them, and the reserved memory stays. */
-START_TEST(what_is_preallocated_moves) {
+TEST(what_is_preallocated_moves) {
     static const struct {
         int packing;
         size_t reserve, block, wanted; /* MiB */
@@ -452,11 +433,10 @@ START_TEST(what_is_preallocated_moves) {
         give(blocks[i], A);
     end();
 }
-END_TEST
 
 /* Many handles take their time: of a large reserve they are as large as they may be, and with the quickest packing
  * there is one for all, beside that of small requests. */
-START_TEST(what_is_preallocated_comes_in_few_handles) {
+TEST(what_is_preallocated_comes_in_few_handles) {
     static const struct {
         int packing;
         size_t reserve; /* GiB */
@@ -472,12 +452,11 @@ START_TEST(what_is_preallocated_comes_in_few_handles) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
     end();
 }
-END_TEST
 
 /* ---- a lowered limit --------------------------------------------------------------------------- */
 
 /* Small blocks do not lie in large physical allocations, which they would hold, above a lowered limit either. */
-START_TEST(small_blocks_stay_apart_above_the_limit) {
+TEST(small_blocks_stay_apart_above_the_limit) {
     enum { LARGE = 8, SMALL = 24 };
     void *large[LARGE], *small[SMALL];
     size_t count = 0;
@@ -498,7 +477,6 @@ START_TEST(small_blocks_stay_apart_above_the_limit) {
         give(small[--count], A);
     end();
 }
-END_TEST
 
 /* ---- growth policies -------------------------------------------------------------------------- */
 
@@ -511,7 +489,7 @@ static size_t answer_much(const weir_growth_state *state, void *context) {
 
 /* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, and not beyond what
  * the limit or the device has left. */
-START_TEST(a_policy_decides_how_much) {
+TEST(a_policy_decides_how_much) {
     static const struct {
         int growth;
         size_t limit, others,
@@ -568,18 +546,16 @@ START_TEST(a_policy_decides_how_much) {
         CU(driver->cuMemFree(others));
     end();
 }
-END_TEST
 
 /* ---- the host's memory ----------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* What is kept of handles, of idle ones and of shadows has room for all before anything is done: without it a request
  * is refused, and nothing has changed. */
-START_TEST(without_host_memory_nothing_grows) {
-    void *block, *large = NULL;
-
+TEST(without_host_memory_nothing_grows) {
+    void *large = NULL;
     begin(WEIR_PACKING_COMPACT, 0);
-    block = take(7 * UNIT, A);
+    void *block = take(7 * UNIT, A);
     refuse_in = (uint64_t)_i + 1;
     EXPECT(WEIR_E_HOST_MEMORY, weir_alloc(a, 8 * UNIT, A, &large));
     MUST_EQ(refuse_in, 0);
@@ -589,10 +565,9 @@ START_TEST(without_host_memory_nothing_grows) {
     give(block, A);
     end();
 }
-END_TEST
 
 /* Nor does anything begin, whatever the first request has no host memory for. */
-START_TEST(without_host_memory_nothing_begins) {
+TEST(without_host_memory_nothing_begins) {
     weir_status status = WEIR_E_HOST_MEMORY;
     int refusals = -1;
 
@@ -613,11 +588,10 @@ START_TEST(without_host_memory_nothing_begins) {
     }
     MUST_LE(4, refusals); /* pieces, handles, idle ones, shadows: for moves there is room */
 }
-END_TEST
 
 /* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large
  * request; which is refused before. */
-START_TEST(what_could_not_be_noted_moves_later) {
+TEST(what_could_not_be_noted_moves_later) {
     enum { SMALL = 4 };
     void *small[SMALL], *known, *large = NULL;
     uint64_t before;
@@ -642,7 +616,6 @@ START_TEST(what_could_not_be_noted_moves_later) {
     give(known, B);
     end();
 }
-END_TEST
 #endif
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -651,22 +624,19 @@ int main(void) {
     Suite *suite = suite_create("mapped");
     TCase *tests = suite_add_case(suite, "mapped", 30, NULL, NULL);
 
-    tcase_add_loop_test(tests, a_request_goes_where_least_is_missing, 0, LAYOUTS);
-    tcase_add_test(tests, large_requests_lie_apart);
-    tcase_add_test(tests, large_requests_grow_in_their_place);
-    tcase_add_test(tests, shadows_go_one_by_one);
-    tcase_add_test(tests, a_alias_behind_the_large_addresses_is_none_of_theirs);
-    tcase_add_test(tests, what_is_preallocated_goes_round_shadows);
-    tcase_add_test(tests, the_last_address_serves);
-    tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
-    tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
-    tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
-    tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 18);
-    tcase_add_test(tests, small_blocks_stay_apart_above_the_limit);
+    ADD_FOR_EACH(tests, LAYOUTS, a_request_goes_where_least_is_missing);
+    ADD_TESTS(tests, large_requests_lie_apart, large_requests_grow_in_their_place,
+              shadows_go_one_by_one, a_alias_behind_the_large_addresses_is_none_of_theirs,
+              what_is_preallocated_goes_round_shadows, the_last_address_serves,
+              small_blocks_stay_apart_above_the_limit);
+    ADD_FOR_EACH(tests, 3, small_requests_have_their_part_beforehand,
+                 what_is_preallocated_comes_in_few_handles);
+    ADD_FOR_EACH(tests, 2, what_is_preallocated_moves);
+    ADD_FOR_EACH(tests, 18, a_policy_decides_how_much);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
-    tcase_add_test(tests, without_host_memory_nothing_begins);
-    tcase_add_loop_test(tests, what_could_not_be_noted_moves_later, 0, 2);
+    ADD_FOR_EACH(tests, 3, without_host_memory_nothing_grows);
+    ADD_TESTS(tests, without_host_memory_nothing_begins);
+    ADD_FOR_EACH(tests, 2, what_could_not_be_noted_moves_later);
 #endif
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -7,10 +7,8 @@
  */
 #include "config.h"
 
-#include "tests/fixtures/model_device.h"
+#include "tests/fixtures/under_test.h"
 
-#include "api/allocator_internal.h"
-#include "tests/fixtures/blocks.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"
 
@@ -31,22 +29,18 @@ static weir_options packed(int packing, size_t limit) {
     return options;
 }
 
-static weir_allocator *make(const struct weir_driver *table, const weir_options *options) {
-    weir_allocator *a = NULL;
-    char message[320] = "";
-    weir_status status = weir__allocator_create_on(table, options, &a, message, sizeof message);
-
-    ck_assert_msg(status == WEIR_OK, "%s: %s", weir_status_name(status), message);
-    return a;
-}
-
-static weir_allocator *plain(int packing, size_t limit) {
+static void make_on(const struct weir_driver *on, int packing, size_t limit, const char *settings) {
     weir_options options = packed(packing, limit);
 
-    return make(driver, &options);
+    apply_settings(&options, settings);
+    make_with_on(on, &options);
 }
 
-static uint64_t events_of(weir_allocator *a) {
+static void make(int packing, size_t limit, const char *settings) {
+    make_on(driver, packing, limit, settings);
+}
+
+static uint64_t events_of(void) {
     weir_event event[64];
     size_t count = 0;
 
@@ -54,10 +48,8 @@ static uint64_t events_of(weir_allocator *a) {
     return count;
 }
 
-static void destroy(weir_allocator *a) {
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-    check_model();
+static void end_moves(void) {
+    end_test();
     ck_assert_ptr_null(weir__model_fault());
 }
 
@@ -72,96 +64,84 @@ static CUdeviceptr leave(size_t bytes) {
 /* ---- moves ----------------------------------------------------------------------------------- */
 
 /* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */
-START_TEST(a_move_is_no_growth) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *block[4], *large;
-    weir_statistics before, after;
-    uint64_t events;
-
+TEST(a_move_is_no_growth) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block[4];
     for (int i = 0; i < 4; i++)
-        block[i] = take(a, 8 * MIB, A);
-    give(a, block[0], A);
-    give(a, block[2], A);
-    before = check_identities(a);
+        block[i] = take(8 * MIB, A);
+    give(block[0], A);
+    give(block[2], A);
+    weir_statistics before = check_identities(a);
     MUST_EQ(before.reserve, 32 * MIB);
-    events = events_of(a);
+    uint64_t events = events_of();
     count_from_here();
-    large = take(a, 16 * MIB, A);
+    take(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 2);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 0);
-    after = check_identities(a);
+    weir_statistics after = check_identities(a);
     MUST_EQ(after.reserve, before.reserve);
     MUST_EQ(after.growths, before.growths);
     MUST_EQ(after.growth_allocs, before.growth_allocs);
     MUST_EQ(after.hits, before.hits + 1);
-    MUST_EQ(events_of(a), events);
-    give(a, large, A);
-    give(a, block[1], A);
-    give(a, block[3], A);
-    destroy(a);
+    MUST_EQ(events_of(), events);
 }
-END_TEST
 
 /* A load that would move handles for ever grows once its allowance is used up. */
-START_TEST(what_would_move_for_ever_grows) {
+TEST(what_would_move_for_ever_grows) {
     /* The allowance is 192 MiB.  Each move uses 8 MiB, and the 40 MiB requested in between add 40/64 MiB. */
     enum { MOVES = 27 };
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
+    make(WEIR_PACKING_COMPACT, 0, "");
     void *large, *piece[3];
 
     for (int cycle = 1; cycle <= MOVES + 1; cycle++) {
         for (int i = 0; i < 3; i++)
-            piece[i] = take(a, 8 * MIB, A);
-        MUST_EQ(reserve(a), 24 * MIB);
-        give(a, piece[0], A);
-        give(a, piece[2], A);
+            piece[i] = take(8 * MIB, A);
+        MUST_EQ(reserve(), 24 * MIB);
+        give(piece[0], A);
+        give(piece[2], A);
         count_from_here();
-        large = take(a, 16 * MIB,
+        large = take(16 * MIB,
                      A); /* the first piece moves behind the last one, or a new one comes there */
         MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), cycle <= MOVES);
         MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cycle > MOVES);
-        give(a, large, A);
-        give(a, piece[1], A);
+        give(large, A);
+        give(piece[1], A);
     }
-    MUST_EQ(reserve(a), 32 * MIB);
-    destroy(a);
+    MUST_EQ(reserve(), 32 * MIB);
 }
-END_TEST
 
 /* A physical allocation of more than 64 MiB takes hardly longer to move than one of 64 MiB, so it counts as little more:
  * a load that moves large ones in each cycle goes on for longer before it grows. */
-START_TEST(a_large_move_counts_by_what_it_takes) {
+TEST(a_large_move_counts_by_what_it_takes) {
     /* The blocks have physical allocations of 96 MiB, which count as 64 + 32/16.  The allowance is four times the
      * 2304 MiB, and a 32nd of the 3840 MiB that are requested in a cycle.  Four times the bytes would be 96 moves. */
     enum { COUNTED = 66, ALLOWED = 4 * 2304, EARNED = 3840 / 32, MOST = 40 };
-    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    make(WEIR_PACKING_BALANCED, 0, "");
     uint64_t moves = 0, cycles = 0;
     void *large, *piece[3];
 
     do {
         for (int i = 0; i < 3; i++)
-            piece[i] = take(a, 768 * MIB, A);
-        give(a, piece[0], A);
-        give(a, piece[2], A);
+            piece[i] = take(768 * MIB, A);
+        give(piece[0], A);
+        give(piece[2], A);
         count_from_here();
-        large = take(a, 1536 * MIB, A);
+        large = take(1536 * MIB, A);
         moves += calls(WEIR_ENTRY_cuMemUnmap);
         cycles++;
-        give(a, large, A);
-        give(a, piece[1], A);
-    } while (reserve(a) < 3072 * MIB && cycles < MOST);
-    MUST_LE(ALLOWED + EARNED * (cycles - 1), COUNTED * moves);
-    MUST_LE(COUNTED * moves, ALLOWED + EARNED * cycles + 16 * COUNTED);
-    destroy(a);
+        give(large, A);
+        give(piece[1], A);
+    } while (reserve() < 3072 * MIB && cycles < MOST);
+    MUST_BE_WITHIN(ALLOWED + EARNED * (cycles - 1), COUNTED * moves,
+                   ALLOWED + EARNED * cycles + 16 * COUNTED);
 }
-END_TEST
 
 /* Growth does not reset the allowance: of random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
  * requested bytes move, and as much as one request more, since the last move may exceed what is left. */
-START_TEST(growth_earns_no_more_than_its_part_of_moves) {
+TEST(growth_earns_no_more_than_its_part_of_moves) {
     enum { BLOCKS = 64, STEPS = 8000 };
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
+    make(WEIR_PACKING_COMPACT, 0, "");
     void *block[BLOCKS];
     size_t bytes[BLOCKS], live = 0, next;
     uint64_t draw = 1, asked = 0, moved;
@@ -172,233 +152,187 @@ START_TEST(growth_earns_no_more_than_its_part_of_moves) {
         draw = draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         next = (size_t)(1 + (draw >> 33) % 512) * MIB;
         if (live + next <= 2 * GIB) {
-            block[count] = take(a, next, A);
+            block[count] = take(next, A);
             bytes[count++] = next;
             live += next;
             asked += next;
         } else {
             int gone = (int)((draw >> 40) % (uint64_t)count);
 
-            give(a, block[gone], A);
+            give(block[gone], A);
             live -= bytes[gone];
             block[gone] = block[--count];
             bytes[gone] = bytes[count];
         }
     }
     moved = calls(WEIR_ENTRY_cuMemUnmap) * 8 * MIB;
-    MUST_LE(8 * reserve(a), moved); /* the load does use its allowance up */
-    MUST_LE(moved, 8 * reserve(a) + asked / 64 + 512 * MIB);
+    MUST_LE(8 * reserve(), moved); /* the load does use its allowance up */
+    MUST_LE(moved, 8 * reserve() + asked / 64 + 512 * MIB);
     while (count > 0)
-        give(a, block[--count], A);
-    destroy(a);
+        give(block[--count], A);
 }
-END_TEST
 
 /* Where growth should be quick nothing moves, unless nothing else is left. */
-START_TEST(what_is_fast_moves_nothing) {
-    weir_allocator *a = plain(WEIR_PACKING_FAST, 40 * MIB);
-    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
-
-    give(a, block, A);
+TEST(what_is_fast_moves_nothing) {
+    make(WEIR_PACKING_FAST, 40 * MIB, "");
+    void *block = take(8 * MIB, A);
+    take(8 * MIB, A);
+    give(block, A);
     count_from_here();
-    large = take(a, 16 * MIB, A);
+    void *large = take(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
-    MUST_EQ(reserve(a), 32 * MIB);
-    give(a, large, A);
-    large = take(a, 32 * MIB, A);
+    MUST_EQ(reserve(), 32 * MIB);
+    give(large, A);
+    large = take(32 * MIB, A);
     MUST_LE(1, calls(WEIR_ENTRY_cuMemUnmap));
-    MUST_EQ(reserve(a), 40 * MIB);
-    give(a, large, A);
-    give(a, pin, A);
-    destroy(a);
+    MUST_EQ(reserve(), 40 * MIB);
 }
-END_TEST
 
 /* Grow-ahead has requests wait little, but a mapped arena that fits tightly moves as ever. */
-START_TEST(who_fits_tightly_moves_beside_grow_ahead) {
-    weir_allocator *a = plain(_i, 0);
+TEST(who_fits_tightly_moves_beside_grow_ahead) {
+    make(_i, 0, "");
     size_t bytes = (_i == WEIR_PACKING_COMPACT ? 8 : 64) * MIB;
-    void *block[3], *large;
-    uint64_t before;
-
+    void *block[3];
     a->reserve.engine->traits |= WEIR_ENGINE_GROWS_AHEAD; /* though no thread adds anything */
     for (int i = 0; i < 3; i++)
-        block[i] = take(a, bytes, A);
-    give(a, block[0], A);
-    give(a, block[2], A);
-    before = reserve(a);
-    large = take(a, 3 * bytes, A);
-    MUST_EQ(reserve(a) - before, (_i == WEIR_PACKING_COMPACT ? 1 : 2) * bytes);
-    give(a, large, A);
-    give(a, block[1], A);
-    destroy(a);
+        block[i] = take(bytes, A);
+    give(block[0], A);
+    give(block[2], A);
+    uint64_t before = reserve();
+    take(3 * bytes, A);
+    MUST_EQ(reserve() - before, (_i == WEIR_PACKING_COMPACT ? 1 : 2) * bytes);
 }
-END_TEST
 
 /* Events are recorded for what moves unseen, one for all of it, and not for what is new. */
-START_TEST(what_moves_unseen_is_recorded_once) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *block[6], *large, *more;
-
+TEST(what_moves_unseen_is_recorded_once) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block[6];
     for (int i = 0; i < 6; i++)
-        block[i] = take(a, (i < 4 ? 8 : 4) * MIB, A);
-    MUST_EQ(reserve(a), 40 * MIB);
+        block[i] = take((i < 4 ? 8 : 4) * MIB, A);
+    MUST_EQ(reserve(), 40 * MIB);
     busy(A, 50 * MS);
-    give(a, block[0], A);
-    give(a, block[2], A);
+    give(block[0], A);
+    give(block[2], A);
     count_from_here();
-    large = take(a, 16 * MIB, A);
-    MUST_EQ(reserve(a), 40 * MIB);
+    take(16 * MIB, A);
+    MUST_EQ(reserve(), 40 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
-    give(a, block[5], A); /* one half of a handle, the other is in use */
+    give(block[5], A); /* one half of a handle, the other is in use */
     count_from_here();
-    more = take(a, 8 * MIB, A);
-    MUST_EQ(reserve(a), 48 * MIB);
+    take(8 * MIB, A);
+    MUST_EQ(reserve(), 48 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
-    give(a, more, A);
-    give(a, large, A);
-    give(a, block[1], A);
-    give(a, block[3], A);
-    give(a, block[4], A);
-    destroy(a);
 }
-END_TEST
 
 /* What was mapped at two places until the end is unmapped at both: the device has it again. */
-START_TEST(an_end_leaves_nothing_mapped) {
+TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
-
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block = take(8 * MIB, A), *pin = take(8 * MIB, A);
     busy(A, 5 * MS);
-    give(a, block, A);
+    give(block, A);
     count_from_here();
-    large = take(a, 16 * MIB, A);
+    void *large = take(16 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 2);
-    MUST_EQ(reserve(a), 24 * MIB);
-    give(a, large, A);
-    give(a, pin, A);
-    destroy(a);
+    MUST_EQ(reserve(), 24 * MIB);
+    give(large, A);
+    give(pin, A);
+    destroy();
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 4); /* the pin, a new one, and one twice */
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 3);
     MUST_EQ(device_free(), all);
 }
-END_TEST
 
 /* ---- handles of a request's own -------------------------------------------------------------- */
 
 /* From 32 MiB and a twelfth of the arena on, both included, a request has handles of its own, as large as it is; what
  * is smaller joins what there is, and what lacks an eighth of its size there or less. */
-START_TEST(a_twelfth_has_handles_of_its_own) {
+TEST(a_twelfth_has_handles_of_its_own) {
     static const struct {
         size_t reserve, taken, bytes,
             grows; /* MiB; small requests have 16 of the reserved memory */
     } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
                  {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
-    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
-    void *pin, *small, *large;
-    uint64_t before;
-
+    make(WEIR_PACKING_BALANCED, 0, "");
     OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
-    pin = take(a, cases[_i].taken * MIB, A);
-    small = take(a, 1000, A);
-    before = reserve(a);
-    large = take(a, cases[_i].bytes * MIB, A);
-    MUST_EQ(reserve(a) - before, cases[_i].grows * MIB);
-    give(a, large, A);
-    give(a, small, A);
-    give(a, pin, A);
-    destroy(a);
+    take(cases[_i].taken * MIB, A);
+    take(1000, A);
+    uint64_t before = reserve();
+    take(cases[_i].bytes * MIB, A);
+    MUST_EQ(reserve() - before, cases[_i].grows * MIB);
 }
-END_TEST
 
 /* However large a request is, a small block that stays in its midst holds no more than 256 MiB of what it had. */
-START_TEST(a_very_large_request_has_small_handles) {
-    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
-    void *large = take(a, 3 * GIB, A), *half, *small;
-
-    give(a, large, A);
-    half = take(a, 3 * GIB / 2, A);
-    small = take(a, 48 * MIB, A);
-    give(a, half, A);
-    MUST_EQ(reserve(a), 3 * GIB);
-    large = take(a, 3 * GIB, A);
-    MUST_LE(reserve(a), 3 * GIB + 256 * MIB);
-    give(a, large, A);
-    give(a, small, A);
-    destroy(a);
+TEST(a_very_large_request_has_small_handles) {
+    make(WEIR_PACKING_BALANCED, 0, "");
+    void *large = take(3 * GIB, A);
+    give(large, A);
+    void *half = take(3 * GIB / 2, A);
+    take(48 * MIB, A);
+    give(half, A);
+    MUST_EQ(reserve(), 3 * GIB);
+    large = take(3 * GIB, A);
+    MUST_LE(reserve(), 3 * GIB + 256 * MIB);
 }
-END_TEST
 
 /* Where the device has too little for handles of a request's own, it joins what there is, and nobody hears of the
  * try. */
-START_TEST(near_the_end_of_the_device_it_joins_what_there_is) {
-    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
-    void *pin = take(a, 16 * MIB, A), *large;
+TEST(near_the_end_of_the_device_it_joins_what_there_is) {
+    make(WEIR_PACKING_BALANCED, 0, "");
+    void *pin = take(16 * MIB, A);
     int before = weir_last_driver_result();
     CUdeviceptr hog = leave(54 * MIB);
-
     count_from_here();
-    large = take(a, 64 * MIB, A);
+    void *large = take(64 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 2); /* of 64 and of 40 MiB */
-    MUST_EQ(reserve(a), 80 * MIB);
+    MUST_EQ(reserve(), 80 * MIB);
     MUST_EQ(weir_last_driver_result(), before);
     MUST_EQ(check_identities(a).retries, 0);
-    give(a, large, A);
-    give(a, pin, A);
+    give(large, A);
+    give(pin, A);
     CU(driver->cuMemFree(hog));
-    destroy(a);
 }
-END_TEST
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
 /* A step is what the limit leaves, where that is less, and no more than that. */
-START_TEST(a_step_ends_at_the_limit) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 70 * MIB);
-    void *block = take(a, 61 * MIB, A), *other;
-
-    MUST_EQ(reserve(a), 64 * MIB);
-    other = take(a, 4 * MIB, A); /* lacks one, and would have eight */
-    MUST_EQ(reserve(a), 70 * MIB);
-    give(a, other, A);
-    give(a, block, A);
-    destroy(a);
-    a = plain(WEIR_PACKING_COMPACT, 62 * MIB);
-    give(a, take(a, 57 * MIB, A), A);
-    MUST_EQ(reserve(a), 62 * MIB);
-    destroy(a);
+TEST(a_step_ends_at_the_limit) {
+    make(WEIR_PACKING_COMPACT, 70 * MIB, "");
+    void *block = take(61 * MIB, A);
+    MUST_EQ(reserve(), 64 * MIB);
+    void *other = take(4 * MIB, A); /* lacks one, and would have eight */
+    MUST_EQ(reserve(), 70 * MIB);
+    give(other, A);
+    give(block, A);
+    destroy();
+    make(WEIR_PACKING_COMPACT, 62 * MIB, "");
+    give(take(57 * MIB, A), A);
+    MUST_EQ(reserve(), 62 * MIB);
 }
-END_TEST
 
 /* Before the reserved memory grows each event is asked about twice: as a request that did not fit looks around, and when all
  * are asked about. */
-START_TEST(who_grows_asks_about_events_twice) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *pin = take(a, 4 * MIB, A), *block = take(a, 4 * MIB, B), *other;
-
+TEST(who_grows_asks_about_events_twice) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    take(4 * MIB, A);
+    void *block = take(4 * MIB, B);
     busy(B, 50 * MS);
-    give(a, block, B);
+    give(block, B);
     count_from_here();
-    other = take(a, 8 * MIB, A);
+    take(8 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), 2);
-    MUST_EQ(reserve(a), 16 * MIB);
-    give(a, other, A);
-    give(a, pin, A);
-    destroy(a);
+    MUST_EQ(reserve(), 16 * MIB);
 }
-END_TEST
 
 /* What is refused was asked of the driver as often as there are other ways, and no size twice. */
-START_TEST(a_failure_asks_each_size_once) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
+TEST(a_failure_asks_each_size_once) {
+    make(WEIR_PACKING_COMPACT, 0, "");
     uint64_t all = device_free();
     CUdeviceptr hog = leave(14 * MIB);
-    void *none = NULL;
 
     count_from_here();
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 30 * MIB, A, &none));
+    refuse(WEIR_E_NO_MEMORY, 30 * MIB, A);
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 3); /* 8 and 8 MiB, of which one was had, and 30 */
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 1);
@@ -406,49 +340,39 @@ START_TEST(a_failure_asks_each_size_once) {
     MUST_EQ(device_free(), 14 * MIB);
     CU(driver->cuMemFree(hog));
     MUST_EQ(device_free(), all);
-    destroy(a);
 }
-END_TEST
 
 /* What is new, from 256 MiB on, is asked of the driver after it has said that it has so much. */
-START_TEST(large_steps_are_foretold) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *block[3], *pin, *large;
-
+TEST(large_steps_are_foretold) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block[3];
     count_from_here();
-    block[0] = take(a, 256 * MIB, A);
+    block[0] = take(256 * MIB, A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 1);
-    pin = take(a, 8 * MIB, A);
+    take(8 * MIB, A);
     count_from_here();
-    block[1] = take(a, 248 * MIB, A); /* a handle less than before */
+    block[1] = take(248 * MIB, A); /* a handle less than before */
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
-    give(a, block[0], A);
+    give(block[0], A);
     count_from_here();
-    large = take(a, 264 * MIB, A); /* 256 of it move */
+    take(264 * MIB, A); /* 256 of it move */
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
-    MUST_EQ(reserve(a), 520 * MIB);
-    give(a, large, A);
-    give(a, block[1], A);
-    give(a, pin, A);
-    destroy(a);
+    MUST_EQ(reserve(), 520 * MIB);
 }
-END_TEST
 
 /* Preallocated memory comes in handles as large as the packing has it, smaller ones where the driver has no such, and
  * small requests have none of a single page. */
-START_TEST(what_is_preallocated_comes_in_large_handles) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    int before;
-
+TEST(what_is_preallocated_comes_in_large_handles) {
+    make(WEIR_PACKING_COMPACT, 0, "");
     OK(weir_preallocate(a, 2 * MIB, NULL));
     count_from_here();
-    give(a, take(a, 2 * MIB, A), A);
+    give(take(2 * MIB, A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
-    MUST_EQ(reserve(a), 2 * MIB);
+    MUST_EQ(reserve(), 2 * MIB);
     OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 17); /* 15 of 64 MiB and one of 48; 16 for small ones */
-    MUST_EQ(reserve(a), 2 * MIB + GIB);
-    before = weir_last_driver_result();
+    MUST_EQ(reserve(), 2 * MIB + GIB);
+    int before = weir_last_driver_result();
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 26); /* refused, and eight of 32 */
@@ -456,110 +380,91 @@ START_TEST(what_is_preallocated_comes_in_large_handles) {
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
-    MUST_EQ(reserve(a), 258 * MIB + GIB);
+    MUST_EQ(reserve(), 258 * MIB + GIB);
     MUST_EQ(stats_of(a).reserve_peak, 258 * MIB + GIB);
-    destroy(a);
 }
-END_TEST
 
 /* What a failure says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
-START_TEST(a_failure_tells_all_that_would_fit) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 64 * MIB);
-    weir_refusal failure = {.size = sizeof failure};
-    void *block[4], *none = NULL;
+TEST(a_failure_tells_all_that_would_fit) {
+    make(WEIR_PACKING_COMPACT, 64 * MIB, "");
+    void *block[4];
 
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 66 * MIB, A, &none));
-    OK(weir_last_refusal(&failure));
+    refuse(WEIR_E_LIMIT, 66 * MIB, A);
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 64 * MIB);
     for (int i = 0; i < 4; i++)
-        block[i] = take(a, (i < 3 ? 8 : 4) * MIB, A);
-    give(a, block[1], A);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 46 * MIB, A, &none));
-    OK(weir_last_refusal(&failure));
+        block[i] = take((i < 3 ? 8 : 4) * MIB, A);
+    give(block[1], A);
+    refuse(WEIR_E_LIMIT, 46 * MIB, A);
+    failure = last_failure();
     MUST_EQ(failure.largest, (8 + 4 + 32) * MIB);
-    give(a, take(a, (size_t)failure.largest, A), A);
-    give(a, block[0], A);
-    give(a, block[2], A);
-    give(a, block[3], A);
-    destroy(a);
+    give(take((size_t)failure.largest, A), A);
 }
-END_TEST
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
 /* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are
  * blocks. */
-static weir_allocator *of_four_handles(void **block, void **pin) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
+static void of_four_handles(void **block, void **pin) {
+    make(WEIR_PACKING_COMPACT, 0, "");
 
     OK(weir_preallocate(a, 24 * MIB, NULL));
     OK(weir_preallocate(a, 30 * MIB, NULL));
     OK(weir_preallocate(a, 38 * MIB, NULL));
-    *block = take(a, 22 * MIB, A);
-    *pin = take(a, 6 * MIB, A);
-    MUST_EQ(reserve(a), 38 * MIB);
-    return a;
+    *block = take(22 * MIB, A);
+    *pin = take(6 * MIB, A);
+    MUST_EQ(reserve(), 38 * MIB);
 }
 
 /* A trim waits for the device where that would let more go, and for nothing else: not where a handle is larger than
  * what is to go, */
-START_TEST(a_trim_that_has_seen_all_waits_for_nothing) {
+TEST(a_trim_that_has_seen_all_waits_for_nothing) {
     void *block, *pin;
-    weir_allocator *a = of_four_handles(&block, &pin);
+    of_four_handles(&block, &pin);
 
     busy(B, 50 * MS);
     OK(weir_trim(a, 33 * MIB, NULL));
-    MUST_EQ(reserve(a), 36 * MIB);
+    MUST_EQ(reserve(), 36 * MIB);
     MUST_EQ(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
-    give(a, block, A);
-    give(a, pin, A);
-    destroy(a);
+    give(block, A);
+    give(pin, A);
 }
-END_TEST
 
 /* where what was done sufficed, */
-START_TEST(a_trim_that_has_enough_waits_for_nothing) {
-    void *block, *pin, *small;
-    weir_allocator *a = of_four_handles(&block, &pin);
-
-    small = take(a, 1000, B); /* of one stream alone no event would tell */
+TEST(a_trim_that_has_enough_waits_for_nothing) {
+    void *block, *pin;
+    of_four_handles(&block, &pin);
+    void *small = take(1000, B); /* of one stream alone no event would tell */
     busy(A, 50 * MS);
-    give(a, block, A);
+    give(block, A);
     OK(weir_trim(a, 30 * MIB, NULL));
-    MUST_EQ(reserve(a), 30 * MIB);
+    MUST_EQ(reserve(), 30 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
     OK(weir_trim(a, 8 * MIB, NULL));
-    MUST_EQ(reserve(a), 8 * MIB);
+    MUST_EQ(reserve(), 8 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_SUCCESS);
-    give(a, small, B);
-    give(a, pin, A);
-    destroy(a);
+    give(small, B);
+    give(pin, A);
 }
-END_TEST
 
 /* or for the old place of what is in use at its new one. */
-START_TEST(a_trim_does_not_wait_for_shadows) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    void *block = take(a, 8 * MIB, A), *pin = take(a, 8 * MIB, A), *large;
-
+TEST(a_trim_does_not_wait_for_shadows) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    void *block = take(8 * MIB, A);
+    take(8 * MIB, A);
     busy(A, 50 * MS);
-    give(a, block, A);
-    large = take(a, 16 * MIB, A);
+    give(block, A);
+    take(16 * MIB, A);
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(reserve(a), 24 * MIB);
+    MUST_EQ(reserve(), 24 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
-    give(a, large, A);
-    give(a, pin, A);
-    destroy(a);
 }
-END_TEST
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 /* The range is 64 times the device, or a half of that as often as need be, but no less than four times. */
-START_TEST(addresses_are_asked_for_down_to_four_devices) {
+TEST(addresses_are_asked_for_down_to_four_devices) {
     weir_options options = packed(WEIR_PACKING_COMPACT, 0);
-    weir_allocator *a = NULL;
     char message[320];
 
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -568,7 +473,6 @@ START_TEST(addresses_are_asked_for_down_to_four_devices) {
            weir__allocator_create_on(driver, &options, &a, message, sizeof message));
     MUST_EQ(calls(WEIR_ENTRY_cuMemAddressReserve), 5); /* 64, 32, 16, 8 and 4 */
 }
-END_TEST
 
 static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
                               unsigned long long flags) {
@@ -578,108 +482,100 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
 
 /* Where memory lies at the very end of the addresses nothing is available behind it, and a failure says so; that is
  * out of memory in preallocation too, also where that memory is to go, but the driver keeps it mapped. */
-START_TEST(behind_the_last_address_is_nothing) {
+TEST(behind_the_last_address_is_nothing) {
     enum { UNMAPPED_RANGES = 3 };
-    struct weir_driver table = *driver;
-    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
+    copy_driver();
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
-    weir_refusal failure = {.size = sizeof failure};
-    void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large, *none = NULL;
-    weir_allocator *a;
+    void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large;
 
     table.cuMemAddressReserve = few_addresses;
-    a = make(&table, &options);
+    make_on(&table, WEIR_PACKING_COMPACT, 0, "");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
-        large = take(a, bytes, A);
-        pin[i] = take(a, 6 * MIB, A); /* the rest of its last handle */
-        give(a, large, A);
+        large = take(bytes, A);
+        pin[i] = take(6 * MIB, A); /* the rest of its last handle */
+        give(large, A);
         OK(weir_trim(a, 0, NULL));
         end -= bytes + 6 * MIB;
     }
-    large = take(a, end, A);
+    large = take(end, A);
     for (int i = 0; i < UNMAPPED_RANGES; i++)
-        rest[i] = take(a, 2 * MIB, A); /* what lies before a pin in its handle */
-    MUST_EQ(reserve(a), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &none));
-    OK(weir_last_refusal(&failure));
+        rest[i] = take(2 * MIB, A); /* what lies before a pin in its handle */
+    MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
+    refuse(WEIR_E_NO_MEMORY, bytes, A);
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.largest, 0);
-    give(a, large, A);
+    give(large, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
     weir__model_faults_clear();
     for (int i = 0; i < UNMAPPED_RANGES; i++) {
-        give(a, pin[i], A);
-        give(a, rest[i], A);
+        give(pin[i], A);
+        give(rest[i], A);
     }
-    destroy(a);
 }
-END_TEST
 
 /* What the driver keeps mapped at the first of the addresses of small requests, where those of others end, is gone
  * round by small ones alone. */
-START_TEST(behind_the_end_begins_another_part) {
+TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
+    make(WEIR_PACKING_COMPACT, 0, "");
 
-    give(a, take(a, 1000, A), A);
-    MUST_EQ(reserve(a), 2 * MIB);
+    give(take(1000, A), A);
+    MUST_EQ(reserve(), 2 * MIB);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     OK(weir_preallocate(a, 72 * MIB, NULL));
-    MUST_EQ(reserve(a), 72 * MIB);
+    MUST_EQ(reserve(), 72 * MIB);
     weir__model_faults_clear();
     count_from_here();
-    give(a, take(a, 60 * MIB, A), A);
-    give(a, take(a, 1000, A), A);
+    give(take(60 * MIB, A), A);
+    give(take(1000, A), A);
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
-    destroy(a);
+    destroy();
     MUST_EQ(device_free(), all);
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* Whichever piece of host memory a request lacks, that is what it is told, and nothing has changed. */
-START_TEST(without_host_memory_nothing_has_changed) {
+TEST(without_host_memory_nothing_has_changed) {
     uint64_t all = device_free();
     weir_status status = WEIR_E_HOST_MEMORY;
     void *block = NULL;
 
     for (uint64_t k = 1; status != WEIR_OK; k++) {
-        weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-
+        make(WEIR_PACKING_COMPACT, 0, "");
         refuse_in = k;
         status = weir_alloc(a, 512 * MIB, A, &block);
         refuse_in = 0;
         if (status == WEIR_OK) {
-            give(a, block, A);
+            give(block, A);
         } else {
             EXPECT(WEIR_E_HOST_MEMORY, status);
-            MUST_EQ(reserve(a), 0);
+            MUST_EQ(reserve(), 0);
             MUST_EQ(device_free(), all);
         }
-        destroy(a);
+        destroy();
     }
 }
-END_TEST
 
 /* Where nothing is available an OOM report says so, also if the host has no memory for all the pieces that were cut since
  * the failure. */
-START_TEST(without_host_memory_an_oom_report_promises_nothing) {
+TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, PIECES * 2 * MIB);
+    make(WEIR_PACKING_COMPACT, PIECES * 2 * MIB, "");
     weir_verdict verdict = {.size = sizeof verdict};
-    void *piece[PIECES], *none = NULL;
+    void *piece[PIECES];
 
-    piece[0] = take(a, PIECES * 2 * MIB, A);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 8 * MIB, B, &none));
-    give(a, piece[0], A);
+    piece[0] = take(PIECES * 2 * MIB, A);
+    refuse(WEIR_E_LIMIT, 8 * MIB, B);
+    give(piece[0], A);
     for (int i = 0; i < PIECES; i++)
-        piece[i] = take(a, 2 * MIB, A);
+        piece[i] = take(2 * MIB, A);
     busy(A, 50 * MS);
     for (int i = 0; i < PIECES; i += 2)
-        give(a, piece[i], A);
+        give(piece[i], A);
     for (uint64_t k = 1; k == 1 || was_refused; k++) {
         refuse_in = k;
         was_refused = 0;
@@ -688,10 +584,8 @@ START_TEST(without_host_memory_an_oom_report_promises_nothing) {
         MUST_EQ(verdict.largest, 0);
     }
     for (int i = 1; i < PIECES; i += 2)
-        give(a, piece[i], A);
-    destroy(a);
+        give(piece[i], A);
 }
-END_TEST
 #endif
 
 /* ---- the kind of memory ---------------------------------------------------------------------- */
@@ -718,28 +612,21 @@ static CUresult create_of_a_kind(CUmemGenericAllocationHandle *handle, size_t by
 
 /* GPUDirect RDMA, where the device has it for mapped memory: all handles, of requests, of a preallocation, of what is
  * split.  -1: a driver that does not know the question. */
-START_TEST(network_adapters_may_reach_all_of_it) {
-    weir_options options = packed(WEIR_PACKING_COMPACT, 0);
-    struct weir_driver other = *driver;
-    weir_allocator *a;
+TEST(network_adapters_may_reach_all_of_it) {
+    copy_driver();
     void *block[3];
-
     is_direct = _i;
     handles_made = 0;
-    other.cuDeviceGetAttribute = tell_direct;
-    other.cuMemCreate = create_of_a_kind;
-    a = make(&other, &options);
+    table.cuDeviceGetAttribute = tell_direct;
+    table.cuMemCreate = create_of_a_kind;
+    make_on(&table, WEIR_PACKING_COMPACT, 0, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     for (int i = 0; i < 3; i++)
-        block[i] = take(a, 40 * MIB + (size_t)i, A);
-    give(a, block[1], A);
-    block[1] = take(a, 90 * MIB, A);
+        block[i] = take(40 * MIB + (size_t)i, A);
+    give(block[1], A);
+    block[1] = take(90 * MIB, A);
     MUST_LE(2, handles_made);
-    for (int i = 0; i < 3; i++)
-        give(a, block[i], A);
-    destroy(a);
 }
-END_TEST
 
 /* ---- beside other calls ---------------------------------------------------------------------- */
 
@@ -757,79 +644,56 @@ static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t byt
 }
 
 /* A preallocation as far as the limit has all that it asked for; what went back meanwhile was somebody's will. */
-START_TEST(a_trim_beside_a_preallocation_is_no_limit) {
-    weir_options options = packed(WEIR_PACKING_COMPACT, 256 * MIB);
-    struct weir_driver other = *driver;
+TEST(a_trim_beside_a_preallocation_is_no_limit) {
+    copy_driver();
     size_t had = 0;
-    weir_allocator *a;
-
-    other.cuMemCreate = create_and_trim;
-    a = make(&other, &options);
+    table.cuMemCreate = create_and_trim;
+    make_on(&table, WEIR_PACKING_COMPACT, 256 * MIB, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     trimmed_beside = a;
     OK(weir_preallocate(a, 256 * MIB, &had));
     trimmed_beside = NULL;
     MUST_LE(2 * MIB, went);
     MUST_EQ(had, 256 * MIB - went);
-    MUST_EQ(reserve(a), had);
+    MUST_EQ(reserve(), had);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB + 1, &had));
     MUST_EQ(had, 256 * MIB);
-    destroy(a);
 }
-END_TEST
 
 /* What is kept of graphs' blocks is the host's, too. */
-START_TEST(what_is_known_of_graphs_is_counted) {
-    weir_allocator *a = plain(WEIR_PACKING_COMPACT, 0);
-    uint64_t before;
-    CUgraph graph;
-
-    give(a, take(a, MIB, A), A);
-    before = stats_of(a).host_bytes;
+TEST(what_is_known_of_graphs_is_counted) {
+    make(WEIR_PACKING_COMPACT, 0, "");
+    give(take(MIB, A), A);
+    uint64_t before = stats_of(a).host_bytes;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    give(a, take(a, MIB, A), A);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
-    MUST_LE(before + 16, stats_of(a).host_bytes);
-    MUST_LE(stats_of(a).host_bytes, before + MIB);
-    destroy(a);
+    give(take(MIB, A), A);
+    drop_capture(A);
+    MUST_BE_WITHIN(before + 16, stats_of(a).host_bytes, before + MIB);
 }
-END_TEST
 
 static Suite *suite(void) {
     Suite *all = suite_create("moves");
-    TCase *tests = suite_add_case(all, "moves", 60, open_device, NULL);
+    TCase *tests = suite_add_case(all, "moves", 60, open_device, end_moves);
 
-    tcase_add_test(tests, a_move_is_no_growth);
-    tcase_add_test(tests, what_would_move_for_ever_grows);
-    tcase_add_test(tests, a_large_move_counts_by_what_it_takes);
-    tcase_add_test(tests, growth_earns_no_more_than_its_part_of_moves);
-    tcase_add_test(tests, what_is_fast_moves_nothing);
-    tcase_add_loop_test(tests, who_fits_tightly_moves_beside_grow_ahead, WEIR_PACKING_COMPACT,
-                        WEIR_PACKING_BALANCED + 1);
-    tcase_add_test(tests, what_moves_unseen_is_recorded_once);
-    tcase_add_test(tests, an_end_leaves_nothing_mapped);
-    tcase_add_loop_test(tests, a_twelfth_has_handles_of_its_own, 0, 6);
-    tcase_add_test(tests, a_very_large_request_has_small_handles);
-    tcase_add_test(tests, near_the_end_of_the_device_it_joins_what_there_is);
-    tcase_add_test(tests, a_step_ends_at_the_limit);
-    tcase_add_test(tests, who_grows_asks_about_events_twice);
-    tcase_add_test(tests, a_failure_asks_each_size_once);
-    tcase_add_test(tests, large_steps_are_foretold);
-    tcase_add_test(tests, a_failure_tells_all_that_would_fit);
-    tcase_add_test(tests, what_is_preallocated_comes_in_large_handles);
-    tcase_add_test(tests, a_trim_that_has_seen_all_waits_for_nothing);
-    tcase_add_test(tests, a_trim_that_has_enough_waits_for_nothing);
-    tcase_add_test(tests, a_trim_does_not_wait_for_shadows);
-    tcase_add_test(tests, addresses_are_asked_for_down_to_four_devices);
-    tcase_add_test(tests, behind_the_last_address_is_nothing);
-    tcase_add_test(tests, behind_the_end_begins_another_part);
-    tcase_add_loop_test(tests, network_adapters_may_reach_all_of_it, -1, 2);
-    tcase_add_test(tests, a_trim_beside_a_preallocation_is_no_limit);
-    tcase_add_test(tests, what_is_known_of_graphs_is_counted);
+    ADD_TESTS(tests, a_move_is_no_growth, what_would_move_for_ever_grows,
+              a_large_move_counts_by_what_it_takes, growth_earns_no_more_than_its_part_of_moves,
+              what_is_fast_moves_nothing, what_moves_unseen_is_recorded_once,
+              an_end_leaves_nothing_mapped, a_very_large_request_has_small_handles,
+              near_the_end_of_the_device_it_joins_what_there_is, a_step_ends_at_the_limit,
+              who_grows_asks_about_events_twice, a_failure_asks_each_size_once,
+              large_steps_are_foretold, a_failure_tells_all_that_would_fit,
+              what_is_preallocated_comes_in_large_handles,
+              a_trim_that_has_seen_all_waits_for_nothing, a_trim_that_has_enough_waits_for_nothing,
+              a_trim_does_not_wait_for_shadows, addresses_are_asked_for_down_to_four_devices,
+              behind_the_last_address_is_nothing, behind_the_end_begins_another_part,
+              a_trim_beside_a_preallocation_is_no_limit, what_is_known_of_graphs_is_counted);
+    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1,
+                 who_fits_tightly_moves_beside_grow_ahead);
+    ADD_FOR_EACH(tests, 6, a_twelfth_has_handles_of_its_own);
+    ADD_FOR_ROWS(tests, -1, 2, network_adapters_may_reach_all_of_it);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_test(tests, without_host_memory_nothing_has_changed);
-    tcase_add_test(tests, without_host_memory_an_oom_report_promises_nothing);
+    ADD_TESTS(tests, without_host_memory_nothing_has_changed,
+              without_host_memory_an_oom_report_promises_nothing);
 #endif
     return all;
 }

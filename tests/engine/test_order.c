@@ -84,7 +84,7 @@ static void mark_streams(uint64_t first, size_t count) {
 
 /* ---- when events are recorded ------------------------------------------------------------------ */
 
-START_TEST(one_stream_records_nothing) {
+TEST(one_stream_records_nothing) {
     free_often(A, a_id, MIB, 5000);
     MUST_EQ(records(), 0);
     weir__order_dry(&order);
@@ -92,13 +92,10 @@ START_TEST(one_stream_records_nothing) {
     MUST_EQ(records(), 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
 }
-END_TEST
 
-START_TEST(a_young_stream_records_each_free) {
-    uint64_t before;
-
+TEST(a_young_stream_records_each_free) {
     settle();
-    before = records();
+    uint64_t before = records();
     for (uint64_t i = 1; i <= YOUNG; i++) {
         free_on(B, b_id, 1);
         MUST_EQ(records() - before, i);
@@ -106,7 +103,6 @@ START_TEST(a_young_stream_records_each_free) {
     free_often(B, b_id, 1, 1000);
     MUST_EQ(records() - before, YOUNG);
 }
-END_TEST
 
 /* A takes blocks of so many bytes. */
 static void take_often(size_t bytes, int times) {
@@ -117,7 +113,7 @@ static void take_often(size_t bytes, int times) {
 }
 
 /* One event when A holds as little as it did when it was asked, whatever went on before. */
-START_TEST(a_burst_ends_with_one_event) {
+TEST(a_burst_ends_with_one_event) {
     uint64_t before, sequence;
 
     settle();
@@ -139,19 +135,16 @@ START_TEST(a_burst_ends_with_one_event) {
         MUST_EQ(told_sequence, sequence);
     }
 }
-END_TEST
 
 /* Four times what is worth an event has one in the midst of a burst, which may be its end. */
-START_TEST(much_has_an_event_anywhere) {
-    uint64_t before;
-
+TEST(much_has_an_event_anywhere) {
     settle();
     order.worth = MIB;
     weir__order_dry(&order);
     take_often(20 * MIB, 1);
     free_on(A, a_id, MIB); /* it is asked */
     take_often(MIB, 20);
-    before = records();
+    uint64_t before = records();
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 0);
     free_on(A, a_id, MIB);
@@ -162,7 +155,6 @@ START_TEST(much_has_an_event_anywhere) {
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 1);
 }
-END_TEST
 
 /* A takes 32 blocks of 5 MiB and frees all but `left`; then B calls.  The events that this took. */
 static uint64_t play_burst(int left) {
@@ -184,11 +176,10 @@ static uint64_t begin_bursts(void) {
 }
 
 /* What a stream leaves when another one calls has an event, however few it records on the way there. */
-START_TEST(useless_records_become_rarer) {
-    uint64_t first = begin_bursts(), next;
-
+TEST(useless_records_become_rarer) {
+    uint64_t first = begin_bursts();
     MUST_LE(32, first);
-    next = play_burst(0);
+    uint64_t next = play_burst(0);
     MUST_LE(next, first / 2 + 2);
     for (int i = 0; i < 3; i++) {
         next = play_burst(0);
@@ -196,30 +187,25 @@ START_TEST(useless_records_become_rarer) {
         MUST_EQ(stream_of(a_id)->open_bytes, 0);
     }
 }
-END_TEST
 
 /* A burst that ended where none did before has left much without an event: events are as close as ever. */
-START_TEST(a_burst_that_ends_elsewhere_begins_anew) {
-    uint64_t first = begin_bursts(), next;
-
+TEST(a_burst_that_ends_elsewhere_begins_again) {
+    uint64_t first = begin_bursts();
     for (int i = 0; i < 3; i++)
         play_burst(0);
-    next = play_burst(15);
+    uint64_t next = play_burst(15);
     MUST_LE(next, first / 2);
     MUST_LE(5 * MIB, stream_of(a_id)->open_bytes);
     next = play_burst(0);
     MUST_LE(first * 3 / 4, next);
 }
-END_TEST
 
 /* What is not worth it has no event, and nearly as low is low. */
-START_TEST(an_event_must_be_worth_it) {
-    uint64_t before;
-
+TEST(an_event_must_be_worth_it) {
     settle();
     weir__order_dry(&order);
     free_on(A, a_id, MIB);
-    before = records();
+    uint64_t before = records();
     for (int i = 0; i < 100; i++) {
         take_often(64 * KIB - 1, 1);
         free_on(A, a_id, 64 * KIB - 1);
@@ -235,18 +221,15 @@ START_TEST(an_event_must_be_worth_it) {
     free_on(A, a_id, MIB); /* one is left */
     MUST_EQ(records() - before, 2);
 }
-END_TEST
 
 /* A stream that is asked records wherever it stands, and that is as low as it must come then. */
-START_TEST(who_is_asked_learns_a_new_low) {
-    uint64_t before;
-
+TEST(who_is_asked_learns_a_new_low) {
     settle();
     order.worth = 8 * MIB;
     weir__order_dry(&order);
     free_on(A, a_id, MIB);
     take_often(10 * MIB, 10);
-    before = records();
+    uint64_t before = records();
     free_on(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
@@ -258,14 +241,11 @@ START_TEST(who_is_asked_learns_a_new_low) {
     free_on(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 2);
 }
-END_TEST
 
 /* After 2,048 frees in which nobody ran dry nothing is recorded any more, but on demand. */
-START_TEST(settled_streams_record_on_demand) {
-    uint64_t before;
-
+TEST(settled_streams_record_on_demand) {
     settle();
-    before = records();
+    uint64_t before = records();
     for (int i = 0; i < 10000; i++) {
         take_often(MIB - 1, 1);
         free_on(A, a_id, MIB - 1);
@@ -282,11 +262,10 @@ START_TEST(settled_streams_record_on_demand) {
     free_often(A, a_id, MIB, 15);
     MUST_EQ(records() - before, UNSETTLED);
 }
-END_TEST
 
 /* A settled stream that gives up 8 times what is worth an event, and 16 MiB, says so: nobody may have run dry,
  * but who does then grows before the stream calls again. */
-START_TEST(a_settled_stream_tells_of_much) {
+TEST(a_settled_stream_tells_of_much) {
     const size_t worth[] = {MIB, 4 * MIB};
     const int much[] = {16, 32}; /* MiB */
     uint64_t before;
@@ -307,18 +286,14 @@ START_TEST(a_settled_stream_tells_of_much) {
         MUST_EQ(records() - before, 1);
     }
 }
-END_TEST
 
 /* What the driver refuses is recorded at a later call, also where nothing but that somebody ran dry makes it due. */
-START_TEST(a_refused_record_is_tried_again) {
-    struct weir_order_stream *s;
-    uint64_t sequence;
-
+TEST(a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__order_dry(&order);
-    sequence = free_on(A, a_id, _i ? MIB : 0);
-    s = stream_of(a_id);
+    uint64_t sequence = free_on(A, a_id, _i ? MIB : 0);
+    struct weir_order_stream *s = stream_of(a_id);
     MUST_EQ(s->open, 1);
     MUST(s->covered < sequence);
     weir__order_maintain(&order, s, A);
@@ -326,7 +301,6 @@ START_TEST(a_refused_record_is_tried_again) {
     MUST_EQ(s->covered, sequence);
     MUST_EQ(order.open_bytes, 0);
 }
-END_TEST
 
 /* ---- where none are needed --------------------------------------------------------------------- */
 
@@ -346,7 +320,7 @@ static uint64_t free_apart(void) {
     return free_on(apart, apart_id, MIB);
 }
 
-START_TEST(an_idle_stream_needs_no_event) {
+TEST(an_idle_stream_needs_no_event) {
     for (int i = 0; i < 100; i++) {
         uint64_t sequence = free_apart();
 
@@ -361,42 +335,35 @@ START_TEST(an_idle_stream_needs_no_event) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 100);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
-END_TEST
 
 /* A stream that has grown up, and is not at work, tells once for each time that somebody ran dry. */
-START_TEST(an_idle_stream_that_told_has_told) {
-    uint64_t asked;
-
+TEST(an_idle_stream_that_told_has_told) {
     for (int i = 0; i < YOUNG; i++)
         (void)free_apart();
     weir__order_dry(&order);
-    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     for (int i = 0; i < 10; i++)
         (void)free_on(apart, apart_id, 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
     MUST_EQ(stream_of(apart_id)->open, 9);
 }
-END_TEST
 
 /* Idle now, it has also done what its events stand for. */
-START_TEST(an_idle_stream_has_passed_its_events) {
-    uint64_t sequence;
-
+TEST(an_idle_stream_has_passed_its_events) {
     busy(apart, 5 * MS);
     (void)free_apart();
     MUST_EQ(records(), 1);
     MUST_EQ(told_times, 0);
     CU(driver->cuStreamSynchronize(apart));
-    sequence = free_apart();
+    uint64_t sequence = free_apart();
     MUST_EQ(records(), 1);
     MUST_EQ(told_times, 1);
     MUST_EQ(told_sequence, sequence);
     MUST_EQ(order.waiting_marks, 0);
 }
-END_TEST
 
 /* Whether it is idle: at once, after an event, after 2, 4, 8, 16, and after 16 from then on. */
-START_TEST(a_stream_at_work_is_asked_seldom) {
+TEST(a_stream_at_work_is_asked_seldom) {
     const int asked_at[] = {1, 2, 4, 8, 16, 32, 48, 64};
     uint64_t asked = 0;
 
@@ -425,17 +392,14 @@ START_TEST(a_stream_at_work_is_asked_seldom) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
     MUST_EQ(records(), 64 + 15 + 2);
 }
-END_TEST
 
 /* A blocking stream is behind what the legacy stream runs, and does not show it. */
-START_TEST(idle_blocking_streams_prove_nothing) {
-    uint64_t sequence;
-
+TEST(idle_blocking_streams_prove_nothing) {
     weir__order_several(&order);
     busy(NULL, 5 * MS);
     CU(driver->cuStreamQuery(A));
     weir__order_dry(&order);
-    sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_on(A, a_id, MIB);
     MUST_EQ(records(), 1);
     weir__order_ask(&order, stream_of(a_id), A);
     MUST(!weir__order_is_observed(&order, a_id, sequence));
@@ -443,20 +407,17 @@ START_TEST(idle_blocking_streams_prove_nothing) {
     weir__order_ask(&order, stream_of(a_id), A);
     MUST(weir__order_is_observed(&order, a_id, sequence));
 }
-END_TEST
 
 /* Nor those whose kind the driver does not tell, whose id is not known, or that are nobody's own. */
-START_TEST(who_is_not_known_to_be_apart_has_events) {
+TEST(who_is_not_known_to_be_apart_has_events) {
     CUstream thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    struct weir_order_stream *s;
-
     weir__model_fail(WEIR_ENTRY_cuStreamGetFlags, 1, CUDA_ERROR_UNKNOWN, 0);
     (void)free_apart();
     (void)free_apart();
     MUST_EQ(records(), 2);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
-    s = stream_of(0);
+    struct weir_order_stream *s = stream_of(0);
     (void)weir__order_freed(&order, s, MIB);
     weir__order_maintain(&order, s, apart);
     MUST_EQ(records(), 3);
@@ -466,32 +427,26 @@ START_TEST(who_is_not_known_to_be_apart_has_events) {
     weir__order_ask(&order, stream_of(id_of(thread)), thread);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
-END_TEST
 
 /* To ask would break the capture; afterwards it is. */
-START_TEST(a_captured_stream_is_not_asked) {
-    CUgraph graph = NULL;
-    uint64_t asked;
-
+TEST(a_captured_stream_is_not_asked) {
     for (int i = 0; i < _i * YOUNG; i++)
         (void)free_apart();
-    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     weir__order_dry(&order);
     (void)free_on(apart, apart_id, 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), (uint64_t)_i);
     MUST_EQ(stream_of(apart_id)->open, 1);
-    CU(driver->cuStreamEndCapture(apart, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(apart);
     weir__order_maintain(&order, stream_of(apart_id), apart);
     MUST_EQ(records(), 0);
     MUST_EQ(stream_of(apart_id)->open, 0);
 }
-END_TEST
 
 /* The caller for it is told at once, and needs no event. */
-START_TEST(who_asks_an_idle_stream_waits_for_nothing) {
+TEST(who_asks_an_idle_stream_waits_for_nothing) {
     uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
 
     busy(apart, 5 * MS);
@@ -502,16 +457,13 @@ START_TEST(who_asks_an_idle_stream_waits_for_nothing) {
     MUST(weir__order_is_observed(&order, apart_id, sequence));
     MUST_EQ(records(), 0);
 }
-END_TEST
 
 /* ---- what has completed ------------------------------------------------------------------------ */
 
-START_TEST(a_busy_stream_is_not_observed) {
-    uint64_t sequence;
-
+TEST(a_busy_stream_is_not_observed) {
     (void)stream_of(b_id);
     busy(A, 5 * MS);
-    sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_on(A, a_id, MIB);
     MUST(!weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(told_times, 0);
     busy(A, 5 * MS);
@@ -526,10 +478,9 @@ START_TEST(a_busy_stream_is_not_observed) {
     MUST(!weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(told_times, 2);
 }
-END_TEST
 
 /* A glance asks no more than it may, goes on where the last one left off, and asks nobody else. */
-START_TEST(glances_go_round) {
+TEST(glances_go_round) {
     enum { MARKED = 100, PEEK = 32 };
     struct weir_order_stream *last;
     uint64_t before, sequence;
@@ -557,16 +508,14 @@ START_TEST(glances_go_round) {
     MUST_EQ(order.waiting_marks, 0);
     MUST_EQ(told_times, MARKED + 1);
 }
-END_TEST
 
 /* A glance may end in the middle of one stream's marks. */
-START_TEST(a_peek_ends_within_a_stream) {
+TEST(a_peek_ends_within_a_stream) {
     struct weir_order_stream *s = stream_of(a_id);
-    uint64_t sequence[10], before;
-
+    uint64_t sequence[10];
     for (int i = 0; i < 10; i++)
         OK(weir__order_freed_marked(&order, s, A, &sequence[i]));
-    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    uint64_t before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
     MUST(weir__order_look_around(&order, 4));
     MUST_EQ(queries_from(before), 4);
     MUST_EQ(told_sequence, sequence[3]);
@@ -574,16 +523,13 @@ START_TEST(a_peek_ends_within_a_stream) {
     MUST(weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(told_sequence, sequence[9]);
 }
-END_TEST
 
-START_TEST(a_wait_for_the_device_observes_all) {
-    uint64_t open;
-
+TEST(a_wait_for_the_device_observes_all) {
     settle();
     told_times = 0;
     busy(A, 5 * MS);
     mark_streams(5000, 20);
-    open = free_on(A, a_id, MIB);
+    uint64_t open = free_on(A, a_id, MIB);
     MUST_EQ(order.silent_streams, 1);
     MUST_EQ(order.waiting_marks, 20);
     weir__order_observe_all(&order);
@@ -594,13 +540,12 @@ START_TEST(a_wait_for_the_device_observes_all) {
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, open);
 }
-END_TEST
 
 /* ---- streams that come and go ------------------------------------------------------------------ */
 
 /* What is kept follows what is in use: streams that have ended leave nothing, and those that live on
  * stay known. */
-START_TEST(ended_streams_are_forgotten) {
+TEST(ended_streams_are_forgotten) {
     enum { LIVE = 1000, ENDED = 100000 };
     uint64_t sequence;
 
@@ -617,14 +562,11 @@ START_TEST(ended_streams_are_forgotten) {
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventCreate), 8);
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery), 2 * ENDED);
 }
-END_TEST
 
 /* A stream with open frees is known until they were observed. */
-START_TEST(open_frees_are_not_forgotten) {
-    uint64_t sequence;
-
+TEST(open_frees_are_not_forgotten) {
     settle();
-    sequence = free_on(A, a_id, MIB);
+    uint64_t sequence = free_on(A, a_id, MIB);
     for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
         (void)stream_of(100000 + i);
     MUST_EQ(order.silent_streams, 1);
@@ -632,11 +574,10 @@ START_TEST(open_frees_are_not_forgotten) {
     MUST_EQ(told_id, a_id);
     MUST_EQ(told_sequence, sequence);
 }
-END_TEST
 
 /* What nothing is known of is observed, and there is nothing to follow; of frees on streams that are not known
  * all events are waited for. */
-START_TEST(what_is_not_known) {
+TEST(what_is_not_known) {
     uint64_t first, last;
 
     MUST(weir__order_is_observed(&order, 0, 1));
@@ -658,18 +599,15 @@ START_TEST(what_is_not_known) {
     CU(driver->cuStreamQuery(A));
     CU(driver->cuStreamQuery(B));
 }
-END_TEST
 
-START_TEST(open_frees_of_silent_streams_are_stranded) {
-    uint64_t covered, open;
-
+TEST(open_frees_of_silent_streams_are_stranded) {
     settle();
     weir__order_dry(&order);
-    covered = free_on(A, a_id, MIB);
+    uint64_t covered = free_on(A, a_id, MIB);
     weir__order_observe_all(&order);
     for (int i = 0; i < UNSETTLED; i++)
         (void)weir__order_freed(&order, stream_of(b_id), 0);
-    open = free_on(A, a_id, MIB);
+    uint64_t open = free_on(A, a_id, MIB);
     for (int i = 0; i < WEIR_ORDER_SILENT_CALLS; i++)
         (void)stream_of(b_id);
     MUST(!weir__order_is_stranded(&order, a_id, open));
@@ -680,14 +618,11 @@ START_TEST(open_frees_of_silent_streams_are_stranded) {
     (void)stream_of(a_id); /* it is heard of */
     MUST(!weir__order_is_stranded(&order, a_id, open));
 }
-END_TEST
 
 /* Not soon: to wait for the device would take as long as its work. */
-START_TEST(while_the_device_works_they_are_stranded_late) {
-    uint64_t open;
-
+TEST(while_the_device_works_they_are_stranded_late) {
     settle();
-    open = weir__order_freed(&order, stream_of(a_id), MIB);
+    uint64_t open = weir__order_freed(&order, stream_of(a_id), MIB);
     busy(B, 5 * MS);
     (void)weir__order_freed(&order, stream_of(b_id), MIB);
     weir__order_mark(&order, stream_of(b_id), B);
@@ -698,7 +633,6 @@ START_TEST(while_the_device_works_they_are_stranded_late) {
     (void)stream_of(b_id);
     MUST(weir__order_is_stranded(&order, a_id, open));
 }
-END_TEST
 
 /* ---- through the public interface -------------------------------------------------------------- */
 
@@ -731,7 +665,7 @@ static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
 }
 
 /* Ten thousand streams, sixteen at a time: what they leave behind serves those that follow. */
-START_TEST(ten_thousand_streams_leave_no_memory_behind) {
+TEST(ten_thousand_streams_leave_no_memory_behind) {
     enum { STREAMS = 10000, AT_A_TIME = 16 };
     weir_allocator *a = make(_i, 1000);
     CUstream stream[AT_A_TIME] = {NULL};
@@ -750,10 +684,9 @@ START_TEST(ten_thousand_streams_leave_no_memory_behind) {
         CU(driver->cuStreamDestroy(stream[i]));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* Once each stream has what it needs nothing is recorded, however many there are. */
-START_TEST(steady_streams_record_nothing) {
+TEST(steady_streams_record_nothing) {
     enum { STREAMS = 64, ROUNDS = 200 };
     weir_allocator *a = make(_i, 1000);
     CUstream stream[STREAMS];
@@ -777,7 +710,6 @@ START_TEST(steady_streams_record_nothing) {
     MUST_EQ(stats_of(a).event_records, before);
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
 /* ------------------------------------------------------------------------------------------------ */
 
@@ -792,35 +724,22 @@ int main(void) {
     TCase *beside = suite_add_case(suite, "apart", 120, start_apart, end_order);
     TCase *whole = suite_add_case(suite, "whole", 300, start_device, end_order);
 
-    tcase_add_test(alone, one_stream_records_nothing);
-    tcase_add_test(alone, a_young_stream_records_each_free);
-    tcase_add_test(alone, a_burst_ends_with_one_event);
-    tcase_add_test(alone, much_has_an_event_anywhere);
-    tcase_add_test(alone, useless_records_become_rarer);
-    tcase_add_test(alone, a_burst_that_ends_elsewhere_begins_anew);
-    tcase_add_test(alone, an_event_must_be_worth_it);
-    tcase_add_test(alone, who_is_asked_learns_a_new_low);
-    tcase_add_test(alone, settled_streams_record_on_demand);
-    tcase_add_test(alone, a_settled_stream_tells_of_much);
-    tcase_add_loop_test(alone, a_refused_record_is_tried_again, 0, 2);
-    tcase_add_test(alone, idle_blocking_streams_prove_nothing);
-    tcase_add_test(beside, an_idle_stream_needs_no_event);
-    tcase_add_test(beside, an_idle_stream_that_told_has_told);
-    tcase_add_test(beside, an_idle_stream_has_passed_its_events);
-    tcase_add_test(beside, a_stream_at_work_is_asked_seldom);
-    tcase_add_test(beside, who_is_not_known_to_be_apart_has_events);
-    tcase_add_loop_test(beside, a_captured_stream_is_not_asked, 0, 2);
-    tcase_add_test(beside, who_asks_an_idle_stream_waits_for_nothing);
-    tcase_add_test(alone, a_busy_stream_is_not_observed);
-    tcase_add_test(alone, glances_go_round);
-    tcase_add_test(alone, a_peek_ends_within_a_stream);
-    tcase_add_test(alone, a_wait_for_the_device_observes_all);
-    tcase_add_test(alone, ended_streams_are_forgotten);
-    tcase_add_test(alone, open_frees_are_not_forgotten);
-    tcase_add_test(alone, what_is_not_known);
-    tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
-    tcase_add_test(alone, while_the_device_works_they_are_stranded_late);
-    tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
-    tcase_add_loop_test(whole, steady_streams_record_nothing, 0, SERVED);
+    ADD_TESTS(alone, one_stream_records_nothing, a_young_stream_records_each_free,
+              a_burst_ends_with_one_event, much_has_an_event_anywhere, useless_records_become_rarer,
+              a_burst_that_ends_elsewhere_begins_again, an_event_must_be_worth_it,
+              who_is_asked_learns_a_new_low, settled_streams_record_on_demand,
+              a_settled_stream_tells_of_much, idle_blocking_streams_prove_nothing,
+              a_busy_stream_is_not_observed, glances_go_round, a_peek_ends_within_a_stream,
+              a_wait_for_the_device_observes_all, ended_streams_are_forgotten,
+              open_frees_are_not_forgotten, what_is_not_known,
+              open_frees_of_silent_streams_are_stranded,
+              while_the_device_works_they_are_stranded_late);
+    ADD_FOR_EACH(alone, 2, a_refused_record_is_tried_again);
+    ADD_TESTS(beside, an_idle_stream_needs_no_event, an_idle_stream_that_told_has_told,
+              an_idle_stream_has_passed_its_events, a_stream_at_work_is_asked_seldom,
+              who_is_not_known_to_be_apart_has_events, who_asks_an_idle_stream_waits_for_nothing);
+    ADD_FOR_EACH(beside, 2, a_captured_stream_is_not_asked);
+    ADD_FOR_EACH(whole, SERVED, ten_thousand_streams_leave_no_memory_behind,
+                 steady_streams_record_nothing);
     return run_suite(suite, CK_FORK_GETENV);
 }

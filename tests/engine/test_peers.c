@@ -114,7 +114,7 @@ static int has_access(void *block) {
 }
 
 /* Blocks of all sizes that come and go, and grow the reserved memory, and move: each is another device's to use. */
-START_TEST(a_peer_uses_all_that_comes) {
+TEST(a_peer_uses_all_that_comes) {
     static const size_t sizes[] = {300, 5000, 70000, 600000, 3 * MIB, 17 * MIB, 40 * MIB};
     struct {
         void *block;
@@ -124,10 +124,8 @@ START_TEST(a_peer_uses_all_that_comes) {
 
     make(_i % WORLDS, _i < WORLDS ? "1" : "all");
     for (int i = 0; i < 400; i++) {
-        int at;
-
         random = random * 1664525 + 1013904223;
-        at = (int)(random >> 24) % 8;
+        int at = (int)(random >> 24) % 8;
         if (live[at].block)
             OK(weir_free(a, live[at].block, A));
         live[at].bytes = sizes[(random >> 16) % 7];
@@ -141,29 +139,23 @@ START_TEST(a_peer_uses_all_that_comes) {
             OK(weir_free(a, live[at].block, A));
     end();
 }
-END_TEST
 
-START_TEST(without_leave_a_peer_has_no_access) {
-    void *block;
-
+TEST(without_leave_a_peer_has_no_access) {
     make(_i, "none");
-    block = take(3 * MIB);
+    void *block = take(3 * MIB);
     MUST(!has_access(block));
     use_from_far(block, 100);
     ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
                   weir__model_fault());
 }
-END_TEST
 
-START_TEST(access_is_given_and_taken_at_run_time) {
-    void *small, *block, *more;
-
+TEST(access_is_given_and_taken_at_run_time) {
     make(_i, NULL);
-    small = take(1000);
-    block = take(3 * MIB);
+    void *small = take(1000);
+    void *block = take(3 * MIB);
     MUST(!has_access(small) && !has_access(block));
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
-    more = take(90 * MIB);
+    void *more = take(90 * MIB);
     MUST(has_access(small) && has_access(block) && has_access(more));
     CU(driver->cuCtxSynchronize());
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
@@ -182,7 +174,6 @@ START_TEST(access_is_given_and_taken_at_run_time) {
     MUST_EQ(lines(), 0);
     end();
 }
-END_TEST
 
 static const struct {
     const char *peers, *says;
@@ -196,7 +187,7 @@ static const struct {
     {"64", "too large", WEIR_E_INVALID},
 };
 
-START_TEST(a_device_that_is_no_peer_makes_no_allocator) {
+TEST(a_device_that_is_no_peer_makes_no_allocator) {
     for (int world = 0; world < WORLDS; world++) {
         weir_options options = options_for(world, refused[_i].peers);
 
@@ -209,10 +200,9 @@ START_TEST(a_device_that_is_no_peer_makes_no_allocator) {
         check_model();
     }
 }
-END_TEST
 
 /* Nor does a driver that does not tell. */
-START_TEST(a_driver_that_fails_makes_no_allocator) {
+TEST(a_driver_that_fails_makes_no_allocator) {
     weir_options options = options_for(2, "1");
 
     weir__model_fail(WEIR_ENTRY_cuDeviceCanAccessPeer, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -223,10 +213,9 @@ START_TEST(a_driver_that_fails_makes_no_allocator) {
                   logged);
     MUST_EQ(device_free(), CAPACITY);
 }
-END_TEST
 
 /* All that can are all; a list may name the device itself, so that one serves several. */
-START_TEST(lists_that_fit_every_device) {
+TEST(lists_that_fit_every_device) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
     weir_options options = options_for(2, lists[_i]);
 
@@ -244,9 +233,8 @@ START_TEST(lists_that_fit_every_device) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
     OK(weir_allocator_destroy(a));
 }
-END_TEST
 
-START_TEST(what_cannot_be_set) {
+TEST(what_cannot_be_set) {
     static const struct {
         int device, access;
         const char *why;
@@ -276,7 +264,6 @@ START_TEST(what_cannot_be_set) {
     OK(weir_free(a, block, A));
     end();
 }
-END_TEST
 
 static const struct {
     int kind, front;
@@ -287,7 +274,7 @@ static const struct {
     {KIND_DIRECT, WEIR_SWITCH_OFF},
 };
 
-START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
+TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
     weir_options options = options_of(closed[_i].kind, "model", 512 * MIB);
 
     options.front = closed[_i].front;
@@ -309,11 +296,10 @@ START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
     MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
     end();
 }
-END_TEST
 
 /* Whichever call of the driver fails, access is as it was, for all that is there and all that comes: also where it was
  * another way before. */
-START_TEST(a_refused_change_changes_nothing) {
+TEST(a_refused_change_changes_nothing) {
     int given = _i / WORLDS, failed = 0;
     void *block[3], *more;
 
@@ -323,10 +309,9 @@ START_TEST(a_refused_change_changes_nothing) {
         block[i] = take((size_t)(i + 1) * 20 * MIB);
     CU(driver->cuCtxSynchronize());
     for (uint64_t k = 1;; k++) {
-        weir_status status;
-
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
-        status = weir_set_access(a, 1, given ? WEIR_ACCESS_NONE : WEIR_ACCESS_READ_WRITE);
+        weir_status status =
+            weir_set_access(a, 1, given ? WEIR_ACCESS_NONE : WEIR_ACCESS_READ_WRITE);
         weir__model_faults_clear();
         for (int i = 0; i < 3; i++)
             MUST(has_access(block[i]) == (status == WEIR_OK ? !given : given));
@@ -344,10 +329,9 @@ START_TEST(a_refused_change_changes_nothing) {
         OK(weir_free(a, block[i], A));
     end();
 }
-END_TEST
 
 /* Whichever call of a creation fails, nothing is left. */
-START_TEST(a_refused_creation_leaves_nothing) {
+TEST(a_refused_creation_leaves_nothing) {
     weir_options options = options_for(_i, "all");
     weir_status status = WEIR_E_DRIVER;
     uint64_t k = 0;
@@ -363,7 +347,6 @@ START_TEST(a_refused_creation_leaves_nothing) {
     MUST(k > 6);
     end();
 }
-END_TEST
 
 /* ---- several at once --------------------------------------------------------------------------- */
 
@@ -381,33 +364,27 @@ static size_t free_on(int device) {
 
 /* A graph's block on A, which is freed there; how often a pool's access was set for it. */
 static uint64_t captured_sets(void) {
-    CUgraph graph;
-
     count_from_here();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(weir_free(a, take(1000), A));
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
 
 /* Nor does the context let itself be entered for one. */
 static void refuse_captured(void) {
     void *none = NULL;
-    CUgraph graph;
 
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     if (weir_alloc(a, 1000, A, &none) == WEIR_OK)
         OK(weir_free(a, none, A));
     weir__model_faults_clear();
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
 }
 
 /* A node has the access of the pool that it is captured from, which of an arena is made for that. */
-START_TEST(memory_of_graphs_is_opened_too) {
-    CUgraph graph;
+TEST(memory_of_graphs_is_opened_too) {
     void *none = NULL;
 
     if (worlds[_i].kind != KIND_MAPPED)
@@ -416,8 +393,7 @@ START_TEST(memory_of_graphs_is_opened_too) {
     weir__model_fail(WEIR_ENTRY_cuMemPoolSetAccess, 1, CUDA_ERROR_NOT_PERMITTED, 0);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &none));
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     ANSWERS(1, captured_sets());
     ANSWERS(0, captured_sets());
     OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
@@ -426,7 +402,6 @@ START_TEST(memory_of_graphs_is_opened_too) {
     ANSWERS(0, captured_sets());
     end();
 }
-END_TEST
 
 static int opened; /* for that device, at last */
 
@@ -436,7 +411,7 @@ static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, si
     return driver->cuMemPoolSetAccess(pool, access, count);
 }
 
-START_TEST(memory_of_graphs_is_opened_for_the_peer) {
+TEST(memory_of_graphs_is_opened_for_the_peer) {
     weir_options options = options_for(_i, "1");
     struct weir_driver noting = *driver;
 
@@ -448,24 +423,19 @@ START_TEST(memory_of_graphs_is_opened_for_the_peer) {
     MUST_EQ(opened, 1);
     end();
 }
-END_TEST
 
 /* A change that answers OK is of both, whichever entry of the context fails on the way, and one that does not of
  * neither. */
-START_TEST(memory_of_graphs_is_opened_with_the_rest) {
+TEST(memory_of_graphs_is_opened_with_the_rest) {
     uint64_t failed = 0, met = 1;
-    void *block;
-
     if (worlds[_i].kind != KIND_MAPPED)
         return;
     make(_i, "none");
     ANSWERS(0, captured_sets());
-    block = take(MIB);
+    void *block = take(MIB);
     for (uint64_t k = 1; met > 0; k++) {
-        weir_status status;
-
         weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, k, CUDA_ERROR_OUT_OF_MEMORY, 0);
-        status = weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE);
+        weir_status status = weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE);
         met = weir__model_faults_met(NULL);
         weir__model_faults_clear();
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
@@ -480,10 +450,9 @@ START_TEST(memory_of_graphs_is_opened_with_the_rest) {
     OK(weir_free(a, block, A));
     end();
 }
-END_TEST
 
 /* The driver takes it with the context. */
-START_TEST(memory_of_graphs_in_a_context_that_is_gone) {
+TEST(memory_of_graphs_in_a_context_that_is_gone) {
     if (worlds[_i].kind != KIND_MAPPED)
         return;
     make(_i, "1");
@@ -494,10 +463,9 @@ START_TEST(memory_of_graphs_in_a_context_that_is_gone) {
     weir__model_faults_clear();
     ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy));
 }
-END_TEST
 
 /* Each on its device, with figures of its own, and with all peers that it has. */
-START_TEST(an_allocator_on_each_device) {
+TEST(an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
     weir_options options = options_for(_i, "all");
     weir_allocator *all[3] = {NULL};
@@ -526,9 +494,8 @@ START_TEST(an_allocator_on_each_device) {
     for (int i = 0; i < 3; i++)
         MUST_EQ(free_on(i), CAPACITY);
 }
-END_TEST
 
-START_TEST(all_of_them_or_none) {
+TEST(all_of_them_or_none) {
     static const int twice[] = {0, 1, 0}, negative[] = {0, -1}, none_there[] = {0, 1, 3};
     static const int none_twice[] = {3, 0, 3};
     static const struct {
@@ -560,11 +527,9 @@ START_TEST(all_of_them_or_none) {
     MUST(lines() == 1 && strstr(logged, "weir_allocators_create: allocators is NULL\n"));
     options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
     while (met > 0) {
-        weir_status status;
-
         MUST(++k < 400);
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
-        status = weir_allocators_create(&options, NULL, 3, all);
+        weir_status status = weir_allocators_create(&options, NULL, 3, all);
         met = weir__model_faults_met(NULL);
         weir__model_faults_clear();
         for (int i = 0; i < 3; i++)
@@ -580,10 +545,9 @@ START_TEST(all_of_them_or_none) {
     MUST(k > 30);
     check_model();
 }
-END_TEST
 
 /* A driver that does not tell of peers, or not now. */
-START_TEST(peers_that_are_not_told) {
+TEST(peers_that_are_not_told) {
     struct weir_driver table = *driver;
     struct weir_access access;
     CUresult result;
@@ -609,9 +573,8 @@ START_TEST(peers_that_are_not_told) {
     EXPECT(WEIR_E_NO_DEVICE, weir__peers_check(driver, 0, 1, &result, text, sizeof text));
     ck_assert_str_eq(text, "peer 1: there is 1 device, numbered from 0");
 }
-END_TEST
 
-START_TEST(options_that_make_none_of_them) {
+TEST(options_that_make_none_of_them) {
     static const int last_is_none[] = {0, 1, 3};
     weir_options options = options_for(WORLDS - 1, NULL);
     weir_allocator *all[3] = {NULL};
@@ -632,32 +595,25 @@ START_TEST(options_that_make_none_of_them) {
     weir__model_faults_clear();
     MUST(!all[0] && !all[1] && !all[2]);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("peers");
     TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
 
-    tcase_add_loop_test(tests, a_peer_uses_all_that_comes, 0, 2 * WORLDS);
-    tcase_add_loop_test(tests, without_leave_a_peer_has_no_access, 0, WORLDS);
-    tcase_add_loop_test(tests, access_is_given_and_taken_at_run_time, 0, WORLDS);
-    tcase_add_loop_test(tests, a_device_that_is_no_peer_makes_no_allocator, 0,
-                        sizeof refused / sizeof refused[0]);
-    tcase_add_test(tests, a_driver_that_fails_makes_no_allocator);
-    tcase_add_loop_test(tests, lists_that_fit_every_device, 0, 4);
-    tcase_add_loop_test(tests, what_cannot_be_set, 0, WORLDS);
-    tcase_add_loop_test(tests, memory_of_cuMemAlloc_is_the_programs_to_open, 0,
-                        sizeof closed / sizeof closed[0]);
-    tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
-    tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
-    tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
-    tcase_add_loop_test(tests, memory_of_graphs_is_opened_for_the_peer, 0, WORLDS);
-    tcase_add_loop_test(tests, memory_of_graphs_is_opened_with_the_rest, 0, WORLDS);
-    tcase_add_loop_test(tests, memory_of_graphs_in_a_context_that_is_gone, 0, WORLDS);
+    ADD_FOR_EACH(tests, 2 * WORLDS, a_peer_uses_all_that_comes, a_refused_change_changes_nothing);
+    ADD_FOR_EACH(tests, WORLDS, without_leave_a_peer_has_no_access,
+                 access_is_given_and_taken_at_run_time, what_cannot_be_set,
+                 a_refused_creation_leaves_nothing, memory_of_graphs_is_opened_too,
+                 memory_of_graphs_is_opened_for_the_peer, memory_of_graphs_is_opened_with_the_rest,
+                 memory_of_graphs_in_a_context_that_is_gone);
+    ADD_FOR_EACH(tests, sizeof refused / sizeof refused[0],
+                 a_device_that_is_no_peer_makes_no_allocator);
+    ADD_TESTS(tests, a_driver_that_fails_makes_no_allocator);
+    ADD_FOR_EACH(tests, 4, lists_that_fit_every_device);
+    ADD_FOR_EACH(tests, sizeof closed / sizeof closed[0],
+                 memory_of_cuMemAlloc_is_the_programs_to_open);
     tests = suite_add_case(suite, "several", 30, start, NULL);
-    tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);
-    tcase_add_loop_test(tests, all_of_them_or_none, 0, WORLDS);
-    tcase_add_test(tests, peers_that_are_not_told);
-    tcase_add_test(tests, options_that_make_none_of_them);
+    ADD_FOR_EACH(tests, WORLDS, an_allocator_on_each_device, all_of_them_or_none);
+    ADD_TESTS(tests, peers_that_are_not_told, options_that_make_none_of_them);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -81,7 +81,7 @@ static int waits(weir_allocator *a) {
 }
 
 /* B has more queued than A: the wait is over before B comes to it. */
-START_TEST(a_wait_that_is_free_comes_before_growth) {
+TEST(a_wait_that_is_free_comes_before_growth) {
     static const int dependencies[] = {WEIR_SWITCH_DEFAULT, WEIR_SWITCH_AUTO, WEIR_SWITCH_OFF};
     weir_allocator *a = make(dependencies[_i]);
     const int is_on = dependencies[_i] != WEIR_SWITCH_OFF;
@@ -96,10 +96,9 @@ START_TEST(a_wait_that_is_free_comes_before_growth) {
     MUST(!is_on || check_identities(a).steals == before + 1);
     destroy(a);
 }
-END_TEST
 
 /* A has more queued than B. */
-START_TEST(a_wait_that_takes_time_does_not) {
+TEST(a_wait_that_takes_time_does_not) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     learn(a, 4, 8 * MS, 6 * MS);
@@ -107,10 +106,9 @@ START_TEST(a_wait_that_takes_time_does_not) {
     MUST(!waits(a));
     destroy(a);
 }
-END_TEST
 
 /* A was longer in one of the last two rounds: it may be so again. */
-START_TEST(what_took_long_of_late_is_not_waited_for) {
+TEST(what_took_long_of_late_is_not_waited_for) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     learn(a, 4, 2 * MS, 6 * MS);
@@ -119,10 +117,9 @@ START_TEST(what_took_long_of_late_is_not_waited_for) {
     MUST(!waits(a));
     destroy(a);
 }
-END_TEST
 
 /* Tensors' streams may run kernels of several communicators. */
-START_TEST(no_stream_of_tensors_waits) {
+TEST(no_stream_of_tensors_waits) {
     weir_tensors *t;
     weir_allocator *a;
 
@@ -134,10 +131,9 @@ START_TEST(no_stream_of_tensors_waits) {
     begin_round(a, 2 * MS, 6 * MS);
     MUST(!waits(a));
 }
-END_TEST
 
 /* Nothing is known in the first rounds. */
-START_TEST(what_is_not_known_is_not_waited_for) {
+TEST(what_is_not_known_is_not_waited_for) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     learn(a, _i, 2 * MS, 6 * MS);
@@ -145,10 +141,9 @@ START_TEST(what_is_not_known_is_not_waited_for) {
     MUST(!waits(a));
     destroy(a);
 }
-END_TEST
 
 /* A should have ended by now, and has not. */
-START_TEST(what_is_overdue_is_not_waited_for) {
+TEST(what_is_overdue_is_not_waited_for) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     learn(a, 4, 2 * MS, 40 * MS);
@@ -157,12 +152,10 @@ START_TEST(what_is_overdue_is_not_waited_for) {
     MUST(!waits(a));
     destroy(a);
 }
-END_TEST
 
 /* A graph would wait at each launch, or break. */
-START_TEST(a_captured_stream_waits_for_nothing) {
+TEST(a_captured_stream_waits_for_nothing) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
-    CUgraph graph = NULL;
     void *block;
 
     learn(a, 4, 2 * MS, 6 * MS);
@@ -173,14 +166,12 @@ START_TEST(a_captured_stream_waits_for_nothing) {
     give(a, block, B);
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
-    CU(driver->cuStreamEndCapture(B, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(B);
     destroy(a);
 }
-END_TEST
 
 /* The event was recorded before A ended; nothing more is asked of A's handle. */
-START_TEST(a_stream_that_ended_may_be_waited_for) {
+TEST(a_stream_that_ended_may_be_waited_for) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     learn(a, 4, 2 * MS, 6 * MS);
@@ -189,10 +180,9 @@ START_TEST(a_stream_that_ended_may_be_waited_for) {
     MUST(waits(a));
     destroy(a);
 }
-END_TEST
 
 /* The driver has no times between events, or fails to tell one. */
-START_TEST(without_times_nothing_is_waited_for) {
+TEST(without_times_nothing_is_waited_for) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     weir__model_fail(WEIR_ENTRY_cuEventElapsedTime, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -202,10 +192,9 @@ START_TEST(without_times_nothing_is_waited_for) {
     weir__model_faults_clear();
     destroy(a);
 }
-END_TEST
 
 /* Times are told from another event each minute. */
-START_TEST(it_goes_on_for_hours) {
+TEST(it_goes_on_for_hours) {
     weir_allocator *a = make(WEIR_SWITCH_DEFAULT);
 
     for (int i = 0; i < 5; i++) {
@@ -217,22 +206,17 @@ START_TEST(it_goes_on_for_hours) {
     MUST(waits(a));
     destroy(a);
 }
-END_TEST
 
 static Suite *suite(void) {
     Suite *all = suite_create("waits");
     TCase *tests = suite_add_case(all, "waits", 60, open_device, NULL);
 
-    tcase_add_loop_test(tests, a_wait_that_is_free_comes_before_growth, 0, 3);
-    tcase_add_test(tests, a_wait_that_takes_time_does_not);
-    tcase_add_test(tests, what_took_long_of_late_is_not_waited_for);
-    tcase_add_test(tests, no_stream_of_tensors_waits);
-    tcase_add_loop_test(tests, what_is_not_known_is_not_waited_for, 0, 2);
-    tcase_add_test(tests, what_is_overdue_is_not_waited_for);
-    tcase_add_test(tests, a_captured_stream_waits_for_nothing);
-    tcase_add_test(tests, a_stream_that_ended_may_be_waited_for);
-    tcase_add_test(tests, without_times_nothing_is_waited_for);
-    tcase_add_test(tests, it_goes_on_for_hours);
+    ADD_FOR_EACH(tests, 3, a_wait_that_is_free_comes_before_growth);
+    ADD_TESTS(tests, a_wait_that_takes_time_does_not, what_took_long_of_late_is_not_waited_for,
+              no_stream_of_tensors_waits, what_is_overdue_is_not_waited_for,
+              a_captured_stream_waits_for_nothing, a_stream_that_ended_may_be_waited_for,
+              without_times_nothing_is_waited_for, it_goes_on_for_hours);
+    ADD_FOR_EACH(tests, 2, what_is_not_known_is_not_waited_for);
     return all;
 }
 

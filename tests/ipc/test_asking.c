@@ -195,6 +195,8 @@ static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+CASE("asking", 60, set_up_device, tear_down);
+
 TEST(devices_without_a_name) {
     struct weir_driver alone = *driver;
 
@@ -330,7 +332,7 @@ enum {
 }; /* of what may come too late on a slow machine; what is wrong is so each time */
 
 /* The dead, and who has a slot after them, have given what they had. */
-TEST(what_counts_as_an_answer) {
+TEST_EACH(WAYS, what_counts_as_an_answer) {
     static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
     struct weir_answers said = {0};
     pthread_t thread;
@@ -715,6 +717,8 @@ static __attribute__((noreturn)) void end_with(int lock) {
     exit(0);
 }
 
+CASE("the end", 60, set_up, tear_down);
+
 TEST(a_thread_that_never_comes_back) {
     uint64_t began = weir__registry_now();
     pid_t child[3];
@@ -749,6 +753,8 @@ static void watch(void) {
     meanwhile = linger;
 }
 
+CASE("asking", 60, set_up_device, tear_down);
+
 /* The bell that it is to hear has rung by the time that it listens. */
 TEST(it_leaves_as_the_thread_begins) {
     uint64_t began = weir__registry_now();
@@ -762,39 +768,19 @@ TEST(it_leaves_as_the_thread_begins) {
 }
 #endif
 
+CASE("asking", 60, set_up_device, tear_down);
+
 /* It leaves nothing that is its parent's. */
 TEST(a_child_of_fork_ends) {
-    pid_t child;
-    int state;
 
     weir__thread_watch(never_begin);
     own = join(driver, 0);
     comes(0, 0, 0);
-    child = fork();
-    if (child == 0)
+    if (is_child())
         exit(0);
-    MUST(waitpid(child, &state, 0) == child);
-    MUST_EQ(state, 0);
     MUST_EQ(own_entry().pid, (uint64_t)getpid());
 }
 
 int main(void) {
-    Suite *suite = suite_create("asking");
-    TCase *tests = suite_add_case(suite, "asking", 60, set_up_device, tear_down);
-
-    ADD_TESTS(tests, devices_without_a_name, nobody_is_there_or_no_time, the_silent_are_left_alone,
-              more_than_are_asked_at_once, a_context_asks_for_all_once, how_long_a_share_asks,
-              settings_beside_others);
-    tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
-    ADD_TESTS(tests, only_who_is_asked_gives, weights_are_added_up,
-              what_is_told_knows_of_who_was_there, growth_during_a_look_is_told,
-              growth_that_was_seen_counts_once, a_context_waits_for_who_has_not_answered,
-              claims_count_until_they_end, a_step_that_was_counted_before, one_for_each_device,
-              a_child_of_fork_ends);
-#ifdef CAN_DENY
-    ADD_TESTS(tests, what_joining_takes_is_denied, it_leaves_as_the_thread_begins);
-    tests = suite_add_case(suite, "the end", 60, set_up, tear_down);
-    tcase_add_test(tests, a_thread_that_never_comes_back);
-#endif
-    return run_suite(suite, CK_FORK);
+    return run_tests("asking", CK_FORK);
 }

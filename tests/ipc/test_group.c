@@ -7,17 +7,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/who.h"
 #include "ipc/group.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/suite.h"
 
-#define MIB ((uint64_t)1 << 20)
 #define LIMIT (40 * MIB)
 #define DEVICE "GPU-test"
 
@@ -63,6 +66,8 @@ static void refuse(uint64_t limit, const char *says) {
 }
 
 /* ---- one member -------------------------------------------------------------------------------- */
+
+CASE("alone", 20, set_up, tear_down);
 
 TEST(test_a_member_has_the_limit_to_the_byte) {
     struct weir_group g;
@@ -195,40 +200,22 @@ TEST(test_a_program_that_closes_all_files_stays_a_member) {
 
 /* ---- other processes --------------------------------------------------------------------------- */
 
-/* Takes all, says so, and sleeps. */
-static pid_t start_holder(uint64_t bytes) {
+static int take_as_member(uint64_t bytes) {
     struct weir_group g;
-    int ready[2];
-    char byte;
-    pid_t pid;
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
-            !weir__group_take(&g, WEIR_GROUP_RESERVE, bytes) || write(ready[1], "r", 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
-    return pid;
+    return weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
+           weir__group_take(&g, WEIR_GROUP_RESERVE, bytes);
 }
 
-static void end_by_kill(pid_t pid) {
-    ck_assert_int_eq(kill(pid, SIGKILL), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-}
+CASE("others", 20, set_up, tear_down);
 
 TEST(test_who_needs_it_has_what_the_dead_had) {
-    pid_t pid = start_holder(LIMIT);
+    pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
     join(&g, LIMIT);
     ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 1));
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
@@ -244,8 +231,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
     ck_assert_int_eq(pipe2(ready, O_CLOEXEC), 0);
     pid = fork();
     if (pid == 0) {
-        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) == 0 &&
-            weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT))
+        if (take_as_member(LIMIT))
             execlp("sleep", "sleep", "60", (char *)NULL);
         _exit(1);
     }
@@ -256,7 +242,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
         !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     ck_assert_int_eq(waitpid(pid, NULL, WNOHANG), 0);
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     weir__group_leave(&g);
 }
 
@@ -287,7 +273,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
     }
     close(gone[0]);
     ck_assert_int_eq(read(ready[0], &child, sizeof child), (int)sizeof child);
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     join(&g, LIMIT);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     ck_assert_int_eq(kill(child, 0), 0);
@@ -296,31 +282,79 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
 }
 
 TEST(test_who_is_stopped_keeps_what_it_has_and_nobody_waits) {
-    pid_t pid = start_holder(LIMIT / 2);
+    pid_t pid = holder(take_as_member, LIMIT / 2);
     struct weir_group g;
 
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
     join(&g, LIMIT);
     ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
     weir__group_leave(&g);
 }
 
 TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
-    pid_t pid = start_holder(LIMIT);
+    pid_t pid = holder(take_as_member, LIMIT);
     struct weir_group g;
 
-    end_by_kill(pid);
+    end(pid, SIGKILL);
     join(&g, LIMIT / 2);
     ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     weir__group_leave(&g);
-    pid = start_holder(LIMIT);
-    end_by_kill(pid);
+    pid = holder(take_as_member, LIMIT);
+    end(pid, SIGKILL);
     ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
     weir__group_leave(&g); /* who looks removes what nobody uses */
+    ck_assert(!files());
+}
+
+static int leave_by[2], left_by[2];
+
+/* The first thread has ended, and the locks have gone: to others the process is ending, and has its memory yet. */
+static void *go_on_ending(void *group) {
+    struct weir_group *g = group;
+    uint64_t start = weir__process_start(getpid());
+    char byte;
+
+    while (!weir__process_is_ending(getpid(), start))
+        sched_yield();
+    munmap(g->alive_page, 4096);
+    close(g->alive.number);
+    if (write(left_by[1], "r", 1) != 1)
+        _exit(1);
+    (void)!read(leave_by[0], &byte, 1);
+    _exit(0);
+}
+
+TEST(test_another_limit_leaves_what_the_ending_have) {
+    static struct weir_group g;
+    pthread_t thread;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(leave_by), 0);
+    ck_assert_int_eq(pipe(left_by), 0);
+    pid = fork();
+    if (pid == 0) {
+        close(leave_by[1]);
+        if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+            !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4) ||
+            pthread_create(&thread, NULL, go_on_ending, &g) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    ck_assert_int_eq(read(left_by[0], &byte, 1), 1);
+    join(&g, LIMIT / 2);
+    ck_assert_uint_eq(weir__group_limit(&g), LIMIT / 2);
+    ck_assert_uint_eq(weir__group_used(&g), LIMIT / 4);
+    ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 2));
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    close(leave_by[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
+    weir__group_leave(&g);
     ck_assert(!files());
 }
 
@@ -503,6 +537,8 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
            (unsigned long long)kills);
 }
 
+CASE("many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
+
 TEST(test_kills_and_stops_at_any_moment) {
     const char *steps = getenv("WEIR_TEST_STEPS");
 
@@ -516,6 +552,8 @@ static void *take_and_give(void *group) {
     }
     return NULL;
 }
+
+CASE("alone", 20, set_up, tear_down);
 
 TEST(test_threads_of_several_members) {
     struct weir_group group[3];
@@ -534,23 +572,5 @@ TEST(test_threads_of_several_members) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("group");
-    TCase *tests = suite_add_case(suite, "alone", 20, set_up, tear_down);
-
-    ADD_TESTS(tests, test_a_member_has_the_limit_to_the_byte,
-              test_what_is_more_than_any_limit_is_refused,
-              test_no_more_is_given_back_than_was_taken, test_names, test_the_limit_is_the_groups,
-              test_shares_are_by_weight, test_a_folder_that_cannot_be_written_to_is_named,
-              test_what_is_no_file_of_a_group_is_replaced,
-              test_a_program_that_closes_all_files_stays_a_member, test_threads_of_several_members);
-    tests = suite_add_case(suite, "others", 20, set_up, tear_down);
-    ADD_TESTS(tests, test_who_needs_it_has_what_the_dead_had,
-              test_another_program_of_the_process_has_nothing,
-              test_a_child_of_fork_does_not_keep_what_its_parent_had,
-              test_who_is_stopped_keeps_what_it_has_and_nobody_waits,
-              test_what_one_that_is_alone_has_counts_until_it_has_ended,
-              test_a_file_that_only_the_dead_used_takes_another_limit);
-    tests = suite_add_case(suite, "many", getenv("WEIR_TEST_STEPS") ? 3600 : 60, set_up, tear_down);
-    ADD_TESTS(tests, test_kills_and_stops_at_any_moment);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("group", CK_FORK_GETENV);
 }

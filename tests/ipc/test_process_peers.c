@@ -369,6 +369,8 @@ static void expect_peace(void) {
         ck_assert_uint_le(now_ms() - began, 1000);
 }
 
+CASE("many", 3600, set_up, tear_down);
+
 TEST(test_killed_and_stopped_at_random) {
     const char *seconds = getenv("WEIR_TEST_SECONDS");
     unsigned kills = 0;
@@ -380,17 +382,7 @@ TEST(test_killed_and_stopped_at_random) {
 }
 
 int main(int argc, char **argv) {
-    Suite *suite;
-    TCase *tests;
-
     if (argc > 2 && strcmp(argv[1], "child") == 0)
         return be_child(argc - 2, argv + 2);
-    suite = suite_create("neighbours");
-    add_process_peers_giving(suite);
-    add_process_peers_silent(suite);
-    add_process_peers_contexts(suite);
-    add_process_peers_shares(suite);
-    tests = suite_add_case(suite, "many", 3600, set_up, tear_down);
-    tcase_add_test(tests, test_killed_and_stopped_at_random);
-    return run_suite(suite, CK_FORK);
+    return run_tests("neighbours", CK_FORK);
 }

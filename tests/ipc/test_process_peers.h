@@ -113,6 +113,30 @@ static inline void expect(struct child *c, const char *line, const char *reply) 
         ck_abort_msg("process %d: %s: %s, not %s", (int)c->pid, line, c->reply, reply);
 }
 
+static inline void ask(struct child *c, const char *line) {
+    say(c, line);
+    hear(c);
+}
+
+static inline void hears(struct child *c, const char *reply) {
+    hear(c);
+    ck_assert_str_eq(c->reply, reply);
+}
+
+/* So many blocks of so many MiB. */
+static inline void takes(struct child *c, int blocks, unsigned mib) {
+    char line[32];
+
+    snprintf(line, sizeof line, "take %u", mib);
+    for (int i = 0; i < blocks; i++)
+        expect(c, line, "WEIR_OK");
+}
+
+/* Several that are told the same. */
+#define start_each(words, ...)                                                                     \
+    for (struct child * each[] = {__VA_ARGS__, NULL}, **at = each; *at; at++)                      \
+    start(*at, words)
+
 struct figures {
     unsigned long long reserve, in_use, appeals, reclaim_mib, yields, yield_mib, refusals, growths;
 };
@@ -120,8 +144,7 @@ struct figures {
 static inline struct figures figures_of(struct child *c) {
     struct figures f = {0};
 
-    say(c, "figures");
-    hear(c);
+    ask(c, "figures");
     ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserve,
                             &f.in_use, &f.appeals, &f.reclaim_mib, &f.yields, &f.yield_mib,
                             &f.refusals, &f.growths),
@@ -180,12 +203,7 @@ static inline void end(struct child *c) {
 
 /* Holds nothing, and has so much reserved memory. */
 static inline void fill(struct child *c, unsigned mib) {
-    char line[32];
-
-    for (unsigned i = 0; i < mib / 64; i++) {
-        snprintf(line, sizeof line, "take 64");
-        expect(c, line, "WEIR_OK");
-    }
+    takes(c, (int)mib / 64, 64);
     expect(c, "give", "WEIR_OK");
     ck_assert_uint_ge(figures_of(c).reserve, mib);
 }
@@ -239,12 +257,21 @@ static inline int registries(void) {
     return status == 0;
 }
 
-static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
+/* The registry of the device, which has been opened here too: for one who joins, or only looks. */
+static inline void open_registry(struct weir_registry *registry) {
+    char name[WEIR_UUID_BYTES];
 
-/* The parts. */
-void add_process_peers_giving(Suite *suite);
-void add_process_peers_silent(Suite *suite);
-void add_process_peers_contexts(Suite *suite);
-void add_process_peers_shares(Suite *suite);
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_open(registry, name), 0);
+}
+
+static inline void look_at_registry(struct weir_registry *registry) {
+    char name[WEIR_UUID_BYTES];
+
+    ck_assert(weir__process_peers_device(driver, 0, name));
+    ck_assert_int_eq(weir__registry_look(registry, name), 0);
+}
+
+static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
 #endif

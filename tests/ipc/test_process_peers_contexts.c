@@ -32,7 +32,9 @@ static void fill_device(struct child *c) {
     ck_assert_uint_gt(figures_of(c).reserve, LARGE - 2 * CONTEXT);
 }
 
-TEST(test_a_context_beside_idle_reserve) {
+CASE("contexts", 60, set_up, tear_down);
+
+TEST_EACH(3, test_a_context_beside_idle_reserve) {
     struct child idle, needy;
 
     charge_contexts();
@@ -44,7 +46,7 @@ TEST(test_a_context_beside_idle_reserve) {
 
 /* The first one has all of the device, and what it was promised falls as others come.  A mapped arena gives handles of
  * half a GiB. */
-TEST(test_contexts_beside_preallocated_shares) {
+TEST_EACH(2, test_contexts_beside_preallocated_shares) {
     struct child c[3];
     unsigned long long sum = 0;
 
@@ -70,10 +72,8 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
     charge_contexts();
     start(&one, "0 prealloc share");
     begin(&late, "program");
-    hear(&late);
-    ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
-    hear(&late);
-    ck_assert_str_eq(late.reply, "ready");
+    hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
+    hears(&late, "ready");
     f = figures_of(&one);
     ck_assert_uint_ge(f.yield_mib, CONTEXT);
     ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
@@ -81,7 +81,7 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
 
 /* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
  * gone. */
-TEST(test_a_context_for_which_shares_fell) {
+TEST_EACH(2, test_a_context_for_which_shares_fell) {
     struct child one, late;
 
     charge_contexts();
@@ -91,30 +91,22 @@ TEST(test_a_context_for_which_shares_fell) {
         start(&late, "0");
     } else {
         begin(&late, "program");
-        hear(&late);
-        ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
-        hear(&late);
-        ck_assert_str_eq(late.reply, "ready");
+        hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
+        hears(&late, "ready");
     }
     ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
 }
 
-TEST(test_a_context_that_cannot_be) {
+TEST_EACH(2, test_a_context_that_cannot_be) {
     char pid[32], said[1024], path[96];
     struct child full, also, less, least, none, needy;
     FILE *file;
     size_t length;
 
     charge_contexts();
-    start(&full, "0");
-    start(&also, "0");
-    start(&less, "0");
-    start(&least, "0");
-    start(&none, "0");
-    for (int i = 0; i < 16; i++)
-        expect(&full, "take 256", "WEIR_OK");
-    for (int i = 0; i < 4; i++)
-        expect(&also, "take 256", "WEIR_OK");
+    start_each("0", &full, &also, &less, &least, &none);
+    takes(&full, 16, 256);
+    takes(&also, 4, 256);
     expect(&less, "take 64", "WEIR_OK");
     expect(&least, "take 32", "WEIR_OK");
     if (_i == 0)
@@ -149,19 +141,19 @@ TEST(test_a_context_that_cannot_be) {
 
 /* Has nearly all of the device, and does not answer, though nobody has stopped it. */
 static void be_silent(uint64_t capacity) {
-    char name[WEIR_UUID_BYTES];
 
     start_model(capacity);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     entry = (struct weir_registry_entry){
         .reserve = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
     weir__registry_publish(&registry, &entry);
     ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
 }
 
+CASE("silent", 60, set_up, tear_down);
+
 /* To whose request is refused, or whose context. */
-TEST(test_who_does_not_answer_is_named) {
+TEST_EACH(2, test_who_does_not_answer_is_named) {
     char wanted[160];
     struct child needy;
 
@@ -189,9 +181,7 @@ TEST(test_who_does_not_answer_is_named) {
 TEST(test_others_give_beside_a_stopped_one) {
     struct child stopped, idle, needy;
 
-    start(&stopped, "0");
-    start(&idle, "0");
-    start(&needy, "0");
+    start_each("0", &stopped, &idle, &needy);
     fill(&stopped, 512);
     fill(&idle, 384);
     stop(&stopped);
@@ -205,15 +195,12 @@ TEST(test_a_killed_one_leaves_its_memory) {
     struct child killed, needy;
     uint64_t began;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     began = now_ms();
     do {
-        say(&needy, "take 512");
-        hear(&needy);
+        ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
@@ -222,16 +209,13 @@ TEST(test_a_killed_one_leaves_its_memory) {
 TEST(test_who_dies_asked_gives_all) {
     struct child killed, needy;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
     nap(100);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* A process that has so much, and is ending, with a thread that does not go on. */
@@ -249,7 +233,7 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
 
 /* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
  * would be who lives. */
-TEST(test_who_is_ending_is_waited_for) {
+TEST_EACH(2, test_who_is_ending_is_waited_for) {
     struct child killed, needy;
     uint64_t began, took;
 
@@ -260,11 +244,9 @@ TEST(test_who_is_ending_is_waited_for) {
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     took = now_ms() - began;
-    say(&needy, "looks");
-    hear(&needy);
+    ask(&needy, "looks");
     ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
 }
 
@@ -282,8 +264,7 @@ TEST(test_who_is_ending_keeps_nothing) {
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* Where the living keep too much in any case. */
@@ -292,10 +273,8 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
     uint64_t began;
 
     start_ending(&ending, 64, NULL);
-    start(&busy, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 10; i++)
-        expect(&busy, "take 64", "WEIR_OK");
+    start_each("0", &busy, &needy);
+    takes(&busy, 10, 64);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
@@ -303,7 +282,7 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
 }
 
 /* Or what it has, with its context, is not enough, and nobody else is there. */
-TEST(test_who_is_ending_has_too_little) {
+TEST_EACH(2, test_who_is_ending_has_too_little) {
     uint64_t began, others = (uint64_t)6000 * MIB, enough;
     struct child ending, needy;
     char words[32];
@@ -362,22 +341,19 @@ TEST(test_who_does_not_come_to_its_end) {
 }
 
 /* So does who is killed, at whatever moment, before it was heard of. */
-TEST(test_who_dies_before_it_is_asked_gives_all) {
+TEST_WHERE(8, 22, NULL, test_who_dies_before_it_is_asked_gives_all) {
     struct child killed, needy;
 
-    start(&killed, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
+    start_each("0", &killed, &needy);
+    takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
     nap(_i);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
-TEST(test_the_file_is_ruined_meanwhile) {
+TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
     struct child idle, needy;
     char command[200];
     uint64_t began;
@@ -388,8 +364,7 @@ TEST(test_the_file_is_ruined_meanwhile) {
     ck_assert_int_eq(system(command), 0);
     began = now_ms();
     do { /* the caller makes it again, and the other is told of that */
-        say(&needy, "take 512");
-        hear(&needy);
+        ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
@@ -397,14 +372,15 @@ TEST(test_the_file_is_ruined_meanwhile) {
 
 /* ---- what is left on the device ------------------------------------------------------------------ */
 
-TEST(test_growth_leaves_room) {
+CASE("shares", 60, set_up, tear_down);
+
+TEST_EACH(3, test_growth_leaves_room) {
     struct child c;
     unsigned taken = 0;
 
     start(&c, "%d leave 256MiB", kinds[_i]);
     do {
-        say(&c, "take 32");
-        hear(&c);
+        ask(&c, "take 32");
         taken += 32;
     } while (strcmp(c.reply, "WEIR_OK") == 0);
     ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
@@ -413,15 +389,14 @@ TEST(test_growth_leaves_room) {
 }
 
 /* What others hold idle is no reason to refuse a request for the room's sake. */
-TEST(test_idle_reserve_goes_to_who_leaves_room) {
+TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     struct child idle, needy;
     struct figures f;
 
     start(&idle, "%d leave 128MiB", kinds[_i]);
     start(&needy, "%d leave 128MiB", kinds[_i]);
     fill(&idle, 768);
-    for (int i = 0; i < 4; i++)
-        expect(&needy, "take 128", "WEIR_OK");
+    takes(&needy, 4, 128);
     f = figures_of(&needy);
     ck_assert_uint_eq(f.refusals, 0);
     ck_assert_uint_ge(f.reclaim_mib, 384);
@@ -442,7 +417,7 @@ TEST(test_room_is_measured) {
     expect(&c, "take 256", "WEIR_OK");
 }
 
-TEST(test_more_than_there_is) {
+TEST_EACH(2, test_more_than_there_is) {
     struct child c;
 
     begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
@@ -450,26 +425,4 @@ TEST(test_more_than_there_is) {
     ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
                                                   : "keep-free 'max' is above the device's 1GiB"));
     ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
-}
-
-void add_process_peers_contexts(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_others_give_beside_a_stopped_one, test_a_killed_one_leaves_its_memory,
-              test_who_dies_asked_gives_all, test_who_is_ending_keeps_nothing,
-              test_a_process_that_is_ending_is_not_waited_for,
-              test_nobody_is_waited_for_where_nobody_is, test_who_does_not_come_to_its_end);
-    ADD_FOR_EACH(tests, 2, test_who_does_not_answer_is_named, test_who_is_ending_is_waited_for,
-                 test_who_is_ending_has_too_little);
-    tcase_add_loop_test(tests, test_who_dies_before_it_is_asked_gives_all, 8, 22);
-    ADD_FOR_EACH(tests, 2, test_the_file_is_ruined_meanwhile);
-    tests = suite_add_case(suite, "contexts", 60, set_up, tear_down);
-    ADD_FOR_EACH(tests, 3, test_a_context_beside_idle_reserve);
-    ADD_FOR_EACH(tests, 2, test_contexts_beside_preallocated_shares,
-                 test_a_context_for_which_shares_fell, test_a_context_that_cannot_be);
-    ADD_TESTS(tests, test_a_programs_context_beside_a_preallocated_share);
-    tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
-    ADD_TESTS(tests, test_room_is_measured);
-    ADD_FOR_EACH(tests, 3, test_growth_leaves_room, test_idle_reserve_goes_to_who_leaves_room);
-    ADD_FOR_EACH(tests, 2, test_more_than_there_is);
 }

@@ -2,7 +2,9 @@
 /* test_process_peers_giving.c: a process gives its idle memory to another that needs it. */
 #include "test_process_peers.h"
 
-TEST(test_idle_reserve_goes_to_who_needs_it) {
+CASE("giving", 60, set_up, tear_down);
+
+TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     struct child idle, needy;
     struct figures f;
     char words[64];
@@ -34,7 +36,7 @@ TEST(test_idle_reserve_goes_to_who_needs_it) {
 }
 
 /* Nobody would have what is idle beside it otherwise. */
-TEST(test_one_block_keeps_its_region_alone) {
+TEST_EACH(3, test_one_block_keeps_its_region_alone) {
     struct child one, needy;
 
     start(&one, "%d", kinds[_i]);
@@ -45,7 +47,7 @@ TEST(test_one_block_keeps_its_region_alone) {
 }
 
 /* Who shares the device says so before there is anybody to share it with. */
-TEST(test_one_block_beside_who_comes_later) {
+TEST_EACH(2, test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
     start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
@@ -55,7 +57,7 @@ TEST(test_one_block_beside_who_comes_later) {
     expect(&needy, "take 512", "WEIR_OK");
 }
 
-TEST(test_without_the_registry_it_is_refused) {
+TEST_EACH(2, test_without_the_registry_it_is_refused) {
     struct child idle, needy;
 
     start(&idle, "%s", _i == 0 ? "0 ledger off" : "0");
@@ -69,10 +71,8 @@ TEST(test_without_the_registry_it_is_refused) {
 TEST(test_what_is_in_use_stays) {
     struct child busy_one, needy;
 
-    start(&busy_one, "0");
-    start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&busy_one, "take 64", "WEIR_OK");
+    start_each("0", &busy_one, &needy);
+    takes(&busy_one, 14, 64);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
     ck_assert_uint_eq(figures_of(&busy_one).yields, 0);
@@ -103,9 +103,7 @@ TEST(test_most_idle_gives_first) {
     uint64_t given = 0;
 
     for (int tries = 0; tries < 8; tries++) {
-        start(&little, "0");
-        start(&much, "0");
-        start(&needy, "0");
+        start_each("0", &little, &much, &needy);
         fill(&little, 320);
         fill(&much, 576);
         expect(&needy, "take 384", "WEIR_OK");
@@ -127,8 +125,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
 
     start(&idle, "0 front off");
     start(&needy, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&idle, "take 64", "WEIR_OK");
+    takes(&idle, 14, 64);
     expect(&idle, "work 50", "busy");
     expect(&idle, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
@@ -186,7 +183,7 @@ TEST(test_the_whole_device) {
 }
 
 /* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
-TEST(test_not_above_the_own_limit) {
+TEST_EACH(2, test_not_above_the_own_limit) {
     static const char *const words[] = {"0 limit 256MiB front off",
                                         "0 limit 256MiB leave 32MiB front off"};
     struct child idle, needy;
@@ -195,8 +192,7 @@ TEST(test_not_above_the_own_limit) {
     expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
     fill(&idle, 768); /* all that is left: the limit is not met */
-    say(&needy, "take 100");
-    hear(&needy);
+    ask(&needy, "take 100");
     ck_assert_str_ne(needy.reply, "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
@@ -226,28 +222,23 @@ TEST(test_until_what_fits_is_free) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start(&one, "0 front off");
-    start(&needy, "0 front off");
-    for (int i = 0; i < 8; i++)
-        expect(&one, "take 64", "WEIR_OK");
+    start_each("0 front off", &one, &needy);
+    takes(&one, 8, 64);
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
     say(&needy, "take 512");
     nap(100);
     weir__model_shared_give(0, 256 * MIB);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
 }
 
 /* MiB that a process has asked others for, with the driver opened here. */
 static uint64_t asked_by(const struct child *c) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct weir_registry look;
     uint64_t since = weir__registry_now();
 
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    look_at_registry(&look);
     weir__registry_ring(&look);
     for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
          slot = (slot + 1) % WEIR_REGISTRY_SLOTS) {
@@ -263,31 +254,27 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start(&one, "0 front off");
-    start(&needy, "0 front off");
-    for (int i = 0; i < 13; i++)
-        expect(&one, "take 64", "WEIR_OK");
+    start_each("0 front off", &one, &needy);
+    takes(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
     say(&needy, "take 128"); /* 64 are free */
     nap(100);
     expect(&one, "give", "WEIR_OK");
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
     ck_assert_uint_le(figures_of(&one).yield_mib, 256);
 }
 
 /* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
  * killed may take to go. */
-TEST(test_who_is_refused_has_asked_little) {
+TEST_EACH(2, test_who_is_refused_has_asked_little) {
     struct child one, needy;
 
     start_model(CAPACITY);
     start(&needy, "0 front off");
     if (_i == 0) {
         start(&one, "0 front off");
-        for (int i = 0; i < 13; i++)
-            expect(&one, "take 64", "WEIR_OK");
+        takes(&one, 13, 64);
     } else {
         ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
     }
@@ -325,14 +312,12 @@ static uint64_t ask_for(uint64_t bytes) {
 
 /* It gives what it has, and that is all. */
 TEST(test_asked_for_more_than_there_is) {
-    char name[WEIR_UUID_BYTES];
     struct child idle;
 
     start(&idle, "0 front off");
     fill(&idle, 512);
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
@@ -347,12 +332,10 @@ TEST(test_asked_for_more_than_there_is) {
 /* What the first process says that it could give, MiB. */
 static uint64_t could_give(void) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct weir_registry look;
     uint64_t since = weir__registry_now();
 
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&look, name), 0);
+    look_at_registry(&look);
     weir__registry_ring(&look);
     while (says.heartbeat_ns < since) {
         ck_assert_uint_lt(weir__registry_now() - since, 20000 * MS);
@@ -363,29 +346,27 @@ static uint64_t could_give(void) {
 }
 
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
-TEST(test_what_lies_beside_a_block_cannot_be_given) {
+TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     static const char *const harden[] = {"", " harden poison"};
-    char name[WEIR_UUID_BYTES];
     struct child one;
     uint64_t gives;
 
     start(&one, "%d%s", kinds[_i % 3], harden[_i / 3]);
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
     fill(&one, 896);
     ck_assert_uint_eq(could_give(), figures_of(&one).reserve);
     expect(&one, "take 40", "WEIR_OK");
     expect(&one, "take 1", "WEIR_OK");
     gives = could_give();
     ck_assert_uint_lt(gives + 41, figures_of(&one).reserve);
-    ck_assert_int_eq(weir__registry_open(&registry, name), 0);
+    open_registry(&registry);
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
     weir__registry_close(&registry);
 }
 
 /* One region was preallocated, and is more than is above its share. */
-TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+TEST_EACH(2, test_a_region_that_is_part_of_a_share_cannot_be_given) {
     struct child one, two;
 
     start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " front off");
@@ -431,23 +412,4 @@ TEST(test_no_registry_can_be_made) {
     ck_assert_ptr_nonnull(strstr(text, ": No such file"));
     ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
     fclose(file);
-}
-
-void add_process_peers_giving(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "giving", 60, set_up, tear_down);
-
-    ADD_FOR_EACH(tests, 3, test_idle_reserve_goes_to_who_needs_it,
-                 test_one_block_keeps_its_region_alone);
-    ADD_FOR_EACH(tests, 2, test_one_block_beside_who_comes_later,
-                 test_a_region_that_is_part_of_a_share_cannot_be_given,
-                 test_without_the_registry_it_is_refused, test_not_above_the_own_limit,
-                 test_who_is_refused_has_asked_little);
-    ADD_FOR_EACH(tests, 6, test_what_lies_beside_a_block_cannot_be_given);
-    ADD_TESTS(tests, test_what_is_in_use_stays, test_lower_priority_gives_first,
-              test_most_idle_gives_first, test_several_give_together,
-              test_work_that_uses_it_is_waited_for, test_what_cannot_be_given_once,
-              test_asked_for_more_than_there_is, test_what_is_free_is_not_known,
-              test_the_whole_device, test_up_to_the_own_limit, test_without_a_wait_nobody_is_asked,
-              test_until_the_deadline, test_until_what_fits_is_free,
-              test_who_waits_asks_for_what_it_needs, test_no_registry_can_be_made);
 }

@@ -10,13 +10,14 @@ static void expect_limit(struct child *c, unsigned mib) {
     unsigned is;
 
     do {
-        say(c, "limit");
-        hear(c);
+        ask(c, "limit");
         is = (unsigned)atoi(c->reply);
         nap(5);
     } while (is != mib && now_ms() - began < 10000);
     ck_assert_uint_eq(is, mib);
 }
+
+CASE("shares", 60, set_up, tear_down);
 
 TEST(test_equal_shares_as_processes_come_and_go) {
     struct child one, two, three;
@@ -49,8 +50,7 @@ TEST(test_a_share_is_never_below_what_is_in_use) {
     struct child full, late;
 
     start(&full, "0 limit share");
-    for (int i = 0; i < 12; i++)
-        expect(&full, "take 64", "WEIR_OK");
+    takes(&full, 12, 64);
     start(&late, "0 limit share");
     expect_limit(&late, 512);
     expect_limit(&full, 768);
@@ -69,7 +69,7 @@ static void until_reserve(struct child *c, uint64_t most) {
 }
 
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
-TEST(test_reserve_above_a_share_goes) {
+TEST_EACH(3, test_reserve_above_a_share_goes) {
     struct child full, late;
     const char *also = _i == 2 ? " front off" : "";
     int kind = _i == 1 ? KIND_MAPPED : KIND_POOL;
@@ -87,7 +87,7 @@ TEST(test_reserve_above_a_share_goes) {
 
 /* What lies beside blocks does not go however often it is tried, and caches are not emptied for it, until the program
  * has called. */
-TEST(test_reserve_above_a_share_that_cannot_go) {
+TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
     char before[4096];
@@ -99,12 +99,10 @@ TEST(test_reserve_above_a_share_that_cannot_go) {
     start(&late, "0 limit share:12");
     expect_limit(&late, 768);
     do { /* until what can go has gone */
-        say(&full, "trims");
-        hear(&full);
+        ask(&full, "trims");
         snprintf(before, sizeof before, "%s", full.reply);
         nap(200);
-        say(&full, "trims");
-        hear(&full);
+        ask(&full, "trims");
     } while (strcmp(full.reply, before) != 0);
     nap(1200); /* it looks twice */
     expect(&full, "trims", before);
@@ -130,7 +128,7 @@ static unsigned piece_of(int kind) {
 }
 
 /* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
-TEST(test_preallocated_shares_in_the_background) {
+TEST_EACH(4, test_preallocated_shares_in_the_background) {
     static const struct {
         int kind;
         const char *one, *two;
@@ -175,8 +173,7 @@ TEST(test_a_share_in_the_background_beside_a_stopped_one) {
     ck_assert_uint_le(figures_of(&two).reserve, 32);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
     for (int i = 0; i < 1000 && figures_of(&two).reserve < 480; i++) {
-        say(&two, "later 20");
-        hear(&two);
+        ask(&two, "later 20");
     }
     ck_assert_uint_ge(figures_of(&two).reserve, 480);
 }
@@ -184,7 +181,6 @@ TEST(test_a_share_in_the_background_beside_a_stopped_one) {
 /* Who comes meanwhile has it end where its share is by then. */
 TEST(test_a_share_in_the_background_falls_for_who_comes) {
     struct weir_registry_entry says = {0};
-    char name[WEIR_UUID_BYTES];
     struct child one, two;
     uint64_t since;
 
@@ -194,8 +190,7 @@ TEST(test_a_share_in_the_background_falls_for_who_comes) {
     start(&two, "0");
     since = weir__registry_now();
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     weir__registry_ring(&registry);
     for (int slot = 0; says.pid != (uint64_t)one.pid || says.heartbeat_ns < since;
          slot = (slot + 1) % 2)
@@ -214,8 +209,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     struct child full, two;
 
     start(&full, "0");
-    for (int i = 0; i < 14; i++)
-        expect(&full, "take 64", "WEIR_OK");
+    takes(&full, 14, 64);
     start_model(CAPACITY);
     ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
@@ -223,8 +217,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     nap(300); /* it waits for its turn, whatever it has asked */
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
-    hear(&two);
-    ck_assert_str_eq(two.reply, "ready");
+    hears(&two, "ready");
     ck_assert_uint_eq(figures_of(&two).reserve, 480);
 }
 
@@ -247,21 +240,18 @@ static int has_said(const struct child *c) {
 /* MiB that one has for its share, whom the other answers late. */
 static uint64_t share_beside_a_slow_one(void) {
     struct child slow, two;
-    char name[WEIR_UUID_BYTES];
     uint64_t got;
 
     start(&slow, "0 prealloc share");
     start_model(CAPACITY);
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     stop(&slow);
     begin(&two, "0 prealloc share prealloc-deadline 20s");
     while (!is_asking(&two) && !has_said(&two))
         nap(1);
     nap(150);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
-    hear(&two);
-    ck_assert_str_eq(two.reply, "ready");
+    hears(&two, "ready");
     got = figures_of(&two).reserve;
     weir__registry_close(&registry);
     end(&two);
@@ -293,15 +283,13 @@ TEST(test_a_share_is_not_waited_for_until_the_deadline) {
 /* Who grows again by what it gave is not asked for ever. */
 TEST(test_a_share_beside_one_that_grows_again) {
     struct weir_registry_entry two_says = {0};
-    char name[WEIR_UUID_BYTES];
     struct child one, two;
 
     start_model(CAPACITY);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 700 * MIB), 0);
     start(&one, "3 work %s/turns 96 96", folder);
     start(&two, "0 prealloc share");
-    ck_assert(weir__process_peers_device(driver, 0, name));
-    ck_assert_int_eq(weir__registry_look(&registry, name), 0);
+    look_at_registry(&registry);
     for (int slot = 0; two_says.pid != (uint64_t)two.pid; slot++) {
         ck_assert_int_lt(slot, WEIR_REGISTRY_SLOTS);
         (void)weir__registry_read(&registry, slot, &two_says);
@@ -314,7 +302,7 @@ TEST(test_a_share_beside_one_that_grows_again) {
 
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
-TEST(test_preallocated_shares_leave_room) {
+TEST_EACH(4, test_preallocated_shares_leave_room) {
     int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
     struct child one, two;
 
@@ -340,14 +328,13 @@ TEST(test_weights_of_nothing) {
     expect_limit(&two, 1024);
     end(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
-    say(&one, "why");
-    hear(&one);
+    ask(&one, "why");
     ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
                   "%s", one.reply);
 }
 
 /* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
-TEST(test_a_share_caps_what_was_preallocated) {
+TEST_EACH(2, test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
     start(&one, "%s",
@@ -389,14 +376,13 @@ TEST(test_a_share_caps_what_is_preallocated) {
 }
 
 /* What the program, or a setting in bytes, promises stays, whatever the share is. */
-TEST(test_reserve_that_was_promised_stays) {
+TEST_EACH(2, test_reserve_that_was_promised_stays) {
     static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
                                        "0 limit share release-threshold 512MiB prealloc 512MiB"};
     struct child one, two, three;
 
     start(&one, "%s", ways[_i]);
-    start(&two, "0 limit share");
-    start(&three, "0 limit share");
+    start_each("0 limit share", &two, &three);
     expect_limit(&one, 320);
     nap(100); /* the thread has looked again */
     ck_assert_uint_eq(figures_of(&one).reserve, 512);
@@ -404,7 +390,7 @@ TEST(test_reserve_that_was_promised_stays) {
 }
 
 /* Also beside a preallocated share. */
-TEST(test_reserve_that_was_promised_stays_beside_a_share) {
+TEST_EACH(4, test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
         "0 prealloc share release-threshold 512MiB front off",
@@ -418,9 +404,7 @@ TEST(test_reserve_that_was_promised_stays_beside_a_share) {
         start(&others[i], "0");
     start(&needy, "0");
     expect(&needy, "take 320", "WEIR_OK");
-    say(&needy, "take 600");
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_E_NO_MEMORY");
+    expect(&needy, "take 600", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(figures_of(&one).reserve, 512);
 }
 
@@ -437,25 +421,4 @@ TEST(test_shares_are_of_those_that_have_one) {
     expect_limit(&two, 320);
     nap(100);
     expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
-}
-
-void add_process_peers_shares(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "shares", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_equal_shares_as_processes_come_and_go, test_weighted_shares,
-              test_a_share_is_never_below_what_is_in_use, test_preallocated_shares,
-              test_a_share_in_the_background_falls_for_who_comes,
-              test_a_share_asks_when_its_turn_has_come, test_a_share_waits_for_those_that_are_slow,
-              test_a_share_in_the_background_beside_a_stopped_one,
-              test_a_share_beside_a_stopped_one_has_a_deadline,
-              test_a_share_is_not_waited_for_until_the_deadline,
-              test_a_share_beside_one_that_grows_again, test_weights_of_nothing,
-              test_a_limit_in_place_of_a_share, test_a_share_caps_what_is_preallocated,
-              test_shares_are_of_those_that_have_one);
-    ADD_FOR_EACH(tests, 3, test_reserve_above_a_share_goes);
-    ADD_FOR_EACH(tests, 2, test_reserve_above_a_share_that_cannot_go,
-                 test_a_share_caps_what_was_preallocated, test_reserve_that_was_promised_stays);
-    ADD_FOR_EACH(tests, 4, test_preallocated_shares_in_the_background,
-                 test_preallocated_shares_leave_room,
-                 test_reserve_that_was_promised_stays_beside_a_share);
 }

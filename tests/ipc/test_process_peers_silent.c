@@ -2,6 +2,8 @@
 /* test_process_peers_silent.c: processes that do not answer, end, or have ended. */
 #include "test_process_peers.h"
 
+CASE("silent", 60, set_up, tear_down);
+
 TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
@@ -25,7 +27,7 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
 
 /* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
  * the advice to who came first is to preallocate, and to who did not to wait. */
-TEST(test_an_oom_report_beside_a_stopped_one) {
+TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     struct child stopped, needy;
     char wanted[160];
 
@@ -38,8 +40,7 @@ TEST(test_an_oom_report_beside_a_stopped_one) {
     if (_i == 1)
         start(&needy, "0 recovery-timeout 500ms");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
              (int)stopped.pid);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
@@ -51,8 +52,7 @@ TEST(test_an_oom_report_beside_a_stopped_one) {
     expect(&stopped, "take 512", "WEIR_OK");
     do { /* on a machine that is busy it may be late */
         expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
     } while (strstr(needy.reply, "of it, and does not answer"));
     ck_assert_msg(strstr(needy.reply, _i == 0 ? "|  Try --prealloc 576MiB"
                                               : "|  Wait for other processes") != NULL,
@@ -62,7 +62,7 @@ TEST(test_an_oom_report_beside_a_stopped_one) {
 
 /* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
  * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
-TEST(test_an_oom_report_beside_living_ones) {
+TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
     } cases[] = {
@@ -75,8 +75,7 @@ TEST(test_an_oom_report_beside_living_ones) {
     struct child more, less, needy;
     char wanted[160];
 
-    start(&less, "0");
-    start(&more, "0");
+    start_each("0", &less, &more);
     expect(&less, "take 256", "WEIR_OK");
     fill(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
@@ -85,8 +84,7 @@ TEST(test_an_oom_report_beside_living_ones) {
              cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         if (strstr(needy.reply, wanted))
             break;
     }
@@ -100,7 +98,7 @@ TEST(test_an_oom_report_beside_living_ones) {
 
 /* Who takes no part in the registry is told to, where those who do have what is lacking; not for what its own process has
  * there, nor for what others have who take no part either. */
-TEST(test_an_oom_report_without_the_registry) {
+TEST_EACH(6, test_an_oom_report_without_the_registry) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
@@ -128,8 +126,7 @@ TEST(test_an_oom_report_without_the_registry) {
     if (_i == 4) /* whose registry it would be, nobody can tell */
         expect(&needy, "nameless", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     snprintf(wanted, sizeof wanted, "|  %s", cases[_i].advice);
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
     end(&needy);
@@ -140,7 +137,7 @@ TEST(test_an_oom_report_without_the_registry) {
 }
 
 /* Where an allocator beside it has more, no other process is named, unless it could give enough. */
-TEST(test_an_oom_report_beside_one_of_its_own) {
+TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     struct child other, needy;
     char wanted[160];
 
@@ -154,8 +151,7 @@ TEST(test_an_oom_report_beside_one_of_its_own) {
     snprintf(wanted, sizeof wanted, "|              process %d has 256MiB of it, ", (int)other.pid);
     for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
                                           "device|") != NULL,
                       "%s", needy.reply);
@@ -173,14 +169,12 @@ TEST(test_an_oom_report_beside_one_of_its_own) {
 TEST(test_an_oom_report_beside_small_ones) {
     struct child one, other, needy;
 
-    start(&one, "0");
-    start(&other, "0");
+    start_each("0", &one, &other);
     start(&needy, "0 recovery-timeout 0");
     expect(&one, "take 64", "WEIR_OK");
     expect(&other, "take 64", "WEIR_OK");
     expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  request") != NULL, "%s",
                   needy.reply);
 }
@@ -194,8 +188,7 @@ TEST(test_an_oom_report_without_what_is_free) {
     expect(&other, "take 896", "WEIR_OK");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    ask(&needy, "why");
     ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, "));
 }
@@ -204,17 +197,14 @@ TEST(test_an_oom_report_without_what_is_free) {
 TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
     struct child stopped, busy, needy;
 
-    start(&stopped, "0");
-    start(&busy, "0");
+    start_each("0", &stopped, &busy);
     start(&needy, "0 recovery-timeout 500ms");
     expect(&stopped, "take 64", "WEIR_OK");
-    for (int i = 0; i < 10; i++)
-        expect(&busy, "take 64", "WEIR_OK");
+    takes(&busy, 10, 64);
     stop(&stopped);
     for (int i = 0; i < 2; i++) {
         expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
-        say(&needy, "why");
-        hear(&needy);
+        ask(&needy, "why");
         ck_assert_msg(
             strstr(needy.reply, i == 0 ? "cause       others: " : "cause       driver: ") != NULL,
             "%s", needy.reply);
@@ -233,8 +223,7 @@ TEST(test_who_answers_late_is_waited_for) {
     say(&needy, "take 512");
     nap(900);
     ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
-    hear(&needy);
-    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    hears(&needy, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
     ck_assert_uint_ge(figures_of(&needy).reclaim_mib, 384);
 }
@@ -248,8 +237,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     start_beside(&stopped, 512, &needy, "none");
     stop(&stopped);
     for (int i = 0; i < 6; i++) {
-        say(&needy, "context");
-        hear(&needy);
+        ask(&needy, "context");
         ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
         all += any; /* once it may still give */
         least = took < least ? took : least;
@@ -258,8 +246,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     ck_assert_uint_lt(least, 100); /* a quarter of a second, if it waited */
     start(&idle, "0");
     fill(&idle, 384);
-    say(&needy, "context");
-    hear(&needy);
+    ask(&needy, "context");
     ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
     ck_assert_int_eq(any, 1);
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
@@ -271,24 +258,9 @@ TEST(test_a_share_after_a_context) {
     struct child first, second;
 
     start(&first, "none");
-    say(&first, "context");
-    hear(&first);
+    ask(&first, "context");
     expect(&first, "share", "WEIR_OK");
     expect(&first, "limit", "1024");
     start(&second, "0 limit share");
     expect(&second, "limit", "512");
-}
-
-void add_process_peers_silent(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "silent", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_nobody_waits_long_for_a_stopped_one, test_an_oom_report_beside_small_ones,
-              test_an_oom_report_without_what_is_free,
-              test_an_oom_report_beside_a_stopped_one_that_has_little,
-              test_who_answers_late_is_waited_for, test_a_context_waits_for_a_stopped_one_once,
-              test_a_share_after_a_context);
-    ADD_FOR_EACH(tests, 2, test_an_oom_report_beside_a_stopped_one,
-                 test_an_oom_report_beside_one_of_its_own);
-    ADD_FOR_EACH(tests, 3, test_an_oom_report_beside_living_ones);
-    ADD_FOR_EACH(tests, 6, test_an_oom_report_without_the_registry);
 }

@@ -10,6 +10,8 @@
 
 /* ---- slots --------------------------------------------------------------------------------------- */
 
+CASE("slots", 30, set_up, tear_down);
+
 TEST(test_file_is_private_and_goes_with_the_last) {
     struct weir_registry other;
     struct stat is;
@@ -116,6 +118,8 @@ TEST(test_a_child_is_not_its_parent) {
 }
 
 #ifdef CAN_DENY
+CASE("denied", 60, set_up, tear_down);
+
 /* Then its pid says nothing, and the lock alone tells. */
 TEST(test_a_start_that_is_not_known) {
     deny("open", 1, 0, EACCES); /* of what tells when it began */
@@ -125,6 +129,8 @@ TEST(test_a_start_that_is_not_known) {
     expect_count(1, 10);
 }
 #endif
+
+CASE("slots", 30, set_up, tear_down);
 
 TEST(test_full) {
     static struct weir_registry all[WEIR_REGISTRY_SLOTS];
@@ -290,7 +296,9 @@ static void deny_each(int which, int state, int for_good, int with) {
     }
 }
 
-TEST(test_each_call_denied) {
+CASE("denied", 60, set_up, tear_down);
+
+TEST_EACH(6, test_each_call_denied) {
     static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
 
     for (int state = 0; state < attempts[_i].states; state++)
@@ -299,7 +307,7 @@ TEST(test_each_call_denied) {
 }
 
 /* Neither a file that is never sound nor a bell that is not available is tried for ever. */
-TEST(test_no_end_of_tries) {
+TEST_EACH(3, test_no_end_of_tries) {
     static const char *const calls[] = {"fstat", "mmap", "linkat"};
 
     deny(calls[_i], 1, 1, EEXIST);
@@ -318,7 +326,7 @@ static void expect_folder(const char *begins) {
 }
 
 /* Where no folder is told: the first one, or the other where nothing can be made there. */
-TEST(test_folders) {
+TEST_EACH(2, test_folders) {
     ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
                      0);
     expect_folder("/dev/shm/weir-");
@@ -334,11 +342,12 @@ static void count_own(const char *device, void *context) {
     *visits += atol(device) == (long)getpid();
 }
 
+CASE("bell", 30, set_up, tear_down);
+
 /* A process of a login session and one of a service. */
-TEST(test_the_same_whatever_the_environment) {
+TEST_EACH(2, test_the_same_whatever_the_environment) {
     char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_REGISTRY_PATH];
-    int status, visits = 0;
-    pid_t pid;
+    int visits = 0;
 
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
     ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
@@ -346,22 +355,21 @@ TEST(test_the_same_whatever_the_environment) {
     snprintf(device, sizeof device, "%ld", (long)getpid()); /* this process's alone */
     ck_assert_int_eq(weir__registry_open(&registry, device), 0);
     publish(&registry, 5);
-    pid = fork();
-    if (pid == 0) {
+    if (is_child()) {
         if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
             weir__registry_look(&registry, device) != 0)
             _exit(1);
         _exit(weir__registry_read(&registry, 0, &entry) && entry.reserve == 5 ? 0 : 2);
     }
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(registry.path, '/'));
     close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
     weir__registry_each(count_own, &visits);
     weir__registry_close(&registry);
     ck_assert_int_eq(unlink(elsewhere), 0);
-    ck_assert_int_eq(status, 0);
     ck_assert_int_eq(visits, 1);
 }
+
+CASE("bad", 30, set_up, tear_down);
 
 TEST(test_a_name_that_is_too_long) {
     char name[WEIR_REGISTRY_PATH];
@@ -377,6 +385,8 @@ static void visit(const char *device, void *context) {
     ck_assert_int_eq(strcmp(device, DEVICE), 0);
     ++*(int *)context;
 }
+
+CASE("bell", 30, set_up, tear_down);
 
 TEST(test_devices_that_have_one) {
     char path[2 * WEIR_REGISTRY_PATH];
@@ -397,6 +407,8 @@ TEST(test_devices_that_have_one) {
     weir__registry_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
 }
+
+CASE("slots", 30, set_up, tear_down);
 
 /* Its pid says nothing here. */
 TEST(test_of_another_namespace) {
@@ -443,18 +455,11 @@ static void have_it_end(const char *name) {
 
 /* The first in its file, which lives until have_it_end was called for the k-th time. */
 static void begin_ender(int k) {
-    int ready[2], told[2];
-    char byte;
+    int told[2];
 
     ck_assert_int_lt(k, 200);
-    ck_assert_int_eq(pipe(ready), 0);
     ck_assert_int_eq(pipe(told), 0);
-    ender = fork();
-    if (ender == 0)
-        be_ending(ready[1], told[0]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
+    ender = begin_child(be_ending, &told[0]);
     close(told[0]);
     tell = told[1];
     ends_in = k;
@@ -466,6 +471,8 @@ static int end_ender(void) {
     close(tell);
     return ends_in <= 0;
 }
+
+CASE("denied", 60, set_up, tear_down);
 
 /* Whenever somebody begins to end while another leaves: that one is not the last as long as the slot is there, and
  * sees who is ending when it is not. */
@@ -505,6 +512,8 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
 #endif
 
 #ifdef CAN_DENY
+CASE("denied", 60, set_up, tear_down);
+
 /* Who cannot open it does not remove it: others are in there. */
 TEST(test_who_cannot_open_it_leaves_it) {
     static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
@@ -533,6 +542,8 @@ static void let_go(const char *name) {
     close(of_all);
 }
 
+CASE("denied", 60, set_up, tear_down);
+
 /* It has seen that somebody is ending: whenever it lets them go, who comes does not take that one's slot. */
 TEST(test_who_had_all_lets_go_meanwhile) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -555,28 +566,5 @@ TEST(test_who_had_all_lets_go_meanwhile) {
 #endif
 
 int main(void) {
-    Suite *suite = suite_create("ledger");
-    TCase *tests = suite_add_case(suite, "slots", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, test_file_is_private_and_goes_with_the_last, test_each_sees_the_others,
-              test_the_dead_have_no_entry, test_a_zombie_has_no_entry,
-              test_a_child_is_not_its_parent, test_full, test_killed_while_they_write,
-              test_of_another_namespace);
-    tests = suite_add_case(suite, "bad", 30, set_up, tear_down);
-    ADD_TESTS(tests, test_a_name_that_is_too_long);
-    tests = suite_add_case(suite, "bell", 30, set_up, tear_down);
-    ADD_TESTS(tests, test_devices_that_have_one);
-    ADD_FOR_EACH(tests, 2, test_the_same_whatever_the_environment);
-#ifdef CAN_DENY
-    tests = suite_add_case(suite, "denied", 60, set_up, tear_down);
-    ADD_TESTS(tests, test_it_stays_for_who_begins_to_end_meanwhile,
-              test_who_begins_to_end_meanwhile_keeps_its_slot, test_who_cannot_open_it_leaves_it,
-              test_who_had_all_lets_go_meanwhile, test_a_start_that_is_not_known);
-    ADD_FOR_EACH(tests, 6, test_each_call_denied);
-    ADD_FOR_EACH(tests, 3, test_no_end_of_tries);
-    ADD_FOR_EACH(tests, 2, test_folders);
-#endif
-    add_registry_going(suite);
-    add_registry_bad(suite);
-    return run_suite(suite, CK_FORK);
+    return run_tests("ledger", CK_FORK);
 }

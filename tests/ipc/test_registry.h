@@ -125,15 +125,16 @@ static inline void *stay(void *unused) {
 
 /* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread.  Once it is
  * told to, if it is. */
-static inline void be_ending(int ready, int told) {
+static inline void be_ending(int ready, void *with) {
     char byte = 0;
+    const int *told = with;
     pthread_t other;
 
     if (weir__registry_open(&registry, DEVICE) != 0 ||
         pthread_create(&other, NULL, stay, NULL) != 0)
         _exit(1);
     publish(&registry, 10);
-    if (write(ready, &byte, 1) != 1 || (told >= 0 && read(told, &byte, 1) != 1))
+    if (write(ready, &byte, 1) != 1 || (told && read(*told, &byte, 1) != 1))
         _exit(1);
     close(registry.file.number);
     munmap(registry.page, 4096);
@@ -142,17 +143,8 @@ static inline void be_ending(int ready, int told) {
 
 /* It is the first in its file, and is looked at. */
 static inline pid_t begin_ending(void) {
-    int ready[2];
-    char byte;
-    pid_t pid;
+    pid_t pid = begin_child(be_ending, NULL);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0)
-        be_ending(ready[1], -1);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    close(ready[1]);
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
     while (ending() == 0)
         nap(1000000);
@@ -183,9 +175,5 @@ static inline int has_its_name(const struct weir_registry *l) {
     return fstat(l->file.number, &is) == 0 && lstat(l->path, &named) == 0 &&
            is.st_ino == named.st_ino;
 }
-
-/* The parts. */
-void add_registry_going(Suite *suite);
-void add_registry_bad(Suite *suite);
 
 #endif

@@ -12,6 +12,8 @@ static void expect_healed(struct weir_registry *other) {
     expect_count(2, 11);
 }
 
+CASE("bad", 30, set_up, tear_down);
+
 TEST(test_truncated) {
     struct weir_registry other, late;
     off_t length;
@@ -193,8 +195,10 @@ static void expect_held(struct weir_registry *l) {
     close(file);
 }
 
+CASE("lost", 30, set_up, tear_down);
+
 /* Whatever has the number since is left alone, and the slot stays taken until there is another. */
-TEST(test_a_number_that_was_lost) {
+TEST_EACH(4, test_a_number_that_was_lost) {
     struct weir_registry other;
     int number, is_own = _i % 2, leaves = _i / 2;
 
@@ -243,7 +247,7 @@ TEST(test_a_number_that_was_lost_just_now) {
 }
 
 /* Another allocator of the process has opened the same file, and has the number. */
-TEST(test_a_number_that_another_has) {
+TEST_EACH(2, test_a_number_that_another_has) {
     struct weir_registry another;
     int number;
 
@@ -266,6 +270,8 @@ TEST(test_a_number_that_another_has) {
 }
 
 /* ---- looking, and the bell ----------------------------------------------------------------------- */
+
+CASE("bell", 30, set_up, tear_down);
 
 TEST(test_who_looks_has_no_slot) {
     struct weir_registry other;
@@ -309,7 +315,7 @@ TEST(test_bell_wakes_others) {
 }
 
 /* Who has left, or whose folder is gone, sleeps a little all the same, whatever the bell was. */
-TEST(test_without_a_file) {
+TEST_EACH(2, test_without_a_file) {
     uint64_t began;
 
     open_registry(&registry);
@@ -338,20 +344,4 @@ TEST(test_who_has_left_stays_away) {
     ck_assert_uint_eq(weir__registry_bell(&registry), 0);
     ck_assert_int_eq(files_in_folder(), 0);
     weir__registry_close(&registry);
-}
-
-void add_registry_bad(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "bad", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, test_truncated, test_another_version, test_random_bytes, test_removed,
-              test_links_are_not_followed, test_no_plain_file, test_others_may_open_it,
-              test_of_another_user, test_no_folder);
-    tests = suite_add_case(suite, "lost", 30, set_up, tear_down);
-    ADD_FOR_EACH(tests, 4, test_a_number_that_was_lost);
-    ADD_TESTS(tests, test_a_number_that_was_lost_just_now);
-    ADD_FOR_EACH(tests, 2, test_a_number_that_another_has);
-    tests = suite_add_case(suite, "bell", 30, set_up, tear_down);
-    ADD_TESTS(tests, test_who_looks_has_no_slot, test_bell_wakes_others,
-              test_who_has_left_stays_away);
-    ADD_FOR_EACH(tests, 2, test_without_a_file);
 }

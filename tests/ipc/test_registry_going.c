@@ -20,6 +20,8 @@ static int visit_often(void) {
     return 0;
 }
 
+CASE("going", 60, set_up, tear_down);
+
 /* Many that come and go at once are never in two files, and the last one leaves none. */
 TEST(test_they_come_and_go) {
     pid_t guests[GUESTS];
@@ -187,13 +189,4 @@ TEST(test_who_is_stopped_as_it_removes_it) {
     weir__registry_close(&registry);
     end(pid, SIGKILL);
     ck_assert_int_eq(files_in_folder(), 0);
-}
-
-void add_registry_going(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "going", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, test_they_come_and_go, test_two_that_leave_at_once,
-              test_it_goes_beside_a_child, test_what_was_left_goes_with_who_looks,
-              test_it_stays_while_somebody_is_ending, test_who_is_ending_loses_its_slot_last,
-              test_who_asks_is_not_ending, test_who_is_stopped_as_it_removes_it);
 }

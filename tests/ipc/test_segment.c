@@ -9,6 +9,8 @@
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
+CASE("file", 20, set_up, tear_down);
+
 TEST(test_file_is_private_and_goes) {
     struct stat is;
 
@@ -80,6 +82,8 @@ TEST(test_full_folder_is_an_error) {
 }
 
 /* ---- what readers may meet ----------------------------------------------------------------------- */
+
+CASE("hostile", 20, set_up, tear_down);
 
 TEST(test_cut_short) {
     struct stat is;
@@ -212,6 +216,8 @@ TEST(test_of_another_user) {
 
 /* ---- calls that fail ----------------------------------------------------------------------------- */
 
+CASE("denied", 20, set_up, tear_down);
+
 TEST(test_faults_have_texts) {
     for (int fault = WEIR_SEGMENT_NONE; fault <= WEIR_SEGMENT_TORN; fault++)
         ck_assert_uint_gt(strlen(weir__segment_fault_text((enum weir_segment_fault)fault)), 0);
@@ -284,7 +290,7 @@ static void await(int way) {
 }
 
 /* A program of a login session and one of a service, or one for which /dev/shm is not available, see each other. */
-TEST(test_seen_whatever_the_environment) {
+TEST_EACH(3, test_seen_whatever_the_environment) {
     int ready[2], go[2], status;
     pid_t parent = getpid(), child;
 
@@ -457,24 +463,5 @@ TEST(test_what_cannot_be_opened) {
 #endif
 
 int main(void) {
-    Suite *suite = suite_create("segment");
-    TCase *tests = suite_add_case(suite, "file", 20, set_up, tear_down);
-
-    ADD_TESTS(tests, test_file_is_private_and_goes, test_what_was_published_is_read,
-              test_elsewhere_without_the_folder, test_created_anew_in_place,
-              test_full_folder_is_an_error);
-    tests = suite_add_case(suite, "hostile", 20, set_up, tear_down);
-    ADD_TESTS(tests, test_cut_short, test_other_version, test_another_head, test_random_bytes,
-              test_writer_that_stopped_in_the_middle, test_no_plain_file, test_writer_meets_a_link,
-              test_of_another_user);
-    tests = suite_add_case(suite, "denied", 20, set_up, tear_down);
-    ADD_TESTS(tests, test_faults_have_texts, test_names_of_others, test_folders_that_will_not_do);
-    ADD_FOR_EACH(tests, 3, test_seen_whatever_the_environment);
-#ifdef CAN_DENY
-    ADD_TESTS(tests, test_each_call_of_a_writer_denied,
-              test_a_writer_whose_file_is_closed_meanwhile, test_each_call_of_a_reader_denied,
-              test_published_while_it_is_read, test_what_cannot_be_opened);
-#endif
-    add_segment_lives(suite);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("segment", CK_FORK_GETENV);
 }

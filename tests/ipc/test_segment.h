@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "ipc/segment.h"
+#include "tests/fixtures/holder.h"
 #include "tests/fixtures/support.h"
 
 enum { WORDS = 500 };
@@ -102,8 +103,5 @@ static inline void put(size_t at, const void *bytes, size_t count) {
     ck_assert_int_eq(pwrite(file, bytes, count, (off_t)at), (ssize_t)count);
     ck_assert_int_eq(close(file), 0);
 }
-
-/* The parts. */
-void add_segment_lives(Suite *suite);
 
 #endif

@@ -19,6 +19,8 @@ static void path_like(char *path, pid_t pid, uint64_t start, uint64_t space, con
              suffix);
 }
 
+CASE("lives", 20, set_up, tear_down);
+
 TEST(test_the_living_are_seen) {
     struct seen seen;
 
@@ -65,28 +67,17 @@ TEST(test_what_is_not_ours_to_judge_stays) {
     ck_assert(!exists(made));
 }
 
+static int have_segment(uint64_t unused) {
+    static struct weir_segment own;
+
+    (void)unused;
+    return weir__segment_create(&own, &kind) == 0;
+}
+
 /* A child with a segment, which is killed; once it is a zombie its file is nobody's. */
 static pid_t kill_a_child(void) {
-    int ready[2];
-    char letter;
-    pid_t child;
+    pid_t child = holder(have_segment, 0);
 
-    ck_assert_int_eq(pipe(ready), 0);
-    child = fork();
-    if (child == 0) {
-        struct weir_segment own;
-
-        letter = weir__segment_create(&own, &kind) == 0 ? 'y' : 'n';
-        if (write(ready[1], &letter, 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    ck_assert_int_gt(child, 0);
-    ck_assert_int_eq(read(ready[0], &letter, 1), 1);
-    ck_assert_int_eq(letter, 'y');
-    close(ready[0]);
-    close(ready[1]);
     ck_assert_uint_eq(look().count, 1);
     ck_assert_int_eq(kill(child, SIGKILL), 0);
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
@@ -188,6 +179,8 @@ static void *publish_on(void *unused) {
     }
     return unused;
 }
+
+CASE("threads", 60, set_up, tear_down);
 
 TEST(test_a_body_is_of_one_time) {
     uint64_t last = 0, whole = 0;
@@ -293,17 +286,4 @@ TEST(test_a_writer_whose_file_is_closed) {
     weir__segment_wait(&segment, 10);
     weir__segment_publish(&segment, &body);
     close(another);
-}
-
-void add_segment_lives(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "lives", 20, set_up, tear_down);
-
-    ADD_TESTS(tests, test_the_living_are_seen, test_a_pid_that_was_given_away_again,
-              test_what_is_not_ours_to_judge_stays, test_the_dead_are_cleared_away_by_a_reader,
-              test_the_dead_are_cleared_away, test_a_process_whose_first_thread_has_ended_lives,
-              test_a_child_of_fork_leaves_it_alone);
-    tests = suite_add_case(suite, "threads", 60, set_up, tear_down);
-    ADD_TESTS(tests, test_a_body_is_of_one_time, test_watched_for_a_while,
-              test_a_reader_wakes_its_writer, test_a_writer_whose_file_is_cut_short,
-              test_a_writer_whose_file_is_closed);
 }

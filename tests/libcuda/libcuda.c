@@ -22,6 +22,7 @@
  * Must not know: weir above driver.h; who loads it.
  */
 #include "driver/driver.h"
+#include "driver/cuda_nodes.h"
 #include "driver/model/model.h"
 #include "driver/model/model_program.h"
 #include "driver/model/model_inside.h"
@@ -288,6 +289,35 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     }
     (void)driver->cuDevicePrimaryCtxRelease(device);
     return result;
+}
+
+/* ---- Nodes of graphs ---- */
+
+EXPORT CUresult cuGraphAddMemAllocNode(void *node, CUgraph graph, const void *after, size_t count,
+                                       struct weir_alloc_node *alloc);
+EXPORT CUresult cuGraphAddNode(void *node, CUgraph graph, const void *after, size_t count,
+                               struct weir_any_node *any);
+EXPORT CUresult cuGraphAddNode_v2(void *node, CUgraph graph, const void *after, const void *edges,
+                                  size_t count, struct weir_any_node *any);
+
+/* Behind all that the graph has, whatever it is to be after; a node has no handle. */
+CUresult cuGraphAddMemAllocNode(void *node, CUgraph graph, const void *after, size_t count,
+                                struct weir_alloc_node *alloc) {
+    (void)node, (void)after, (void)count;
+    return weir__model_graph_add(graph, alloc->pool.location.id, alloc->bytes, &alloc->block);
+}
+
+CUresult cuGraphAddNode(void *node, CUgraph graph, const void *after, size_t count,
+                        struct weir_any_node *any) {
+    return any->type == WEIR_NODE_ALLOC
+               ? cuGraphAddMemAllocNode(node, graph, after, count, &any->alloc)
+               : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuGraphAddNode_v2(void *node, CUgraph graph, const void *after, const void *edges,
+                           size_t count, struct weir_any_node *any) {
+    (void)edges;
+    return cuGraphAddNode(node, graph, after, count, any);
 }
 
 /* ---- Green contexts ---- */

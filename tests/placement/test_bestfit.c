@@ -5,6 +5,7 @@
  * into one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a
  * slot of address space of its own, larger than any chunk. */
 #include "placement/free_tree.h"
+#include "tests/fixtures/placement_check.h"
 #include "tests/fixtures/suite.h"
 
 #include <check.h>
@@ -71,8 +72,8 @@ static void model_erase(size_t at) {
 }
 
 static void sound(void) {
-    MUST(weir__bestfit_check(&set));
-    MUST(weir__bestfit_count(&set) == count);
+    MUST(free_tree_check(&set));
+    MUST(free_tree_count(&set) == count);
 }
 
 static void begin(void) {
@@ -94,18 +95,16 @@ static void same_answers(struct pair c) {
     struct weir__bestfit_hit hit = weir__bestfit_from(&set, key_of(c));
     size_t at = place(c);
     uint32_t value;
-    int found;
-
     MUST(hit.key == (at < count ? key_of(model[at]) : NONE));
     MUST(at == count || hit.value == value_of(model[at]));
-    found = at < count && model[at].size == c.size && model[at].address == c.address;
-    MUST(weir__bestfit_find(&set, key_of(c), &value) == found);
+    int found = at < count && model[at].size == c.size && model[at].address == c.address;
+    MUST(free_tree_find(&set, key_of(c), &value) == found);
     MUST(weir__bestfit_last(&set) == (count == 0 ? NONE : key_of(model[count - 1])));
 }
 
 /* ------------------------------------------------------------------- keys ---- */
 
-START_TEST(keys_order_by_size_then_address) {
+TEST(keys_order_by_size_then_address) {
     for (int i = 0; i < 200000; i++) {
         unsigned octave = (unsigned)(random_next() % 57);
         uint64_t size = ((uint64_t)1 << octave) + (random_next() & (((uint64_t)1 << octave) - 1));
@@ -125,9 +124,8 @@ START_TEST(keys_order_by_size_then_address) {
         MUST(weir__bestfit_key(a.size, 0) <= key_of(a));
     }
 }
-END_TEST
 
-START_TEST(keys_at_the_limits) {
+TEST(keys_at_the_limits) {
     uint64_t most = ((uint64_t)1 << WEIR__BESTFIT_BITS) - 1;
 
     ck_assert_uint_eq(weir__bestfit_key(1, 0), most + 1);
@@ -137,7 +135,6 @@ START_TEST(keys_at_the_limits) {
     ck_assert_uint_eq(weir__bestfit_size(weir__bestfit_key(most, 0)), most);
     ck_assert_uint_eq(weir__bestfit_size(weir__bestfit_key(1, most)), 1);
 }
-END_TEST
 
 /* ------------------------------------------------------------- operations ---- */
 
@@ -196,16 +193,15 @@ static void random_run(int spread, size_t high, int steps) {
     end();
 }
 
-START_TEST(as_a_sorted_array) {
+TEST(as_a_sorted_array) {
     static const size_t high[] = {2, 3, 14, 40, 400, 3000};
 
     for (int spread = 0; spread < SPREADS; spread++)
         random_run(spread, high[_i], 30000);
 }
-END_TEST
 
 /* In order, backwards, and from both ends: trees that only ever grow or shrink at an edge. */
-START_TEST(erased_in_any_order) {
+TEST(erased_in_any_order) {
     begin();
     for (uint64_t i = 0; i < MOST - 1; i++) {
         struct pair c = {1 << 20, (_i % 2 == 0 ? i : MOST - i) << 31};
@@ -221,7 +217,6 @@ START_TEST(erased_in_any_order) {
     }
     end();
 }
-END_TEST
 
 /* ----------------------------------------------------------------- memory ---- */
 
@@ -236,7 +231,7 @@ static void *resize(void *context, void *old, size_t bytes) {
     return --refuse_at == 0 ? NULL : realloc(old, bytes);
 }
 
-START_TEST(a_refused_insert_changes_nothing) {
+TEST(a_refused_insert_changes_nothing) {
     int refused = 0;
 
     begin();
@@ -260,20 +255,17 @@ START_TEST(a_refused_insert_changes_nothing) {
     ck_assert_int_gt(refused, 5);
     end();
 }
-END_TEST
 
 /* The second chunk of a class is the first that needs a node, whichever of both is the smaller; the
  * class gives it back, whichever of both goes. */
-START_TEST(a_second_key_needs_a_node) {
+TEST(a_second_key_needs_a_node) {
     struct pair low = {1 << 20, UINT64_C(1) << 31}, high = {1 << 20, UINT64_C(2) << 31};
     struct pair first = _i % 2 == 0 ? low : high, second = _i % 2 == 0 ? high : low;
-    size_t bytes;
-
     begin();
     host.resize = resize;
     refuse_at = 0;
     insert(first);
-    bytes = host.bytes;
+    size_t bytes = host.bytes;
     refuse_at = 1;
     MUST(!weir__bestfit_insert(&set, key_of(second), value_of(second)));
     same_answers(low);
@@ -295,21 +287,18 @@ START_TEST(a_second_key_needs_a_node) {
     }
     end();
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("bestfit");
     TCase *keys = tcase_create("keys"), *runs = tcase_create("runs");
 
-    tcase_add_test(keys, keys_order_by_size_then_address);
-    tcase_add_test(keys, keys_at_the_limits);
+    ADD_TESTS(keys, keys_order_by_size_then_address, keys_at_the_limits);
     suite_add_tcase(suite, keys);
 
     tcase_set_timeout(runs, 120);
-    tcase_add_loop_test(runs, as_a_sorted_array, 0, 6);
-    tcase_add_loop_test(runs, erased_in_any_order, 0, 6);
-    tcase_add_test(runs, a_refused_insert_changes_nothing);
-    tcase_add_loop_test(runs, a_second_key_needs_a_node, 0, 4);
+    ADD_FOR_EACH(runs, 6, as_a_sorted_array, erased_in_any_order);
+    ADD_TESTS(runs, a_refused_insert_changes_nothing);
+    ADD_FOR_EACH(runs, 4, a_second_key_needs_a_node);
     suite_add_tcase(suite, runs);
 
     return run_suite(suite, CK_FORK_GETENV);

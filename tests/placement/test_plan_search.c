@@ -100,7 +100,7 @@ static void check_places(const struct weir_plan *plan) {
 }
 
 /* Within a hundredth of what is live; the largest block first at its lowest offset needs more. */
-START_TEST(blocks_that_fit_together_have_places_without_gaps) {
+TEST(blocks_that_fit_together_have_places_without_gaps) {
     struct weir_plan plan;
 
     make_parts((uint64_t)_i);
@@ -110,10 +110,9 @@ START_TEST(blocks_that_fit_together_have_places_without_gaps) {
     ck_assert_uint_le(plan.exact, (size_t)HEIGHT * WEIR_PLAN_GRANULE / 100 * 101);
     free(plan.place);
 }
-END_TEST
 
 /* By steps, not by the clock. */
-START_TEST(the_same_blocks_have_the_same_places) {
+TEST(the_same_blocks_have_the_same_places) {
     struct weir_plan one, other;
 
     make_parts(1);
@@ -125,15 +124,14 @@ START_TEST(the_same_blocks_have_the_same_places) {
     free(one.place);
     free(other.place);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("plan_search");
     TCase *places = tcase_create("places");
 
     tcase_set_timeout(places, 120);
-    tcase_add_loop_test(places, blocks_that_fit_together_have_places_without_gaps, 0, 4);
-    tcase_add_test(places, the_same_blocks_have_the_same_places);
+    ADD_FOR_EACH(places, 4, blocks_that_fit_together_have_places_without_gaps);
+    ADD_TESTS(places, the_same_blocks_have_the_same_places);
     suite_add_tcase(suite, places);
     return run_suite(suite, CK_FORK_GETENV);
 }

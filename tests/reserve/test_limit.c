@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
-#include <stdio.h>
-#include <string.h>
-
-#include "api/allocator_internal.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/logged.h"
-#include "tests/fixtures/model_device.h"
-
-static weir_allocator *a;
+#include "tests/fixtures/under_test.h"
 
 static weir_amount of_total(uint64_t percent) {
     return (weir_amount){.value = percent * 10000, .kind = WEIR_AMOUNT_OF_TOTAL};
@@ -16,42 +10,37 @@ static weir_amount of_total(uint64_t percent) {
 
 static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 
-static void begin(int world, uint64_t limit) {
-    weir_options options = options_of(worlds[world].kind, "model", limit);
+/* A fixed arena has `fixed` bytes. */
+static void make_on(const struct weir_driver *on, int world, uint64_t fixed, const char *settings) {
+    weir_options options = options_of(worlds[world].kind, "model", fixed);
 
-    start_model(8 * GIB);
-    options.limit = bytes_amount(limit);
     options.front = worlds[world].front;
-    OK(weir_allocator_create(&options, &a));
+    apply_settings(&options, settings);
+    make_with_on(on, &options);
+}
+
+static void make(int world, uint64_t fixed, const char *settings) {
+    make_on(driver, world, fixed, settings);
+}
+
+static void begin(int world, uint64_t limit) {
+    char settings[40];
+
+    snprintf(settings, sizeof settings, "limit=%lluB", (unsigned long long)limit);
+    start_model(8 * GIB);
+    make(world, limit, settings);
 }
 
 static void end(void) {
+    give_all();
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(a).blocks, 0);
-    OK(weir_allocator_destroy(a));
-    check_model();
+    destroy();
 }
 
-#define take(bytes) take_at(__LINE__, bytes)
-
-static void *take_at(int line, size_t bytes) {
-    void *block = NULL;
-    weir_status status = weir_alloc(a, bytes, A, &block);
-
-    if (status != WEIR_OK)
-        ck_abort_msg("line %d: %zu bytes: %s", line, bytes, weir_status_name(status));
-    return block;
-}
-
-static void refused(size_t bytes) {
-    void *block = NULL;
-
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, bytes, A, &block));
-    MUST(block == NULL);
-}
-
-static void give(void *block) {
-    OK(weir_free(a, block, A));
+static void end_if_begun(void) {
+    if (a)
+        end();
 }
 
 /* Fixed arenas are left out of what follows. */
@@ -65,101 +54,79 @@ static int is_fixed(int world) {
     return 1;
 }
 
-START_TEST(no_growth_past_it) {
-    void *first, *second;
-
+TEST(no_growth_past_it) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    refused(300 * MIB);
-    first = take(150 * MIB);
-    refused(150 * MIB);
+    refuse(WEIR_E_LIMIT, 300 * MIB, A);
+    take(150 * MIB, A);
+    refuse(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
-    second = take(150 * MIB);
-    refused(300 * MIB);
+    take(150 * MIB, A);
+    refuse(WEIR_E_LIMIT, 300 * MIB, A);
     MUST_LE(check_identities(a).reserve, 512 * MIB);
-    give(first);
-    give(second);
-    end();
 }
-END_TEST
 
 /* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
  * work is done. */
-START_TEST(no_growth_past_it_behind_work) {
-    void *first;
-
+TEST(no_growth_past_it_behind_work) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    first = take(150 * MIB);
+    take(150 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    refused(150 * MIB);
+    refuse(WEIR_E_LIMIT, 150 * MIB, A);
     MUST_LE(check_identities(a).reserve, 256 * MIB);
-    give(first);
-    end();
 }
-END_TEST
 
 /* The device has too little, too: what the limit forbids is the limit's. */
-START_TEST(both_stand_against_it) {
+TEST(both_stand_against_it) {
     size_t free_bytes, total;
     CUdeviceptr others;
-    void *block;
-
     begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
-    block = take(60 * MIB);
+    take(60 * MIB, A);
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
-    refused(30 * MIB);
+    refuse(WEIR_E_LIMIT, 30 * MIB, A);
     CU(driver->cuMemFree(others));
-    give(block);
-    end();
 }
-END_TEST
 
-START_TEST(never_past_that_of_the_options) {
-    void *block;
-
+TEST(never_past_that_of_the_options) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, bytes_amount(6 * GIB)));
-    refused(GIB + 64 * MIB);
-    block = take(900 * MIB);
-    give(block);
+    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
+    void *block = take(900 * MIB, A);
+    give(block, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
-    give(take(900 * MIB));
+    give(take(900 * MIB, A), A);
     OK(weir_set_limit(a, none));
-    give(take(900 * MIB));
-    refused(GIB + 64 * MIB);
-    end();
+    give(take(900 * MIB, A), A);
+    refuse(WEIR_E_LIMIT, GIB + 64 * MIB, A);
 }
-END_TEST
 
 /* What is there already serves on, goes back when it is trimmed, and does not come again. */
-START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
-    void *block, *others[4], *more[20];
-    uint64_t reserve;
+TEST(a_reserve_above_it_serves_and_does_not_rise) {
+    void *others[4], *more[20];
     size_t count;
-
     if (is_fixed(_i))
         return;
     begin(_i, 2 * GIB);
     for (int i = 0; i < 4; i++)
-        others[i] = take(200 * MIB);
-    block = take(30 * MIB);
+        others[i] = take(200 * MIB, A);
+    void *block = take(30 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserve;
     MUST_LE(800 * MIB, reserve);
     for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
-        give(block);
-        block = take(30 * MIB);
+        give(block, A);
+        block = take(30 * MIB, A);
         MUST_EQ(check_identities(a).reserve, reserve);
     }
     /* Within the limit, but the reserved memory would rise unless it has room. */
@@ -169,82 +136,66 @@ START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
     MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
     MUST_LE(stats_of(a).reserve, reserve);
     while (count > 0)
-        give(more[--count]);
+        give(more[--count], A);
     for (int i = 0; i < 4; i++)
-        give(others[i]);
-    give(block);
+        give(others[i], A);
+    give(block, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    block = take(100 * MIB);
+    block = take(100 * MIB, A);
     MUST_LE(check_identities(a).reserve, 128 * MIB);
-    refused(100 * MIB);
+    refuse(WEIR_E_LIMIT, 100 * MIB, A);
     MUST_LE(check_identities(a).reserve, 128 * MIB);
-    give(block);
-    end();
 }
-END_TEST
 
 /* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
  * is given back beforehand. */
-START_TEST(a_piece_above_it_serves) {
+TEST(a_piece_above_it_serves) {
     int is_bare = worlds[_i].front == WEIR_SWITCH_OFF;
-    uint64_t reserve;
-
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
-    give(take(400 * MIB));
+    give(take(400 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
-    reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserve;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
     MUST_EQ(stats_of(a).reserve, reserve);
     if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
-        refused(300 * MIB);
+        refuse(WEIR_E_LIMIT, 300 * MIB, A);
     else
-        give(take(300 * MIB));
-    end();
+        give(take(300 * MIB, A), A);
 }
-END_TEST
 
 /* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
-START_TEST(a_failure_of_more_gives_nothing_back) {
+TEST(a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
-    weir_status status;
-
     if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
         return;
     begin(_i, GIB);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    status = weir_alloc(a, 300 * MIB, A, &block);
+    weir_status status = weir_alloc(a, 300 * MIB, A, &block);
     MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
     MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
     MUST_EQ(stats_of(a).reserve, 512 * MIB);
     if (status == WEIR_OK)
-        give(block);
-    block = take(100 * MIB);
+        give(block, A);
+    block = take(100 * MIB, A);
     MUST_EQ(stats_of(a).reserve, 512 * MIB);
-    give(block);
-    end();
 }
-END_TEST
 
-START_TEST(as_a_share_of_the_device) {
-    weir_refusal failure = {.size = sizeof failure};
-
+TEST(as_a_share_of_the_device) {
     if (is_fixed(_i))
         return;
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
-    refused(2 * GIB + 1);
-    OK(weir_last_refusal(&failure));
+    refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.limit, 2 * GIB);
-    give(take(GIB));
-    end();
+    give(take(GIB, A), A);
 }
-END_TEST
 
-START_TEST(mistakes_are_told) {
+TEST(mistakes_are_told) {
     weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
     char message[320] = "";
 
@@ -270,13 +221,11 @@ START_TEST(mistakes_are_told) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
     }
-    give(take(900 * MIB)); /* nothing changed */
-    end();
+    give(take(900 * MIB, A), A); /* nothing changed */
 }
-END_TEST
 
 /* As of options.limit. */
-START_TEST(what_is_wrong_with_a_limit_is_told) {
+TEST(what_is_wrong_with_a_limit_is_told) {
     static const struct {
         weir_amount limit;
         const char *why;
@@ -319,12 +268,10 @@ START_TEST(what_is_wrong_with_a_limit_is_told) {
     OK(weir_allocator_create(&options, &a));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
     MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
-    end();
 }
-END_TEST
 
 /* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
-START_TEST(less_than_there_is) {
+TEST(less_than_there_is) {
     static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
     int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
     weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
@@ -338,79 +285,62 @@ START_TEST(less_than_there_is) {
         options.leave = bytes_amount(GIB);
     OK(weir_allocator_create(&options, &a));
     for (int i = 0; i < 4; i++) {
-        block = take(100 * MIB);
+        block = take(100 * MIB, A);
         OK(weir_set_limit(a, bytes_amount(limits[i])));
-        refused(200 * MIB);
-        give(block);
+        refuse(WEIR_E_LIMIT, 200 * MIB, A);
+        give(block, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         MUST_EQ(check_identities(a).reserve, 0);
-        refused(100 * MIB);
-        refused(limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB);
+        refuse(WEIR_E_LIMIT, 100 * MIB, A);
+        refuse(WEIR_E_LIMIT, limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB, A);
         if (worlds[world].kind != KIND_DIRECT)
             EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
         OK(weir_set_limit(a, none));
         MUST_LE(check_identities(a).reserve, limits[i]);
     }
-    end();
 }
-END_TEST
 
 /* A driver that does not say what is free leaves nothing to go by but the limit. */
-START_TEST(room_for_others_that_is_not_told) {
-    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
-
+TEST(room_for_others_that_is_not_told) {
     start_model(8 * GIB);
-    options.leave = bytes_amount(5 * GIB);
-    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    make(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
-    give(take(GIB));
+    give(take(GIB, A), A);
     weir__model_faults_clear();
-    end();
 }
-END_TEST
 
 /* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
  * less for weir, from its next step on.  A fixed arena does not grow. */
-START_TEST(room_for_others) {
-    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
+TEST(room_for_others) {
     CUdeviceptr others;
-    void *block, *more;
-
     start_model(8 * GIB);
-    options.leave = bytes_amount(5 * GIB);
-    options.front = worlds[_i].front;
-    options.growth = WEIR_GROWTH_EXACT;
-    OK(weir_allocator_create(&options, &a));
+    make(_i, 2 * GIB, "keep-free=5GiB growth=exact");
     if (worlds[_i].kind == KIND_FIXED) {
-        give(take(2 * GIB - MIB));
+        give(take(2 * GIB - MIB, A), A);
         end();
         return;
     }
-    block = take(2 * GIB);
-    refused(2 * GIB);
-    give(take(512 * MIB));
+    take(2 * GIB, A);
+    refuse(WEIR_E_LIMIT, 2 * GIB, A);
+    give(take(512 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     OK(weir_set_limit(a, bytes_amount(2 * GIB + 256 * MIB)));
-    refused(512 * MIB);
+    refuse(WEIR_E_LIMIT, 512 * MIB, A);
     OK(weir_set_limit(a, none));
     CU(driver->cuMemAlloc(&others, 768 * MIB));
-    more = take(192 * MIB);
-    refused(512 * MIB);
-    give(more);
+    void *more = take(192 * MIB, A);
+    refuse(WEIR_E_LIMIT, 512 * MIB, A);
+    give(more, A);
     CU(driver->cuMemFree(others));
-    give(take(512 * MIB));
-    give(block);
-    end();
+    give(take(512 * MIB, A), A);
 }
-END_TEST
 
 /* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
  * place. */
-START_TEST(a_share_with_nobody_beside_it) {
+TEST(a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
-    weir_refusal failure = {.size = sizeof failure};
     void *block = NULL;
 
     start_model(512 * MIB + 8 * MIB);
@@ -421,22 +351,20 @@ START_TEST(a_share_with_nobody_beside_it) {
     if (worlds[_i].kind == KIND_FIXED)
         MUST_EQ(stats_of(a).reserve, 512 * MIB);
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
-    OK(weir_last_refusal(&failure));
+    weir_refusal failure = last_failure();
     MUST_EQ(failure.limit, 512 * MIB);
-    give(take(480 * MIB));
+    give(take(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
         OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-        refused(300 * MIB);
-        give(take(200 * MIB));
+        refuse(WEIR_E_LIMIT, 300 * MIB, A);
+        give(take(200 * MIB, A), A);
     }
-    end();
 }
-END_TEST
 
 /* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
-START_TEST(a_share_of_nothing_and_one_beforehand) {
+TEST(a_share_of_nothing_and_one_beforehand) {
     weir_options options = options_of(KIND_POOL, "model", 0);
 
     start_model(256 * MIB);
@@ -446,12 +374,10 @@ START_TEST(a_share_of_nothing_and_one_beforehand) {
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir_allocator_create(&options, &a));
     MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
-    end();
 }
-END_TEST
 
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
-START_TEST(a_shared_pool_is_held_to_it) {
+TEST(a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
     CUdeviceptr block = 0, none_such = 0;
 
@@ -468,14 +394,12 @@ START_TEST(a_shared_pool_is_held_to_it) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
     MUST_EQ(stats_of(a).reserve, 64 * MIB);
-    give(take(40 * MIB)); /* beside it */
+    give(take(40 * MIB, A), A); /* beside it */
     MUST_LE(stats_of(a).reserve, 128 * MIB);
     MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
             CUDA_ERROR_OUT_OF_MEMORY);
     CU(driver->cuMemFreeAsync(block, A));
-    end();
 }
-END_TEST
 
 static void start_older(int version) {
     char path[] = "/tmp/weir-limit-XXXXXX";
@@ -493,71 +417,46 @@ static void start_older(int version) {
 }
 
 /* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
-START_TEST(with_older_drivers) {
+TEST(with_older_drivers) {
     static const int versions[] = {11020, 12010};
-    weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block;
-
     start_older(versions[_i]);
-    options.limit = bytes_amount(GIB);
-    options.front = WEIR_SWITCH_OFF;
-    OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    make(1, 0, "limit=1GiB");
+    void *block = take(60 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refused(100 * MIB);
-    give(block);
+    refuse(WEIR_E_LIMIT, 100 * MIB, A);
+    give(block, A);
     CU(driver->cuStreamSynchronize(A));
-    block = take(100 * MIB);
+    block = take(100 * MIB, A);
     OK(weir_set_limit(a, none));
-    give(take(800 * MIB));
-    give(block);
-    end();
+    give(take(800 * MIB, A), A);
 }
-END_TEST
 
 /* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
-START_TEST(what_is_undone_goes_at_once) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block, *nothing = NULL;
-
+TEST(what_is_undone_goes_at_once) {
     start_older(12010);
-    options.limit = bytes_amount(128 * MIB);
-    options.front = WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = UINT32_MAX;
-    OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    make(1, 0, "limit=128MiB recovery-timeout=0");
+    void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 100 * MIB, B, &nothing)); /* beside what is pending */
-    MUST(nothing == NULL);
+    give(block, A);
+    refuse(WEIR_E_LIMIT, 100 * MIB, B); /* beside what is pending */
     MUST_LE(stats_of(a).reserve, 128 * MIB);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_alloc(a, 100 * MIB, B, &block));
     OK(weir_free(a, block, B));
-    end();
 }
-END_TEST
 
 /* What such a driver does not take back at once waits for the device, and stays where that fails. */
-START_TEST(what_is_undone_goes_in_the_end) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
-    void *block, *nothing = NULL;
-    uint64_t reserve;
-
+TEST(what_is_undone_goes_in_the_end) {
     start_older(12010);
-    options.limit = bytes_amount(GIB);
-    options.front = WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = UINT32_MAX;
-    OK(weir_allocator_create(&options, &a));
-    block = take(60 * MIB);
+    make(1, 0, "limit=1GiB recovery-timeout=0");
+    void *block = take(60 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
-    give(block);
+    give(block, A);
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &nothing)); /* beside what is pending */
-    MUST(nothing == NULL);
-    reserve = stats_of(a).reserve;
+    refuse(WEIR_E_LIMIT, 60 * MIB, B); /* beside what is pending */
+    uint64_t reserve = stats_of(a).reserve;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* without what is undone */
     weir__model_faults_clear();
@@ -567,17 +466,14 @@ START_TEST(what_is_undone_goes_in_the_end) {
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserve, 0);
     OK(weir_set_limit(a, none));
-    give(take(100 * MIB));
-    end();
+    give(take(100 * MIB, A), A);
 }
-END_TEST
 
 /* A request under capture that is undone leaves the capture whole. */
-START_TEST(what_is_undone_breaks_no_capture) {
+TEST(what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
-        CUgraph graph;
 
         begin(_i, GIB); /* of a pool: with the caches, and without */
         OK(weir_set_limit(a, bytes_amount(512 * MIB)));
@@ -588,12 +484,10 @@ START_TEST(what_is_undone_breaks_no_capture) {
         weir__model_faults_clear();
         CU(driver->cuStreamIsCapturing(A, &status));
         MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-        CU(driver->cuStreamEndCapture(A, &graph));
-        CU(driver->cuGraphDestroy(graph));
+        drop_capture(A);
         end();
     }
 }
-END_TEST
 
 /* ---- a limit by what the device has free ----------------------------------------------------------- */
 
@@ -624,7 +518,7 @@ static void begin_leaving(int world, int kind) {
 static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
 /* Memory that has come free since is there at once. */
-START_TEST(preallocation_beside_what_is_free_now) {
+TEST(preallocation_beside_what_is_free_now) {
     CUdeviceptr others;
     size_t reserve;
 
@@ -639,14 +533,12 @@ START_TEST(preallocation_beside_what_is_free_now) {
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 6 * GIB, &reserve));
     MUST_LE(GIB, device_free());
     CU(driver->cuMemFree(others));
-    end();
 }
-END_TEST
 
 static void *grown;
 
 static void grow_between(void) {
-    grown = take(3 * GIB);
+    grown = take(3 * GIB, A);
 }
 
 static void lower_between(void) {
@@ -654,25 +546,23 @@ static void lower_between(void) {
 }
 
 /* Who looks at the device meanwhile, for what was asked before, sets no other. */
-START_TEST(a_limit_that_is_set_meanwhile) {
+TEST(a_limit_that_is_set_meanwhile) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
     between = lower_between;
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 7 * GIB + 64 * MIB, &reserve));
     MUST(between == NULL);
-    refused(GIB);
-    give(take(256 * MIB));
-    end();
+    refuse(WEIR_E_LIMIT, GIB, A);
+    give(take(256 * MIB, A), A);
 }
-END_TEST
 
 static void *steps[8];
 static int step_count;
 
 /* Each time that is looked. */
 static void step_between(void) {
-    steps[step_count] = take(512 * MIB);
+    steps[step_count] = take(512 * MIB, A);
     if (++step_count < (int)(sizeof steps / sizeof steps[0]))
         between = step_between;
 }
@@ -681,7 +571,7 @@ static void shrink_between(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-START_TEST(growth_between_the_figures) {
+TEST(growth_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -689,12 +579,10 @@ START_TEST(growth_between_the_figures) {
     OK(weir_preallocate(a, 6 * GIB, &reserve));
     MUST(between == NULL);
     MUST_LE(6 * GIB, reserve);
-    give(grown);
-    end();
+    give(grown, A);
 }
-END_TEST
 
-START_TEST(a_trim_between_the_figures) {
+TEST(a_trim_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -703,12 +591,10 @@ START_TEST(a_trim_between_the_figures) {
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
     MUST(between == NULL);
     MUST_LE(GIB, device_free());
-    end();
 }
-END_TEST
 
 /* It is not looked for ever. */
-START_TEST(growth_whenever_it_looks) {
+TEST(growth_whenever_it_looks) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -718,70 +604,55 @@ START_TEST(growth_whenever_it_looks) {
     MUST_EQ(step_count, 4);
     MUST_LE(GIB, device_free());
     while (step_count > 0)
-        give(steps[--step_count]);
-    end();
+        give(steps[--step_count], A);
 }
-END_TEST
 
 /* What goes back as a request is undone does not come back above the limit. */
-START_TEST(what_was_lost_stays_lost) {
+TEST(what_was_lost_stays_lost) {
     enum { FULL = 9, HALVES = 4 };
     void *full[FULL], *half[HALVES];
     uint64_t least;
 
     begin(1, 4 * GIB); /* the pool engine without caches */
     for (int i = 0; i < FULL; i++)
-        full[i] = take(32 * MIB);
+        full[i] = take(32 * MIB, A);
     for (int i = 0; i < HALVES; i++)
-        half[i] = take(16 * MIB);
+        half[i] = take(16 * MIB, A);
     MUST_EQ(stats_of(a).reserve, 352 * MIB);
-    give(full[0]);
-    give(half[0]);
-    give(half[2]);
+    give(full[0], A);
+    give(half[0], A);
+    give(half[2], A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    refused(64 * MIB); /* the driver grows for it, and what is idle goes back with that */
+    refuse(WEIR_E_LIMIT, 64 * MIB,
+           A); /* the driver grows for it, and what is idle goes back with that */
     least = stats_of(a).reserve;
     MUST_LE(least, 320 * MIB);
-    refused(32 * MIB);
+    refuse(WEIR_E_LIMIT, 32 * MIB, A);
     MUST_LE(stats_of(a).reserve, least);
     for (int i = 1; i < FULL; i++)
-        give(full[i]);
-    give(half[1]);
-    give(half[3]);
-    end();
+        give(full[i], A);
+    give(half[1], A);
+    give(half[3], A);
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("limit");
-    TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
+    TCase *tests = suite_add_case(suite, "limit", 30, NULL, end_if_begun);
 
-    tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
-    tcase_add_loop_test(tests, no_growth_past_it_behind_work, 0, WORLDS);
-    tcase_add_test(tests, both_stand_against_it);
-    tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
-    tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
-    tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
-    tcase_add_loop_test(tests, a_failure_of_more_gives_nothing_back, 0, WORLDS);
-    tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
-    tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);
-    tcase_add_loop_test(tests, less_than_there_is, 0, WORLDS * 2);
-    tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
-    tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);
-    tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);
-    tcase_add_test(tests, a_share_of_nothing_and_one_beforehand);
-    tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
-    tcase_add_loop_test(tests, with_older_drivers, 0, 2);
-    tcase_add_test(tests, what_is_undone_goes_at_once);
-    tcase_add_test(tests, what_is_undone_goes_in_the_end);
-    tcase_add_test(tests, what_was_lost_stays_lost);
-    tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
-    tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
-    tcase_add_loop_test(tests, a_limit_that_is_set_meanwhile, 0, 3);
-    tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
-    tcase_add_loop_test(tests, growth_whenever_it_looks, 0, 3);
+    ADD_FOR_EACH(tests, WORLDS, no_growth_past_it, no_growth_past_it_behind_work,
+                 never_past_that_of_the_options, a_reserve_above_it_serves_and_does_not_rise,
+                 a_piece_above_it_serves, a_failure_of_more_gives_nothing_back,
+                 as_a_share_of_the_device, mistakes_are_told, room_for_others,
+                 room_for_others_that_is_not_told, a_share_with_nobody_beside_it,
+                 a_shared_pool_is_held_to_it);
+    ADD_TESTS(tests, both_stand_against_it, what_is_wrong_with_a_limit_is_told,
+              a_share_of_nothing_and_one_beforehand, what_is_undone_goes_at_once,
+              what_is_undone_goes_in_the_end, what_was_lost_stays_lost);
+    ADD_FOR_EACH(tests, WORLDS * 2, less_than_there_is);
+    ADD_FOR_EACH(tests, 2, what_is_undone_breaks_no_capture, with_older_drivers);
+    ADD_FOR_EACH(tests, 3, preallocation_beside_what_is_free_now, growth_between_the_figures,
+                 a_limit_that_is_set_meanwhile, a_trim_between_the_figures,
+                 growth_whenever_it_looks);
     return run_suite(suite, CK_FORK_GETENV);
 }

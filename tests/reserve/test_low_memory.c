@@ -129,26 +129,23 @@ static int has_idle(int world) {
 /* ---- another allocator asks ---------------------------------------------------------------------- */
 
 /* Each kind holds 3 GiB idle of 4, and each kind asks for 2. */
-START_TEST(a_local_peer_is_served) {
+TEST(a_local_peer_is_served) {
     int from = _i / WORLDS, to = _i % WORLDS;
-    weir_statistics before, after, s;
     uint64_t bytes;
-    void *block;
-
     if (!has_idle(from) || worlds[to].kind == KIND_FIXED)
         return;
     rich = make_of(from);
     poor = make_of(to);
     fill(rich, PIECES);
-    before = stats_of(rich);
+    weir_statistics before = stats_of(rich);
     MUST_LE(PIECES * 256 * MIB, before.reserve);
-    block = take(poor, 2 * GIB, B);
+    void *block = take(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
-    after = stats_of(rich);
+    weir_statistics after = stats_of(rich);
     MUST_LE(GIB, before.reserve - after.reserve);
     MUST_EQ(given(rich), before.reserve - after.reserve);
     MUST_EQ(after.trims, 0);
-    s = stats_of(poor);
+    weir_statistics s = stats_of(poor);
     MUST_EQ(s.refusals, 0);
     MUST_EQ(s.retries, 1);
     MUST_EQ(s.attempts, 1);
@@ -163,20 +160,16 @@ START_TEST(a_local_peer_is_served) {
     end(rich);
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
-END_TEST
 
 /* What the other had is still in use by work when it is asked for. */
-START_TEST(work_that_uses_it_is_waited_for) {
-    weir_statistics before;
-    void *block;
-
+TEST(work_that_uses_it_is_waited_for) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of((_i + 2) % WORLDS == 2 ? 4 : 0);
     fill_for(rich, PIECES, A, 5 * MS);
-    before = stats_of(rich);
-    block = take(poor, 2 * GIB, B);
+    weir_statistics before = stats_of(rich);
+    void *block = take(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     MUST_LE(GIB, before.reserve - stats_of(rich).reserve);
@@ -184,38 +177,31 @@ START_TEST(work_that_uses_it_is_waited_for) {
     end_both();
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
-END_TEST
 
 /* As much goes as is asked for, where that is enough. */
-START_TEST(the_rest_stays) {
-    void *block;
-
+TEST(the_rest_stays) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
     fill(rich, PIECES);
-    block = take(poor, GIB + 256 * MIB, B); /* 1 GiB is free */
+    void *block = take(poor, GIB + 256 * MIB, B); /* 1 GiB is free */
     MUST_LE(given(rich), 2 * GIB);
     MUST_LE(GIB, stats_of(rich).reserve);
     OK(weir_free(poor, block, B));
     end_both();
 }
-END_TEST
 
 /* Several give, each what it has. */
-START_TEST(more_than_one_gives) {
-    weir_allocator *second, *third;
-    void *block;
-
+TEST(more_than_one_gives) {
     rich = make_of(0);
-    second = make_of(6);
-    third = make_of(5);
+    weir_allocator *second = make_of(6);
+    weir_allocator *third = make_of(5);
     poor = make_of(1);
     fill(rich, 4);
     fill(second, 4);
     fill(third, 4);
-    block = take(poor, 3 * GIB + 512 * MIB, B);
+    void *block = take(poor, 3 * GIB + 512 * MIB, B);
     MUST_LE(768 * MIB, given(rich));
     MUST_LE(768 * MIB, given(second));
     MUST_LE(512 * MIB, given(third));
@@ -225,20 +211,16 @@ START_TEST(more_than_one_gives) {
     end(second);
     end(rich);
 }
-END_TEST
 
 /* All that there is would not do: nobody gives anything. */
-START_TEST(has_worked) {
-    void *live;
-    uint64_t before;
-
+TEST(has_worked) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
     poor = make_of(1);
-    live = take(rich, GIB, A);
+    void *live = take(rich, GIB, A);
     fill(rich, 8);
-    before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserve;
     MUST(is_refused(poor, 3 * GIB + 256 * MIB, B));
     MUST(is_refused(poor, 5 * GIB, B));
     MUST_EQ(stats_of(rich).reserve, before);
@@ -247,10 +229,9 @@ START_TEST(has_worked) {
     OK(weir_free(rich, live, A));
     end_both();
 }
-END_TEST
 
 /* As much as was asked for, and then all, does not do where the driver refuses what is free. */
-START_TEST(all_of_it_may_not_do) {
+TEST(all_of_it_may_not_do) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -263,10 +244,9 @@ START_TEST(all_of_it_may_not_do) {
     OK(weir_free(poor, take(poor, 256 * MIB, B), B));
     end_both();
 }
-END_TEST
 
 /* Its own limit is in the way. */
-START_TEST(not_for_a_limit) {
+TEST(not_for_a_limit) {
     weir_options options = options_for(_i);
 
     options.limit = bytes_amount(512 * MIB);
@@ -275,10 +255,9 @@ START_TEST(not_for_a_limit) {
     ANSWERS(0, given(rich));
     end_both();
 }
-END_TEST
 
 /* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
-START_TEST(not_for_a_limit_with_unmapped_ranges) {
+TEST(not_for_a_limit_with_unmapped_ranges) {
     weir_options options = options_for(_i);
     void *block[8];
 
@@ -299,30 +278,26 @@ START_TEST(not_for_a_limit_with_unmapped_ranges) {
     CU(driver->cuCtxSynchronize());
     end_both();
 }
-END_TEST
 
 /* Nor beside room that is to be left on the device, of which there is enough. */
-START_TEST(not_for_a_limit_beside_room) {
+TEST(not_for_a_limit_beside_room) {
     weir_options options = options_for(_i);
-    void *block;
-
     if (!has_idle(_i))
         return;
     options.limit = bytes_amount(256 * MIB);
     options.leave = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = 1;
     make_both(&options);
-    block = take(poor, 250 * MIB, B);
+    void *block = take(poor, 250 * MIB, B);
     MUST(is_refused(poor, 100 * MIB, B));
     ANSWERS(0, given(rich));
     OK(weir_free(poor, block, B));
     CU(driver->cuCtxSynchronize());
     end_both();
 }
-END_TEST
 
 /* All that the limit lets it have. */
-START_TEST(up_to_the_own_limit) {
+TEST(up_to_the_own_limit) {
     weir_options options = options_for(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
@@ -333,10 +308,9 @@ START_TEST(up_to_the_own_limit) {
     MUST_LE(GIB, given(rich));
     end_both();
 }
-END_TEST
 
 /* What is free is to stay so: others give for that, too. */
-START_TEST(beside_room_for_others) {
+TEST(beside_room_for_others) {
     weir_options options = options_for(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* likewise */
@@ -347,9 +321,8 @@ START_TEST(beside_room_for_others) {
     MUST_LE(2 * GIB, given(rich));
     end_both();
 }
-END_TEST
 
-START_TEST(what_was_preallocated_stays) {
+TEST(what_was_preallocated_stays) {
     weir_options options = options_for(_i);
 
     if (!has_idle(_i))
@@ -365,19 +338,17 @@ START_TEST(what_was_preallocated_stays) {
     MUST_LE(512 * MIB, given(rich));
     end_both();
 }
-END_TEST
 
 /* Where no wait was asked for, what takes one is left alone: caches, shelves, regions. */
-START_TEST(not_by_a_wait) {
-    weir_options options = options_for(1), other;
+TEST(not_by_a_wait) {
+    weir_options options = options_for(1);
     int world = _i / 2, hardened = _i % 2;
     int gives =
         worlds[world].kind == KIND_POOL && worlds[world].front == WEIR_SWITCH_OFF && !hardened;
-
     if (!has_idle(world))
         return;
     options.recovery_timeout_ms = UINT32_MAX;
-    other = options_for(world);
+    weir_options other = options_for(world);
     if (hardened)
         other.harden = WEIR_HARDEN_GUARD;
     rich = make(&other);
@@ -390,14 +361,12 @@ START_TEST(not_by_a_wait) {
     MUST_EQ(given(rich) > 0, gives);
     end_both();
 }
-END_TEST
 
 /* Beside one that has something, before it and after it in turn. */
-START_TEST(who_has_nothing_gives_nothing) {
-    weir_allocator *before = make_of(0), *after;
-
+TEST(who_has_nothing_gives_nothing) {
+    weir_allocator *before = make_of(0);
     rich = make_of(1);
-    after = make_of(4);
+    weir_allocator *after = make_of(4);
     poor = make_of(1);
     fill(rich, PIECES);
     OK(weir_free(poor, take(poor, 3 * GIB + 512 * MIB, B), B));
@@ -408,10 +377,9 @@ START_TEST(who_has_nothing_gives_nothing) {
     end(rich);
     end(before);
 }
-END_TEST
 
 /* A fault has left it unusable: nobody asks it. */
-START_TEST(not_of_one_that_is_lost) {
+TEST(not_of_one_that_is_lost) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -425,24 +393,21 @@ START_TEST(not_of_one_that_is_lost) {
     OK(weir_allocator_destroy(rich)); /* with what it has */
     end(poor);
 }
-END_TEST
 
 /* Every driver call that the request makes fails: it is served or refused, and nobody is harmed. */
-START_TEST(whatever_fails_on_the_way) {
+TEST(whatever_fails_on_the_way) {
     uint64_t served = 0, met;
 
     if (!has_idle(_i))
         return;
     for (uint64_t k = 1;; k++) {
         void *block = NULL;
-        weir_status status;
-
         set_up();
         rich = make_of(_i);
         poor = make_of(k % 2 ? 0 : 7);
         fill(rich, PIECES);
         weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
-        status = weir_alloc(poor, 2 * GIB, B, &block);
+        weir_status status = weir_alloc(poor, 2 * GIB, B, &block);
         met = weir__model_faults_met(NULL);
         weir__model_faults_clear();
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
@@ -460,7 +425,6 @@ START_TEST(whatever_fails_on_the_way) {
     }
     MUST_LE(1, served);
 }
-END_TEST
 
 /* Two that ask one another, while others come and go. */
 enum { ROUNDS = 150 };
@@ -492,7 +456,7 @@ static void *ask(void *world) {
     return NULL;
 }
 
-START_TEST(from_both_sides_at_once) {
+TEST(from_both_sides_at_once) {
     static int kinds[] = {0, 1, 4, 6, 7};
     enum { THREADS = sizeof kinds / sizeof kinds[0] };
     pthread_t thread[THREADS];
@@ -504,7 +468,55 @@ START_TEST(from_both_sides_at_once) {
     check_model();
     ANSWERS(CAPACITY, device_free());
 }
-END_TEST
+
+/* Each holds one block while it asks for another, so all are in OOM recovery most of the time. */
+static void *struggle(void *mine) {
+    unsigned seed = (unsigned)(uintptr_t)mine;
+    CUstream stream;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block[2] = {0};
+
+        for (int k = 0; k < 2; k++)
+            if (weir_alloc(mine,
+                           k == 1 && i % 3 == 0 ? 64 * KIB
+                                                : (size_t)(rand_r(&seed) % 20 + 1) * 100 * MIB,
+                           stream, &block[k]) != WEIR_OK)
+                block[k] = NULL;
+        for (int k = 0; k < 2; k++)
+            OK(weir_free(mine, block[k], stream));
+    }
+    CU(driver->cuStreamSynchronize(stream));
+    return NULL;
+}
+
+/* Two threads each, with growth in the background and preallocation at the first request. */
+TEST(all_in_recovery_at_once) {
+    enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
+    weir_allocator *of[ALLOCATORS];
+    pthread_t thread[THREADS];
+
+    for (int i = 0; i < ALLOCATORS; i++) {
+        int world = (_i + i * (1 + _i / WORLDS)) % WORLDS;
+        weir_options options = options_for(world);
+
+        options.recovery_timeout_ms = 20;
+        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+        options.prealloc = bytes_amount(500 * MIB);
+        if (worlds[world].kind != KIND_FIXED)
+            options.headroom = bytes_amount(100 * MIB);
+        of[i] = make(&options);
+    }
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, struggle, of[i % ALLOCATORS]) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < ALLOCATORS; i++)
+        end(of[i]);
+    ANSWERS(CAPACITY, device_free());
+}
 
 /* ---- the program says so ------------------------------------------------------------------------- */
 
@@ -522,10 +534,8 @@ static void work(weir_allocator *a, int requests) {
     }
 }
 
-START_TEST(requests_give_what_lies_idle) {
+TEST(requests_give_what_lies_idle) {
     weir_options options = options_for(_i);
-    uint64_t before;
-
     if (!gives_in_requests(_i))
         return;
     options.decay_ms =
@@ -533,14 +543,13 @@ START_TEST(requests_give_what_lies_idle) {
     rich = make(&options);
     fill(rich, PIECES);
     work(rich, 4);
-    before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserve;
     ANSWERS(0, given(rich));
     OK(weir_low_memory(rich, GIB));
     MUST_EQ(stats_of(rich).reserve, before); /* it is said, and no more */
     count_from_here();
     work(rich, 40);
-    MUST_LE(GIB, given(rich));
-    MUST_LE(given(rich), GIB + 512 * MIB);
+    MUST_BE_WITHIN(GIB, given(rich), GIB + 512 * MIB);
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
@@ -550,10 +559,9 @@ START_TEST(requests_give_what_lies_idle) {
     work(rich, 40);
     end(rich);
 }
-END_TEST
 
 /* What work still uses stays until that is done. */
-START_TEST(requests_give_nothing_that_is_in_use) {
+TEST(requests_give_nothing_that_is_in_use) {
     if (!gives_in_requests(_i))
         return;
     rich = make_of(_i);
@@ -567,26 +575,22 @@ START_TEST(requests_give_nothing_that_is_in_use) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     end(rich);
 }
-END_TEST
 
 /* The rest stays; so does everything, when the signal is over. */
-START_TEST(a_signal_ends) {
-    uint64_t before;
-
+TEST(a_signal_ends) {
     if (!gives_in_requests(_i))
         return;
     rich = make_of(_i);
     OK(weir_low_memory(rich, 0));
     work(rich, 2000);
     fill(rich, PIECES);
-    before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserve;
     work(rich, 200);
     MUST_EQ(stats_of(rich).reserve, before);
     end(rich);
 }
-END_TEST
 
-START_TEST(promises_are_kept) {
+TEST(promises_are_kept) {
     weir_options options = options_for(_i);
 
     if (!gives_in_requests(_i))
@@ -603,10 +607,9 @@ START_TEST(promises_are_kept) {
     MUST_LE(768 * MIB, stats_of(rich).reserve);
     end(rich);
 }
-END_TEST
 
 /* For programs that make no such requests: at once, and once. */
-START_TEST(weir_decay_answers) {
+TEST(weir_decay_answers) {
     size_t released;
 
     if (!has_idle(_i))
@@ -622,10 +625,9 @@ START_TEST(weir_decay_answers) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
     end(rich);
 }
-END_TEST
 
 /* What it was to give, and could not, is still wanted. */
-START_TEST(a_signal_stays_where_a_trim_fails) {
+TEST(a_signal_stays_where_a_trim_fails) {
     size_t released = 1;
 
     if (!has_idle(_i))
@@ -646,20 +648,17 @@ START_TEST(a_signal_stays_where_a_trim_fails) {
     }
     end(rich);
 }
-END_TEST
 
 /* Hits do not look, and make no call; caches have been emptied once. */
-START_TEST(a_hit_costs_what_it_did) {
-    weir_statistics before;
+TEST(a_hit_costs_what_it_did) {
     void *block;
-
     rich = make_of(_i);
     fill(rich, PIECES);
     OK(weir_bind(rich, A));
     for (int i = 0; i < 100; i++)
         OK(weir_free(rich, take(rich, 64 * KIB, A), A));
     OK(weir_low_memory(rich, 0));
-    before = stats_of(rich);
+    weir_statistics before = stats_of(rich);
     count_from_here();
     for (int i = 0; i < 1000; i++) {
         OK(weir_alloc(rich, 64 * KIB, A, &block));
@@ -672,9 +671,8 @@ START_TEST(a_hit_costs_what_it_did) {
     OK(weir_unbind(rich, A));
     end(rich);
 }
-END_TEST
 
-START_TEST(where_there_is_nothing_to_give) {
+TEST(where_there_is_nothing_to_give) {
     rich = make_of(_i);
     if (has_idle(_i))
         OK(weir_low_memory(rich, 0));
@@ -684,16 +682,13 @@ START_TEST(where_there_is_nothing_to_give) {
     EXPECT(WEIR_E_INVALID, weir_low_memory(NULL, 0));
     end(rich);
 }
-END_TEST
 
-START_TEST(not_after_a_fork) {
+TEST(not_after_a_fork) {
     int state;
-    pid_t child;
-
     rich = make_of(0);
     poor = make_of(1);
     fill(rich, PIECES);
-    child = fork();
+    pid_t child = fork();
     if (child == 0) {
         void *none = NULL;
 
@@ -707,38 +702,24 @@ START_TEST(not_after_a_fork) {
     OK(weir_free(poor, take(poor, 2 * GIB, B), B));
     end_both();
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("low_memory");
-    TCase *siblings = suite_add_case(suite, "siblings", 60, set_up, tear_down);
+    TCase *local_peers = suite_add_case(suite, "local peers", 60, set_up, tear_down);
     TCase *said = suite_add_case(suite, "said", 60, set_up, tear_down);
 
-    tcase_add_loop_test(siblings, a_local_peer_is_served, 0, WORLDS * WORLDS);
-    tcase_add_loop_test(siblings, work_that_uses_it_is_waited_for, 0, WORLDS);
-    tcase_add_loop_test(siblings, the_rest_stays, 0, WORLDS);
-    tcase_add_test(siblings, more_than_one_gives);
-    tcase_add_test(siblings, who_has_nothing_gives_nothing);
-    tcase_add_loop_test(siblings, has_worked, 0, WORLDS);
-    tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_for_a_limit_with_unmapped_ranges, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_for_a_limit_beside_room, 0, WORLDS);
-    tcase_add_loop_test(siblings, up_to_the_own_limit, 0, WORLDS);
-    tcase_add_loop_test(siblings, beside_room_for_others, 0, WORLDS);
-    tcase_add_loop_test(siblings, what_was_preallocated_stays, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_by_a_wait, 0, 2 * WORLDS);
-    tcase_add_loop_test(siblings, not_of_one_that_is_lost, 0, WORLDS);
-    tcase_add_loop_test(siblings, whatever_fails_on_the_way, 0, WORLDS);
-    tcase_add_test(siblings, from_both_sides_at_once);
-    tcase_add_test(siblings, not_after_a_fork);
-    tcase_add_loop_test(said, requests_give_what_lies_idle, 0, WORLDS);
-    tcase_add_loop_test(said, requests_give_nothing_that_is_in_use, 0, WORLDS);
-    tcase_add_loop_test(said, a_signal_ends, 0, WORLDS);
-    tcase_add_loop_test(said, promises_are_kept, 0, WORLDS);
-    tcase_add_loop_test(said, weir_decay_answers, 0, WORLDS);
-    tcase_add_loop_test(said, a_signal_stays_where_a_trim_fails, 0, WORLDS);
-    tcase_add_loop_test(said, a_hit_costs_what_it_did, 0, 1);
-    tcase_add_loop_test(said, where_there_is_nothing_to_give, 0, WORLDS);
+    ADD_FOR_EACH(local_peers, WORLDS * WORLDS, a_local_peer_is_served);
+    ADD_FOR_EACH(local_peers, WORLDS, work_that_uses_it_is_waited_for, the_rest_stays, has_worked,
+                 all_of_it_may_not_do, not_for_a_limit, not_for_a_limit_with_unmapped_ranges,
+                 not_for_a_limit_beside_room, up_to_the_own_limit, beside_room_for_others,
+                 what_was_preallocated_stays, not_of_one_that_is_lost, whatever_fails_on_the_way);
+    ADD_TESTS(local_peers, more_than_one_gives, who_has_nothing_gives_nothing,
+              from_both_sides_at_once, not_after_a_fork);
+    ADD_FOR_EACH(local_peers, 2 * WORLDS, not_by_a_wait);
+    ADD_FOR_EACH(local_peers, 3 * WORLDS, all_in_recovery_at_once);
+    ADD_FOR_EACH(said, WORLDS, requests_give_what_lies_idle, requests_give_nothing_that_is_in_use,
+                 a_signal_ends, promises_are_kept, weir_decay_answers,
+                 a_signal_stays_where_a_trim_fails, where_there_is_nothing_to_give);
+    ADD_FOR_EACH(said, 1, a_hit_costs_what_it_did);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -8,19 +8,13 @@
  *
  * Must not know: how an engine finds that out.
  */
-#include "tests/fixtures/model_device.h"
+#include "tests/fixtures/under_test.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"
-
-static weir_allocator *a;
 
 static void start_device(void) {
     start_model(4 * GIB);
@@ -37,8 +31,11 @@ static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
     return options;
 }
 
-static void make(const weir_options *options) {
-    OK(weir_allocator_create(options, &a));
+static void make(int world, size_t limit, uint32_t wait_ms, const char *settings) {
+    weir_options options = options_for(world, limit, wait_ms);
+
+    apply_settings(&options, settings);
+    make_with(&options);
 }
 
 /* The arena alone knows all that there is. */
@@ -52,24 +49,16 @@ static int is_driver_pool(int world) {
     return worlds[world].front == WEIR_SWITCH_OFF && worlds[world].kind == KIND_POOL;
 }
 
-static void *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    return block;
-}
-
 static int is_failure(weir_status status) {
     return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
 /* A request that must be refused: what would have been served. */
 static size_t refused(size_t bytes, CUstream stream) {
-    weir_refusal r = {.size = sizeof r};
     void *none = NULL;
 
     MUST(is_failure(weir_alloc(a, bytes, stream, &none)));
-    OK(weir_last_refusal(&r));
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, bytes);
     MUST(r.largest < bytes);
     return (size_t)r.largest;
@@ -80,15 +69,20 @@ static void check_largest(size_t largest, CUstream stream, int exact) {
     if (exact)
         MUST_EQ(refused(largest + 256, stream), largest);
     if (largest > 0)
-        OK(weir_free(a, take(largest, stream), stream));
+        give(take(largest, stream), stream);
 }
 
 static void end(void) {
+    give_all();
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     check_identities(a);
-    OK(weir_allocator_destroy(a));
-    check_model();
+    destroy();
+}
+
+static void end_if_made(void) {
+    if (a)
+        end();
 }
 
 /* ---- the largest request --------------------------------------------------------------------- */
@@ -108,7 +102,7 @@ static void fill_up(size_t bytes, CUstream stream) {
 /* Gives every step-th back, from the first-th on. */
 static void give_back(int first, int step, CUstream stream) {
     for (int i = first; i < blocks; i += step) {
-        OK(weir_free(a, block[i], stream));
+        give(block[i], stream);
         block[i] = NULL;
     }
 }
@@ -116,7 +110,7 @@ static void give_back(int first, int step, CUstream stream) {
 static void give_rest_back(CUstream stream) {
     for (int i = 0; i < blocks; i++)
         if (block[i])
-            OK(weir_free(a, block[i], stream));
+            give(block[i], stream);
 }
 
 /* Nothing is left; every other block free; all but two. */
@@ -131,11 +125,9 @@ static void check_fragments(int world, size_t least) {
     give_rest_back(A);
 }
 
-START_TEST(within_a_limit) {
+TEST(within_a_limit) {
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
-        weir_options options = options_for(_i, 256 * MIB, wait_ms);
-
-        make(&options);
+        make(_i, 256 * MIB, wait_ms, "");
         check_fragments(_i, is_driver_pool(_i) ? 0 : 18 * MIB);
         check_largest(refused(257 * MIB, A), A, is_exact(_i));
         if (wait_ms && !is_driver_pool(_i)) /* all of it is idle */
@@ -143,16 +135,14 @@ START_TEST(within_a_limit) {
         end();
     }
 }
-END_TEST
 
 /* All that was freed is known to be done: a wait can bring nothing. */
-START_TEST(without_a_wait) {
-    weir_options options = options_for(_i, 256 * MIB, 1000);
+TEST(without_a_wait) {
     weir_refusal r = {.size = sizeof r};
 
     if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
         return; /* only a try tells there; or whole regions come free, and serve */
-    make(&options);
+    make(_i, 256 * MIB, 1000, "");
     fill_up(9 * MIB, A);
     give_back(0, 4, A);
     give_back(2, 4, B); /* several streams */
@@ -163,22 +153,19 @@ START_TEST(without_a_wait) {
         MUST_LE(r.waited_ns, UINT64_C(100000000));
     }
     give_rest_back(A);
-    end();
 }
-END_TEST
 
 /* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
  * handles of its own, of 256 MiB and less for the GiB that there is, and some that it has not. */
-START_TEST(without_asking_the_driver) {
-    weir_options options = options_for(_i, 0, 1000);
+TEST(without_asking_the_driver) {
     CUdeviceptr others;
     void *none;
 
     if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_MAPPED))
         return;
     CU(driver->cuMemAlloc(&others, 3 * GIB));
-    make(&options);
-    OK(weir_free(a, take(MIB, A), A));
+    make(_i, 0, 1000, "");
+    give(take(MIB, A), A);
     count_from_here();
     MUST_EQ(weir_alloc(a, 2 * GIB, A, &none), WEIR_E_NO_MEMORY);
     MUST_LE(calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 2);
@@ -187,9 +174,8 @@ START_TEST(without_asking_the_driver) {
     end();
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
-START_TEST(on_a_full_device) {
+TEST(on_a_full_device) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
@@ -198,27 +184,23 @@ START_TEST(on_a_full_device) {
 
         if (worlds[_i].kind == KIND_FIXED)
             options.limit = bytes_amount(250 * MIB);
-        make(&options);
+        make_with(&options);
         check_fragments(_i, 0);
         check_largest(refused(2 * GIB, A), A, is_exact(_i));
         end();
     }
     CU(driver->cuMemFree(others));
 }
-END_TEST
 
 /* What B has freed is not A's while B is at work, nor is what several use. */
-START_TEST(beside_pending_frees) {
-    weir_options options = options_for(_i, 256 * MIB, 0);
-    size_t largest;
-
+TEST(beside_pending_frees) {
     if (worlds[_i].kind == KIND_DIRECT && worlds[_i].front == WEIR_SWITCH_OFF)
         return; /* its frees wait */
-    make(&options);
+    make(_i, 256 * MIB, 0, "");
     fill_up(9 * MIB, B);
     busy(B, 100 * MS);
     give_back(0, 2, B);
-    largest = refused(128 * MIB, A);
+    size_t largest = refused(128 * MIB, A);
     check_largest(largest, A, is_exact(_i));
     OK(weir_use(a, block[1], A));
     give_back(1, 2, B);
@@ -229,19 +211,14 @@ START_TEST(beside_pending_frees) {
     if (is_exact(_i))
         MUST_LE(128 * MIB, largest);
     check_largest(largest, A, is_exact(_i));
-    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
-    OK(weir_allocator_destroy(a));
+    abandon();
 }
-END_TEST
 
 /* Whatever comes free first pays for what is above a limit that was lowered. */
-START_TEST(above_a_lowered_limit) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
-
+TEST(above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* its region is its limit */
-    options.growth = WEIR_GROWTH_EXACT;
-    make(&options);
+    make(_i, 256 * MIB, 1, "growth=exact");
     fill_up(9 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(160 * MIB)));
     for (int i = 0; i < 3; i++) {
@@ -249,38 +226,27 @@ START_TEST(above_a_lowered_limit) {
         check_largest(refused(100 * MIB, A), A, 0);
     }
     give_rest_back(A);
-    end();
 }
-END_TEST
 
 /* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
-START_TEST(in_what_is_above_a_lowered_limit) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
-    void *small, *live;
-
+TEST(in_what_is_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* its region is its limit */
-    options.growth = WEIR_GROWTH_EXACT;
-    make(&options);
-    small = take(256 * KIB, A);
-    live = take(20 * MIB, B);
-    OK(weir_free(a, small, A));
+    make(_i, 256 * MIB, 1, "growth=exact");
+    void *small = take(256 * KIB, A);
+    take(20 * MIB, B);
+    give(small, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(32 * MIB)));
     check_largest(refused(60 * MIB, A), A, 0);
-    OK(weir_free(a, live, B));
-    end();
 }
-END_TEST
 
 /* Regions that lie idle here and there, all of it completed, are given back for a larger one on a stream at
  * work, where the driver moves nothing before that is done: the trim waits for it. */
-START_TEST(behind_work_of_its_own) {
-    weir_options options = options_for(0, 256 * MIB, 1);
-    void *own[2], *others[2], *served;
-
+TEST(behind_work_of_its_own) {
+    void *own[2], *others[2];
     MUST(worlds[0].kind == KIND_POOL && worlds[0].front == WEIR_SWITCH_ON);
-    make(&options);
+    make(0, 256 * MIB, 1, "");
     for (int i = 0; i < 2; i++) {
         own[i] = take(60 * MIB, A);
         others[i] = take(30 * MIB, B);
@@ -288,27 +254,24 @@ START_TEST(behind_work_of_its_own) {
     (void)refused(70 * MIB, A); /* has what is not recorded yet recorded, */
     for (int i = 0; i < 2; i++) {
         OK(weir_use(a, own[i], B)); /* and so is this */
-        OK(weir_free(a, own[i], A));
+        give(own[i], A);
     }
     CU(driver->cuCtxSynchronize());
     busy(A, 100 * MS);
-    served = take(120 * MIB, A);
-    OK(weir_free(a, served, A));
-    OK(weir_free(a, others[0], B));
-    OK(weir_free(a, others[1], B));
-    end();
+    void *served = take(120 * MIB, A);
+    give(served, A);
+    give(others[0], B);
+    give(others[1], B);
 }
-END_TEST
 
 /* Small ones, on a stream with a cache: a slab of one slot must do. */
-START_TEST(less_than_a_slab) {
-    weir_options options = options_for(_i, 64 * MIB, 1);
+TEST(less_than_a_slab) {
     void *most[40];
     int count = 0;
 
-    make(&options);
+    make(_i, 64 * MIB, 1, "");
     for (int i = 0; i < 200; i++)
-        OK(weir_free(a, take(20 * KIB, A), A));
+        give(take(20 * KIB, A), A);
     while (weir_alloc(a, 2 * MIB - 48 * KIB, A, &most[count]) == WEIR_OK)
         count++;
     for (int i = 0; i < 3; i++) {
@@ -319,62 +282,43 @@ START_TEST(less_than_a_slab) {
             take(largest, A);
     }
     CU(driver->cuCtxSynchronize());
-    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
-    OK(weir_allocator_destroy(a));
+    abandon();
 }
-END_TEST
 
 /* Small requests have regions of their own as long as there may be another. */
-START_TEST(a_region_of_another_kind_will_do) {
-    weir_options options = options_for(_i, 64 * MIB, 1);
-    void *most, *small, *large, *none = NULL;
-
+TEST(a_region_of_another_kind_will_do) {
+    void *none = NULL;
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
         return; /* all share them */
-    options.front = WEIR_SWITCH_ON;
-    make(&options);
-    most = take(40 * MIB, A); /* of a region of 64 */
-    small = take(4 * KIB, A);
+    make(_i, 64 * MIB, 1, "cache=on");
+    void *most = take(40 * MIB, A); /* of a region of 64 */
+    void *small = take(4 * KIB, A);
     MUST(is_failure(weir_alloc(a, 30 * MIB, A, &none)));
-    OK(weir_free(a, most, A));
-    OK(weir_free(a, small, A));
+    give(most, A);
+    give(small, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     small = take(4 * KIB, A);
     most = take(30 * MIB, A);
-    large = take(20 * MIB, A); /* beside the small one */
+    take(20 * MIB, A); /* beside the small one */
     check_largest(refused(20 * MIB, A), A, 0);
-    OK(weir_free(a, most, A));
-    OK(weir_free(a, small, A));
-    OK(weir_free(a, large, A));
-    end();
 }
-END_TEST
 
 /* Gaps, and what a block is rounded up to. */
-START_TEST(with_gaps) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
-
-    options.harden = WEIR_HARDEN_GUARD;
-    options.log = WEIR_LOG_NONE;
-    make(&options);
+TEST(with_gaps) {
+    make(_i, 256 * MIB, 1, "harden=guard log=none");
     check_fragments(_i, 0);
-    end();
 }
-END_TEST
 
 /* Whatever came before: three streams at work, blocks of all sizes that come and go, trims. */
-START_TEST(whatever_came_before) {
+TEST(whatever_came_before) {
     static const uint32_t waits[] = {0, 1, 50};
     uint64_t seed = 88172645463325252u + (uint64_t)_i;
     CUstream stream[] = {A, B, C};
     size_t told = 0, most = 0;
 
     for (int round = 0; round < 12; round++) {
-        weir_options options =
-            options_for(_i, (96 + 32 * (size_t)(round % 4)) * MIB, waits[round % 3]);
-
-        make(&options);
+        make(_i, (96 + 32 * (size_t)(round % 4)) * MIB, waits[round % 3], "");
         blocks = BLOCKS;
         memset(block, 0, sizeof block);
         for (int step = 0; step < 600; step++) {
@@ -388,12 +332,11 @@ START_TEST(whatever_came_before) {
             if (next_random(&seed) % 64 == 0)
                 OK(weir_trim(a, 0, NULL));
             if (block[at]) {
-                OK(weir_free(a, block[at], on));
+                give(block[at], on);
                 block[at] = NULL;
             } else if (is_failure(weir_alloc(a, bytes, on, &block[at]))) {
-                weir_refusal r = {.size = sizeof r};
 
-                OK(weir_last_refusal(&r));
+                weir_refusal r = last_failure();
                 MUST_EQ(r.asked, bytes);
                 most += r.largest > 0;
                 told++;
@@ -407,7 +350,6 @@ START_TEST(whatever_came_before) {
     printf("# world %d: %zu refusals, %zu told of something\n", _i, told, most);
     MUST(told > 10);
 }
-END_TEST
 
 /* ---- the callback ---------------------------------------------------------------------------- */
 
@@ -435,7 +377,7 @@ static int answer(const weir_oom *oom, void *data) {
     OK(weir_stats(a, &s));
     MUST_LE(1, s.refusals); /* this one, so far */
     if (to->calls <= 4 && to->gives[to->calls - 1])
-        OK(weir_free(a, to->gives[to->calls - 1], to->stream));
+        give(to->gives[to->calls - 1], to->stream);
     if (to->fails) {
         MUST(is_failure(weir_alloc(a, 3 * GIB, to->stream, &served)));
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, to, to->stream));
@@ -444,62 +386,52 @@ static int answer(const weir_oom *oom, void *data) {
     return to->calls <= to->again;
 }
 
-static void make_asking(int world, weir_options *options) {
+static void make_answered(weir_options options, int (*callback)(const weir_oom *oom, void *data)) {
     memset(&asked, 0, sizeof asked);
     asked.stream = A;
-    *options = options_for(world, 256 * MIB, 1);
-    options->oom_callback = answer;
-    options->oom_callback_data = &asked;
-    make(options);
+    options.oom_callback = callback;
+    options.oom_callback_data = &asked;
+    make_with(&options);
+}
+
+static void make_asking(int world) {
+    make_answered(options_for(world, 256 * MIB, 1), answer);
 }
 
 /* Nobody is asked as long as OOM recovery itself finds something. */
-START_TEST(it_is_asked_last) {
-    weir_options options;
-    void *most, *more;
-
-    make_asking(_i, &options);
-    most = take(200 * MIB, B);
+TEST(it_is_asked_last) {
+    make_asking(_i);
+    void *most = take(200 * MIB, B);
     busy(B, MS / 2);
-    OK(weir_free(a, most, B)); /* in time, or given back by the trim */
-    more = take(160 * MIB, A);
+    give(most, B); /* in time, or given back by the trim */
+    void *more = take(160 * MIB, A);
     MUST_EQ(asked.calls, 0);
-    OK(weir_free(a, more, A));
+    give(more, A);
     MUST_EQ(check_identities(a).refusals, 0);
-    end();
 }
-END_TEST
 
-START_TEST(it_is_told_the_request) {
-    weir_options options;
-    weir_refusal r = {.size = sizeof r};
-    void *most, *none = NULL;
-
-    make_asking(_i, &options);
-    most = take(200 * MIB, A);
+TEST(it_is_told_the_request) {
+    void *none = NULL;
+    make_asking(_i);
+    take(200 * MIB, A);
     MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
     MUST(none == NULL);
     MUST_EQ(asked.calls, 1);
     MUST(is_failure(asked.oom.status));
     MUST(asked.oom.stream == B);
     MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
-    OK(weir_last_refusal(&r));
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 150 * MIB + 1);
     MUST_EQ(asked.oom.largest, r.largest);
     MUST_EQ(check_identities(a).refusals, 1);
     MUST_EQ(stats_of(a).attempts, 2);
-    OK(weir_free(a, most, A));
-    end();
 }
-END_TEST
 
 /* What it frees serves the request, at the third try; nothing is left of the failures. */
-START_TEST(what_it_frees_serves) {
-    weir_options options;
+TEST(what_it_frees_serves) {
     weir_refusal before = {.size = sizeof before}, after = {.size = sizeof after};
-    void *most[4], *served;
-
-    make_asking(_i, &options);
+    void *most[4];
+    make_asking(_i);
     for (int i = 0; i < 4; i++)
         most[i] = take(60 * MIB, A);
     asked.gives[1] = most[0];
@@ -508,140 +440,109 @@ START_TEST(what_it_frees_serves) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &asked, A));
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
     OK(weir_last_refusal(&before));
-    served = take(110 * MIB, A);
+    void *served = take(110 * MIB, A);
     MUST_EQ(asked.calls, 3);
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
     MUST_EQ(check_identities(a).refusals, 0);
     MUST_EQ(stats_of(a).attempts, 5);
-    OK(weir_free(a, served, A));
-    OK(weir_free(a, most[2], A));
-    OK(weir_free(a, most[3], A));
-    end();
+    give(served, A);
+    give(most[2], A);
+    give(most[3], A);
 }
-END_TEST
 
 /* Its answer alone ends it. */
-START_TEST(it_is_asked_as_often_as_it_wants) {
-    weir_options options;
-    void *most, *none = NULL;
-
-    make_asking(_i, &options);
-    most = take(200 * MIB, A);
+TEST(it_is_asked_as_often_as_it_wants) {
+    void *none = NULL;
+    make_asking(_i);
+    take(200 * MIB, A);
     asked.again = 12;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 13);
     MUST_EQ(check_identities(a).refusals, 1);
-    OK(weir_free(a, most, A));
-    end();
 }
-END_TEST
 
 /* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
-START_TEST(what_is_preallocated_can_be_had) {
+TEST(what_is_preallocated_can_be_had) {
     weir_options options = options_for(_i, 256 * MIB, 100);
-    size_t largest;
-
     if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
         options.prealloc = bytes_amount(192 * MIB);
-    make(&options);
-    largest = refused(300 * MIB, A);
-    MUST_LE(250 * MIB, largest);
-    MUST_LE(largest, 256 * MIB);
-    OK(weir_free(a, take(largest, A), A));
+    make_with(&options);
+    size_t largest = refused(300 * MIB, A);
+    MUST_BE_WITHIN(250 * MIB, largest, 256 * MIB);
+    give(take(largest, A), A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_trim(a, 0, NULL)); /* again, when some have been there */
     if (options.prealloc.value > 0)
         OK(weir_preallocate(a, 192 * MIB, NULL));
     check_largest(refused(300 * MIB, A), A, 0);
-    end();
 }
-END_TEST
 
 /* Where nothing goes back it does not count: a pool that other processes may share keeps all of it. */
-START_TEST(what_stays_preallocated_does_not_count) {
+TEST(what_stays_preallocated_does_not_count) {
     weir_options options = options_of(KIND_POOL, "model", 256 * MIB);
-    size_t largest;
-
     options.limit = bytes_amount(256 * MIB);
     options.front = WEIR_SWITCH_OFF;
     options.exportable = WEIR_SWITCH_ON;
     options.prealloc = bytes_amount(192 * MIB);
-    make(&options);
-    largest = refused(300 * MIB, A);
+    make_with(&options);
+    size_t largest = refused(300 * MIB, A);
     MUST_EQ(largest, 64 * MIB);
     check_largest(largest, A, 0);
-    end();
 }
-END_TEST
 
 /* Requests inside fail by themselves, and leave nothing behind. */
-START_TEST(it_may_fail_itself) {
-    weir_options options;
-    weir_refusal r = {.size = sizeof r};
-    void *most, *none = NULL;
-
-    make_asking(_i, &options);
-    most = take(200 * MIB, A);
+TEST(it_may_fail_itself) {
+    void *none = NULL;
+    make_asking(_i);
+    take(200 * MIB, A);
     asked.fails = 1;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
-    OK(weir_last_refusal(&r));
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 100 * MIB);
     MUST_EQ(r.largest, asked.oom.largest);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
     MUST_EQ(check_identities(a).refusals, 2);
     asked.calls = 0; /* the next request asks again */
-    OK(weir_free(a, most, A));
-    end();
 }
-END_TEST
 
 /* A request of a graph's is not for it: what it may do would break the capture. */
-START_TEST(it_is_not_asked_under_capture) {
-    weir_options options;
+TEST(it_is_not_asked_under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    void *none = NULL;
-    CUgraph graph;
 
-    make_asking(_i, &options);
+    make_asking(_i);
     asked.again = 5;
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
+    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A);
     MUST_EQ(asked.calls, 0);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     asked.again = 0;
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none)); /* but now */
+    refuse(WEIR_E_NO_MEMORY, 8 * GIB, A); /* but now */
     MUST_EQ(asked.calls, 1);
-    end();
 }
-END_TEST
 
 /* And nothing else is done. */
-START_TEST(a_graphs_request_that_is_refused_is_noted) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
-    weir_refusal r = {.size = sizeof r};
+TEST(a_graphs_request_that_is_refused_is_noted) {
     weir_verdict v = {.size = sizeof v};
-    void *held, *most, *node = NULL;
+    void *node = NULL;
     CUgraph graph;
     CUgraphExec exec;
-
     if (worlds[_i].kind == KIND_DIRECT)
         return; /* graphs have nothing of it */
-    make(&options);
-    held = take(100 * MIB, B);
-    most = take(60 * MIB, B);
-    OK(weir_free(a, most, B));
+    make(_i, 256 * MIB, 1, "");
+    take(100 * MIB, B);
+    void *most = take(60 * MIB, B);
+    give(most, B);
     for (int i = 0; i < 200; i++) /* what the stream's own cache has */
-        OK(weir_free(a, take(i % 2 ? 1000 : 4 * MIB, A), A));
+        give(take(i % 2 ? 1000 : 4 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     MUST(is_failure(weir_alloc(a, 48 * MIB, A, &node)));
     MUST(node == NULL);
-    OK(weir_last_refusal(&r));
+    weir_refusal r = last_failure();
     MUST_EQ(r.asked, 48 * MIB);
     MUST_EQ(r.largest, 0);
     MUST_EQ(check_identities(a).refusals, 1);
@@ -669,13 +570,10 @@ START_TEST(a_graphs_request_that_is_refused_is_noted) {
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
-    OK(weir_free(a, held, B));
-    end();
 }
-END_TEST
 
 /* Nor about a preallocation that the request was to make, with no request refused. */
-START_TEST(it_is_not_asked_about_a_preallocation) {
+TEST(it_is_not_asked_about_a_preallocation) {
     weir_options options = options_for(_i, 0, 1);
     size_t free_bytes, total;
     CUdeviceptr hoard;
@@ -683,23 +581,18 @@ START_TEST(it_is_not_asked_about_a_preallocation) {
 
     if (worlds[_i].kind == KIND_DIRECT || worlds[_i].kind == KIND_FIXED) /* have none */
         return;
-    memset(&asked, 0, sizeof asked);
-    asked.again = 5;
-    options.oom_callback = answer;
-    options.oom_callback_data = &asked;
     options.prealloc = options.prealloc_min = bytes_amount(GIB);
     options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    make(&options);
+    make_answered(options, answer);
+    asked.again = 5;
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     CU(driver->cuMemAlloc(&hoard, free_bytes - 512 * MIB));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, MIB, A, &none));
     MUST(none == NULL);
     MUST_EQ(asked.calls, 0);
     CU(driver->cuMemFree(hoard));
-    OK(weir_free(a, take(MIB, A), A));
-    end();
+    give(take(MIB, A), A);
 }
-END_TEST
 
 static int loses_the_device(const weir_oom *oom, void *data) {
     void *none = NULL;
@@ -712,17 +605,11 @@ static int loses_the_device(const weir_oom *oom, void *data) {
 }
 
 /* The context goes while it is asked: nothing is tried again. */
-START_TEST(it_may_lose_the_device) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
-    void *none = NULL;
-
-    options.oom_callback = loses_the_device;
-    make(&options);
-    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 257 * MIB, A, &none));
-    MUST(none == NULL);
-    OK(weir_allocator_destroy(a));
+TEST(it_may_lose_the_device) {
+    make_answered(options_for(_i, 256 * MIB, 1), loses_the_device);
+    refuse(WEIR_E_DEVICE_LOST, 257 * MIB, A);
+    destroy_as_it_is();
 }
-END_TEST
 
 static pid_t child;
 
@@ -734,24 +621,18 @@ static int fork_away(const weir_oom *oom, void *data) {
 }
 
 /* Neither in a child, nor does one that came of it try again. */
-START_TEST(it_is_not_asked_after_a_fork) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
+TEST(it_is_not_asked_after_a_fork) {
     void *none = NULL;
-    weir_status status;
     int code;
-
-    options.oom_callback = fork_away;
-    make(&options);
-    status = weir_alloc(a, 257 * MIB, A, &none);
+    make_answered(options_for(_i, 256 * MIB, 1), fork_away);
+    weir_status status = weir_alloc(a, 257 * MIB, A, &none);
     if (child == 0)
         _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
                                                                                              : 1);
     MUST(is_failure(status));
     MUST(waitpid(child, &code, 0) == child);
     MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
-    end();
 }
-END_TEST
 
 /* ---- threads: each waits in its callback until the other has used the allocator there. */
 
@@ -777,74 +658,49 @@ static void *fail_on(void *stream) {
     return NULL;
 }
 
-START_TEST(it_holds_no_lock) {
-    weir_options options = options_for(_i, 256 * MIB, 1);
+TEST(it_holds_no_lock) {
     pthread_t thread;
 
-    options.oom_callback = meet;
-    make(&options);
+    make_answered(options_for(_i, 256 * MIB, 1), meet);
     MUST(pthread_barrier_init(&both, NULL, 2) == 0);
     MUST(pthread_create(&thread, NULL, fail_on, B) == 0);
     fail_on(A);
     MUST(pthread_join(thread, NULL) == 0);
     MUST_EQ(check_identities(a).refusals, 2);
-    end();
 }
-END_TEST
 
 /* Behind the shelves of hardening too, and about the program's bytes. */
-START_TEST(it_is_asked_behind_shelves) {
+TEST(it_is_asked_behind_shelves) {
     weir_options options = options_for(_i, 256 * MIB, 1);
-    void *served;
-
-    memset(&asked, 0, sizeof asked);
-    asked.stream = A;
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
-    options.oom_callback = answer;
-    options.oom_callback_data = &asked;
-    make(&options);
-    OK(weir_free(a, take(60 * MIB, A), A));
-    served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
+    make_answered(options, answer);
+    give(take(60 * MIB, A), A);
+    void *served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
     MUST_EQ(asked.calls, 0);
     MUST_EQ(check_identities(a).refusals, 0);
     MUST_EQ(stats_of(a).attempts, 2);
-    OK(weir_free(a, served, A));
+    give(served, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    OK(weir_allocator_destroy(a));
+    destroy();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("ladder");
-    TCase *tests = suite_add_case(suite, "largest", 60, start_device, NULL);
+    Suite *suite = suite_create("OOM recovery");
+    TCase *tests = suite_add_case(suite, "largest", 60, start_device, end_if_made);
 
-    tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, without_a_wait, 0, WORLDS);
-    tcase_add_loop_test(tests, without_asking_the_driver, 0, WORLDS);
-    tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
-    tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
-    tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
-    tcase_add_loop_test(tests, in_what_is_above_a_lowered_limit, 0, WORLDS);
-    tcase_add_test(tests, behind_work_of_its_own);
-    tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
-    tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
-    tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
-    tcase_add_loop_test(tests, whatever_came_before, 0, WORLDS);
-    tests = suite_add_case(suite, "callback", 60, start_device, NULL);
-    tcase_add_loop_test(tests, it_is_asked_last, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_told_the_request, 0, WORLDS);
-    tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
-    tcase_add_loop_test(tests, what_is_preallocated_can_be_had, 0, WORLDS);
-    tcase_add_test(tests, what_stays_preallocated_does_not_count);
-    tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
-    tcase_add_loop_test(tests, a_graphs_request_that_is_refused_is_noted, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_about_a_preallocation, 0, WORLDS);
-    tcase_add_loop_test(tests, it_may_lose_the_device, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);
-    tcase_add_loop_test(tests, it_holds_no_lock, 0, WORLDS);
-    tcase_add_loop_test(tests, it_is_asked_behind_shelves, 0, WORLDS);
+    ADD_FOR_EACH(tests, WORLDS, within_a_limit, without_a_wait, without_asking_the_driver,
+                 on_a_full_device, beside_pending_frees, above_a_lowered_limit,
+                 in_what_is_above_a_lowered_limit, less_than_a_slab,
+                 a_region_of_another_kind_will_do, with_gaps, whatever_came_before);
+    ADD_TESTS(tests, behind_work_of_its_own);
+    tests = suite_add_case(suite, "callback", 60, start_device, end_if_made);
+    ADD_FOR_EACH(tests, WORLDS, it_is_asked_last, it_is_told_the_request, what_it_frees_serves,
+                 it_is_asked_as_often_as_it_wants, what_is_preallocated_can_be_had,
+                 it_may_fail_itself, it_is_not_asked_under_capture,
+                 a_graphs_request_that_is_refused_is_noted, it_is_not_asked_about_a_preallocation,
+                 it_may_lose_the_device, it_is_not_asked_after_a_fork, it_holds_no_lock,
+                 it_is_asked_behind_shelves);
+    ADD_TESTS(tests, what_stays_preallocated_does_not_count);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -80,7 +80,7 @@ static weir_statistics run(const struct program *p, int learns) {
 static const struct program usual = {1000, 0, 1};
 
 /* The same program needs no more than it has live, but for pages. */
-START_TEST(another_run_of_the_program_reserves_what_is_live) {
+TEST(another_run_of_the_program_reserves_what_is_live) {
     weir_statistics unplanned = run(&usual, 0), learning = run(&usual, 1), planned;
 
     for (int i = 0; i < 2; i++) { /* once as a new plan, once as one that was kept */
@@ -91,10 +91,9 @@ START_TEST(another_run_of_the_program_reserves_what_is_live) {
         MUST_EQ(planned.growth_allocs, 0);
     }
 }
-END_TEST
 
 /* Other lengths: no block is as large as planned. */
-START_TEST(other_lengths_need_no_more_than_without_a_plan) {
+TEST(other_lengths_need_no_more_than_without_a_plan) {
     static const int scales[] = {980, 990, 1010, 1030};
     struct program other = {scales[_i], 0, 1};
     weir_statistics unplanned = run(&other, 0), first = run(&usual, 1), planned;
@@ -104,10 +103,9 @@ START_TEST(other_lengths_need_no_more_than_without_a_plan) {
                                       ? unplanned.reserve_peak
                                       : first.reserve_peak);
 }
-END_TEST
 
 /* A block that is not planned has another place, and those behind it have theirs. */
-START_TEST(a_block_more_departs_alone) {
+TEST(a_block_more_departs_alone) {
     struct program departs = {1000, 1, 1};
     weir_statistics unplanned = run(&departs, 0), planned;
 
@@ -115,10 +113,9 @@ START_TEST(a_block_more_departs_alone) {
     planned = run(&departs, 1);
     MUST_LE(planned.reserve_peak, unplanned.reserve_peak);
 }
-END_TEST
 
 /* What small blocks need by the plan is there already: a little more memory is a little. */
-START_TEST(a_preallocation_adds_what_it_says) {
+TEST(a_preallocation_adds_what_it_says) {
     weir_options options;
     weir_allocator *a;
     void *small[400], *large;
@@ -146,10 +143,9 @@ START_TEST(a_preallocation_adds_what_it_says) {
         OK(weir_allocator_destroy(a));
     }
 }
-END_TEST
 
 /* A program with two streams that has another's plan. */
-START_TEST(several_streams_keep_their_order) {
+TEST(several_streams_keep_their_order) {
     struct program streams = {1000, 0, 2};
     weir_statistics unplanned = run(&streams, 0), planned;
 
@@ -159,16 +155,13 @@ START_TEST(several_streams_keep_their_order) {
         MUST_LE(planned.reserve_peak, unplanned.reserve_peak + 64 * MIB);
     }
 }
-END_TEST
 
 int main(void) {
     Suite *suite = suite_create("plan");
     TCase *runs = suite_add_case(suite, "runs", 60, set_up, tear_down);
 
-    tcase_add_test(runs, another_run_of_the_program_reserves_what_is_live);
-    tcase_add_loop_test(runs, other_lengths_need_no_more_than_without_a_plan, 0, 4);
-    tcase_add_test(runs, a_block_more_departs_alone);
-    tcase_add_test(runs, a_preallocation_adds_what_it_says);
-    tcase_add_test(runs, several_streams_keep_their_order);
+    ADD_TESTS(runs, another_run_of_the_program_reserves_what_is_live, a_block_more_departs_alone,
+              a_preallocation_adds_what_it_says, several_streams_keep_their_order);
+    ADD_FOR_EACH(runs, 4, other_lengths_need_no_more_than_without_a_plan);
     return run_suite(suite, CK_FORK);
 }

@@ -115,7 +115,9 @@ static void all_is_back(void) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-START_TEST(driver_calls) {
+CASE("failures", 60, NULL, NULL);
+
+TEST_EACH(3, driver_calls) {
     static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
                                        CUDA_ERROR_NOT_SUPPORTED};
     uint64_t k = 0, met;
@@ -135,10 +137,9 @@ START_TEST(driver_calls) {
     MUST_LE(1, restored);
     end();
 }
-END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-START_TEST(host_memory) {
+TEST_EACH(2, host_memory) {
     uint64_t k = 0;
     int met;
 
@@ -156,16 +157,8 @@ START_TEST(host_memory) {
     } while (met && k < 2000);
     end();
 }
-END_TEST
 #endif
 
 int main(void) {
-    Suite *suite = suite_create("failures");
-    TCase *one = suite_add_case(suite, "failures", 60, NULL, NULL);
-
-    tcase_add_loop_test(one, driver_calls, 0, 3);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_loop_test(one, host_memory, 0, 2);
-#endif
-    return run_suite(suite, CK_FORK);
+    return run_tests("failures", CK_FORK);
 }

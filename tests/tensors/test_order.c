@@ -20,11 +20,12 @@ static weir_tensors_id pool_of(void *block) {
 
 /* ---- records ------------------------------------------------------------------------------------ */
 
-START_TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
+CASE("pools", 30, begin, end);
+
+TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     int note;
     void *block;
 
-    begin();
     open_route(other, NULL);
     OK(weir_tensors_alloc(t, MIB, MIB, A, 0, &note, &block));
     OK(weir_tensors_free(block));
@@ -37,16 +38,13 @@ START_TEST(a_record_that_is_used_again_knows_nothing_of_its_last_block) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
-END_TEST
 
 /* ---- routes ------------------------------------------------------------------------------------- */
 
-START_TEST(the_route_that_began_last_counts) {
+TEST(the_route_that_began_last_counts) {
     void *blocks[4];
 
-    begin();
     open_route(graph, NULL);
     blocks[0] = take(MIB, A);
     open_route(other, NULL);
@@ -63,16 +61,13 @@ START_TEST(the_route_that_began_last_counts) {
     OK(weir_tensors_end(t, other, NULL));
     for (int i = 0; i < 4; i++)
         OK(weir_tensors_free(blocks[i]));
-    end();
 }
-END_TEST
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-START_TEST(a_pool_with_users_gives_nothing_back) {
+TEST(a_pool_with_users_gives_nothing_back) {
     void *block;
 
-    begin();
     begin_capture(A);
     block = take(5 * MIB, A);
     OK(weir_tensors_free(block));
@@ -82,9 +77,7 @@ START_TEST(a_pool_with_users_gives_nothing_back) {
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));
     MUST_EQ(figures().segment[0].current, 1);
-    end();
 }
-END_TEST
 
 /* What happens while a trim waits for the device, or gives a segment back. */
 static void (*meanwhile)(void);
@@ -124,10 +117,9 @@ static void fill_pool(weir_tensors_id id) {
     OK(weir_tensors_free(block));
 }
 
-START_TEST(a_pool_that_loses_its_users_during_a_trim) {
+TEST(a_pool_that_loses_its_users_during_a_trim) {
     int users;
 
-    begin();
     fill_pool(other);
     fill_pool(third); /* stands first */
     OK(weir_tensors_pool_close(t, third));
@@ -138,18 +130,15 @@ START_TEST(a_pool_that_loses_its_users_during_a_trim) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
-END_TEST
 
 static void reopen_other(void) {
     OK(weir_tensors_pool_open(t, other, NULL));
 }
 
-START_TEST(a_pool_that_gets_a_user_during_a_trim) {
+TEST(a_pool_that_gets_a_user_during_a_trim) {
     int users;
 
-    begin();
     fill_pool(other);
     fill_pool(third);
     OK(weir_tensors_pool_close(t, third));
@@ -161,15 +150,12 @@ START_TEST(a_pool_that_gets_a_user_during_a_trim) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
-    end();
 }
-END_TEST
 
-START_TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
+TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
     weir_tensors_source source = {NULL, elsewhere_alloc, elsewhere_free, NULL};
     void *blocks[2];
 
-    begin();
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
     for (int i = 0; i < 2; i++)
@@ -181,13 +167,13 @@ START_TEST(a_pool_that_gets_a_user_keeps_what_it_has_left) {
     meanwhile = reopen_other;
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 1);
-    end();
 }
-END_TEST
 
 static size_t segments_left;
 
-START_TEST(a_pool_of_many_segments_goes_at_once) {
+CASE("pools", 30, NULL, end);
+
+TEST(a_pool_of_many_segments_goes_at_once) {
     enum { SEGMENTS = 4000 };
 
     static void *blocks[SEGMENTS];
@@ -211,9 +197,7 @@ START_TEST(a_pool_of_many_segments_goes_at_once) {
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 0);
-    end();
 }
-END_TEST
 
 /* ---- memory from elsewhere ---------------------------------------------------------------------- */
 
@@ -223,11 +207,12 @@ static void *alloc_later(void *context, size_t bytes) {
     return refusals-- > 0 ? NULL : elsewhere_alloc(context, bytes);
 }
 
-START_TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
+CASE("pools", 30, begin, end);
+
+TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     weir_tensors_source source = {NULL, alloc_later, elsewhere_free, NULL};
     void *block;
 
-    begin();
     OK(weir_tensors_free(take(64 * MIB, A)));
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
@@ -238,14 +223,11 @@ START_TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     EXPECT(WEIR_E_NO_MEMORY, weir_tensors_alloc(t, 4 * MIB, 4 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
-START_TEST(events_of_memory_add_up_to_what_is_reserved) {
+TEST(events_of_memory_add_up_to_what_is_reserved) {
     void *block, *inside;
 
-    begin();
     block = take(40 * MIB, A);
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(block));
@@ -259,17 +241,14 @@ START_TEST(events_of_memory_add_up_to_what_is_reserved) {
     MUST_EQ(figures().reserved_bytes[0].current, 0);
     MUST_EQ(grown, 0);
     MUST_LE(1, events[WEIR_TENSORS_SEGMENT_UNMAP]);
-    end();
 }
-END_TEST
 
 /* ---- checkpoints -------------------------------------------------------------------------------- */
 
-START_TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
+TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     weir_tensors_state *state;
     void *block, *again;
 
-    begin();
     open_route(other, NULL);
     block = take(MIB, A);
     OK(weir_tensors_free(block));
@@ -284,15 +263,12 @@ START_TEST(what_was_used_since_a_checkpoint_is_over_when_it_comes_back) {
     OK(weir_tensors_free(again));
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
-START_TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
+TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     weir_tensors_state *state;
     void *kept, *block;
 
-    begin();
     open_route(other, NULL);
     kept = take(MIB, A);
     block = take(MIB, A);
@@ -307,16 +283,15 @@ START_TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().segment[0].current, 0);
-    end();
 }
-END_TEST
 
 /* ---- frees that wait ---------------------------------------------------------------------------- */
 
-START_TEST(a_block_waits_if_no_event_can_be_had) {
+CASE("pending", 30, begin, end);
+
+TEST(a_block_waits_if_no_event_can_be_had) {
     void *block, *again;
 
-    begin();
     open_route(other, NULL);
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
@@ -334,12 +309,12 @@ START_TEST(a_block_waits_if_no_event_can_be_had) {
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
+
+CASE("pending", 30, NULL, end);
 
 /* A stream of another device, or (_i) the default stream of the block's while the thread is at work on the other. */
-START_TEST(uses_beside_another_device) {
+TEST_EACH(2, uses_beside_another_device) {
     CUcontext second, popped;
     void *block, *again;
     CUstream stream;
@@ -364,12 +339,10 @@ START_TEST(uses_beside_another_device) {
     use(A, again, MIB, 2);
     OK(weir_tensors_free(again));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
 /* The default stream of the block's own device is meant, whatever device the thread is at. */
-START_TEST(a_free_beside_another_device) {
+TEST_EACH(2, a_free_beside_another_device) {
     CUcontext second, popped;
     void *block, *again;
 
@@ -385,14 +358,13 @@ START_TEST(a_free_beside_another_device) {
     again = take(6 * MIB, B);
     use(B, again, 6 * MIB, 2);
     OK(weir_tensors_free(again));
-    end();
 }
-END_TEST
 
-START_TEST(sums_that_begin_again_while_a_block_waits) {
+CASE("pending", 30, begin, end);
+
+TEST(sums_that_begin_again_while_a_block_waits) {
     void *block;
 
-    begin();
     block = take(MIB, A);
     OK(weir_tensors_use(block, B));
     use(B, block, MIB, 1);
@@ -403,16 +375,13 @@ START_TEST(sums_that_begin_again_while_a_block_waits) {
     OK(weir_tensors_free(take(MIB, C)));
     MUST_EQ(figures().active[0].freed, 2);
     MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
-    end();
 }
-END_TEST
 
 /* On a stream that weir asks about, and that is captured without a route. */
-START_TEST(a_free_that_waits_is_told_once) {
+TEST(a_free_that_waits_is_told_once) {
     CUgraph captured;
     void *block;
 
-    begin();
     block = take(MIB, A);
     weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_INVALID_VALUE, 1);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -424,9 +393,7 @@ START_TEST(a_free_that_waits_is_told_once) {
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
-    end();
 }
-END_TEST
 
 static atomic_int is_held, may_go;
 
@@ -447,7 +414,9 @@ static void *ask_once(void *context) {
     return block;
 }
 
-START_TEST(a_device_that_is_waited_for_holds_no_other_up) {
+CASE("pending", 30, NULL, end);
+
+TEST(a_device_that_is_waited_for_holds_no_other_up) {
     CUcontext second, popped;
     weir_tensors *elsewhere;
     pthread_t thread;
@@ -474,9 +443,7 @@ START_TEST(a_device_that_is_waited_for_holds_no_other_up) {
     OK(weir_tensors_free(late));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(late));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
 static atomic_int is_inside, is_done;
 static weir_tensors *second_device;
@@ -503,7 +470,7 @@ static void *use_the_second(void *context) {
 }
 
 /* A thread that used two devices and holds the lock of one does not block requests on the other. */
-START_TEST(one_who_used_both_devices_holds_one_up) {
+TEST(one_who_used_both_devices_holds_one_up) {
     CUcontext second, popped;
     pthread_t thread;
     void *block, *left;
@@ -525,11 +492,9 @@ START_TEST(one_who_used_both_devices_holds_one_up) {
     OK(weir_tensors_visit(t, none, wait_for_the_other, NULL));
     MUST_EQ(atomic_load(&is_done), 1);
     pthread_join(thread, NULL);
-    end();
 }
-END_TEST
 
-START_TEST(a_busy_stream_is_asked_once) {
+TEST(a_busy_stream_is_asked_once) {
     enum { BLOCKS = 100 };
 
     void *blocks[BLOCKS];
@@ -549,12 +514,10 @@ START_TEST(a_busy_stream_is_asked_once) {
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
-    end();
 }
-END_TEST
 
 /* Blocks from before a capture that are freed within it, on a stream that weir does not ask about. */
-START_TEST(frees_on_a_captured_stream) {
+TEST_EACH(2, frees_on_a_captured_stream) {
     enum { BLOCKS = 64 };
 
     void *blocks[BLOCKS], *block;
@@ -587,34 +550,8 @@ START_TEST(frees_on_a_captured_stream) {
         OK(weir_tensors_free(blocks[i]));
     CU(driver->cuGraphExecDestroy(ready));
     CU(driver->cuGraphDestroy(captured));
-    end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("order");
-    TCase *pools = suite_add_case(suite, "pools", 30, NULL, NULL);
-    TCase *pending = suite_add_case(suite, "pending", 30, NULL, NULL);
-
-    tcase_add_test(pools, a_record_that_is_used_again_knows_nothing_of_its_last_block);
-    tcase_add_test(pools, the_route_that_began_last_counts);
-    tcase_add_test(pools, a_pool_with_users_gives_nothing_back);
-    tcase_add_test(pools, a_pool_that_loses_its_users_during_a_trim);
-    tcase_add_test(pools, a_pool_that_gets_a_user_during_a_trim);
-    tcase_add_test(pools, a_pool_that_gets_a_user_keeps_what_it_has_left);
-    tcase_add_test(pools, a_pool_of_many_segments_goes_at_once);
-    tcase_add_test(pools, a_source_is_asked_again_once_idle_memory_is_gone);
-    tcase_add_test(pools, events_of_memory_add_up_to_what_is_reserved);
-    tcase_add_test(pools, what_was_used_since_a_checkpoint_is_over_when_it_comes_back);
-    tcase_add_test(pools, a_pool_that_came_back_to_a_state_goes_like_others);
-    tcase_add_test(pending, a_block_waits_if_no_event_can_be_had);
-    tcase_add_loop_test(pending, uses_beside_another_device, 0, 2);
-    tcase_add_test(pending, a_device_that_is_waited_for_holds_no_other_up);
-    tcase_add_test(pending, one_who_used_both_devices_holds_one_up);
-    tcase_add_loop_test(pending, a_free_beside_another_device, 0, 2);
-    tcase_add_test(pending, sums_that_begin_again_while_a_block_waits);
-    tcase_add_test(pending, a_free_that_waits_is_told_once);
-    tcase_add_test(pending, a_busy_stream_is_asked_once);
-    tcase_add_loop_test(pending, frees_on_a_captured_stream, 0, 2);
-    return run_suite(suite, CK_FORK);
+    return run_tests("order", CK_FORK);
 }

@@ -55,12 +55,13 @@ static void all_goes_back(void) {
     MUST_EQ(grown, 0);
 }
 
+CASE("joined", 30, begin, end);
+
 /* With one stream, or (_i) where another one has had blocks, too. */
-START_TEST(growth_joins_what_is_free_at_the_end) {
+TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     void *first, *last, *large;
     size_t before;
 
-    begin();
     open_route(graph);
     first = take(10 * MIB, A);
     if (_i)
@@ -82,14 +83,11 @@ START_TEST(growth_joins_what_is_free_at_the_end) {
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
-    end();
 }
-END_TEST
 
-START_TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
+TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     void *block;
 
-    begin();
     open_route(graph);
     (void)take(4 * MIB, A);
     block = take(8 * MIB, B);
@@ -100,12 +98,12 @@ START_TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     MUST_EQ(reserved(), 24 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
+
+CASE("joined", 30, NULL, end);
 
 /* Beside blocks of memory that all share. */
-START_TEST(pools_that_grow_in_turns) {
+TEST(pools_that_grow_in_turns) {
     enum { ROUNDS = 12 };
 
     void *blocks[2][ROUNDS], *shared[ROUNDS], *large;
@@ -142,15 +140,14 @@ START_TEST(pools_that_grow_in_turns) {
         OK(weir_tensors_pool_close(t, other));
     }
     all_goes_back();
-    end();
 }
-END_TEST
 
-START_TEST(a_small_block_keeps_no_large_ones_apart) {
+CASE("joined", 30, begin, end);
+
+TEST(a_small_block_keeps_no_large_ones_apart) {
     void *large[4], *small[4];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++) {
         large[i] = take(16 * MIB, A);
@@ -165,9 +162,7 @@ START_TEST(a_small_block_keeps_no_large_ones_apart) {
     for (int i = 0; i < 4; i++)
         use(A, small[i], KIB, (uint64_t)i + 2);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
 
 static void *made[8];
 static size_t made_count;
@@ -177,12 +172,11 @@ static void on_made(void *context, void *block) {
     made[made_count++] = block;
 }
 
-START_TEST(addresses_stay_after_trims_and_checkpoints) {
+TEST(addresses_stay_after_trims_and_checkpoints) {
     weir_tensors_state *state;
     void *block[4], *small, *again;
     int same;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(3 * MIB, A); /* across what was added at a time */
@@ -212,17 +206,14 @@ START_TEST(addresses_stay_after_trims_and_checkpoints) {
         use(A, block[i], 3 * MIB, (uint64_t)i + 1);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
 
 /* One stream's free memory is one piece again after a checkpoint came back. */
-START_TEST(what_is_free_joins_after_a_checkpoint) {
+TEST(what_is_free_joins_after_a_checkpoint) {
     weir_tensors_state *state;
     void *block[4];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 4; i++)
         block[i] = take(6 * MIB, A);
@@ -236,15 +227,12 @@ START_TEST(what_is_free_joins_after_a_checkpoint) {
     use(A, block[2], 12 * MIB, 1);
     weir_tensors_state_destroy(state);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
 
-START_TEST(a_trim_gives_back_what_is_idle_around_a_block) {
+TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     void *block[6];
     size_t before;
 
-    begin();
     open_route(graph);
     for (int i = 0; i < 6; i++)
         block[i] = take(10 * MIB, A);
@@ -266,16 +254,13 @@ START_TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     OK(weir_tensors_free(block[2]));
     close_pool(graph);
     all_goes_back();
-    end();
 }
-END_TEST
 
-START_TEST(growth_that_fails_half_way_loses_nothing) {
+TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
                                                      WEIR_ENTRY_cuMemSetAccess};
     void *first, *second, *third = NULL;
 
-    begin();
     open_route(graph);
     first = take(10 * MIB, A);
     use(A, first, 10 * MIB, 1);
@@ -294,17 +279,14 @@ START_TEST(growth_that_fails_half_way_loses_nothing) {
     OK(weir_tensors_free(first));
     close_pool(graph);
     all_goes_back();
-    end();
 }
-END_TEST
 
-START_TEST(a_block_across_segments_can_be_shared) {
+TEST(a_block_across_segments_can_be_shared) {
     struct weir_memory_text read;
     size_t needed, offset, bytes = 0;
     void *block;
     char text[4096];
 
-    begin();
     open_route(graph);
     OK(weir_tensors_free(take(6 * MIB, A)));
     OK(weir_tensors_free(take(10 * MIB, A)));
@@ -325,16 +307,13 @@ START_TEST(a_block_across_segments_can_be_shared) {
     EXPECT(WEIR_E_NOT_OWNED,
            weir_tensors_ipc_make((char *)block + 512, text, sizeof text, &needed, &offset));
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
 
 /* Idle physical allocations that are larger than what is missing move to a pool, also (_i) another stream's. */
-START_TEST(idle_memory_comes_to_a_pool) {
+TEST_EACH(2, idle_memory_comes_to_a_pool) {
     void *blocks[10];
     uint64_t before;
 
-    begin();
     for (int i = 0; i < 10; i++)
         blocks[i] = take(60 * MIB, _i ? B : A);
     for (int i = 0; i < 10; i++) {
@@ -349,12 +328,12 @@ START_TEST(idle_memory_comes_to_a_pool) {
         use(A, take(10 * MIB, A), 10 * MIB, (uint64_t)i + 100);
     MUST_LE(reserved(), before + 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
-    end();
 }
-END_TEST
+
+CASE("joined", 30, NULL, end);
 
 /* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
-START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
+TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     void *shared, *block, *small;
 
     begin_with("64MiB");
@@ -368,12 +347,10 @@ START_TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     MUST_LE(reserved(), 64 * MIB);
     OK(weir_tensors_end(t, graph, NULL));
     OK(weir_tensors_free(small));
-    end();
 }
-END_TEST
 
 /* Blocks do not lie across two pieces of memory that the driver does not know as one. */
-START_TEST(segments_of_other_engines_stay_apart) {
+TEST_EACH(3, segments_of_other_engines_stay_apart) {
     static const char *const engines[] = {"pool", "bfc", "direct"};
     void *first, *last, *large;
 
@@ -391,25 +368,8 @@ START_TEST(segments_of_other_engines_stay_apart) {
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
-    end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("pools");
-    TCase *one = suite_add_case(suite, "joined", 30, NULL, NULL);
-
-    tcase_add_loop_test(one, growth_joins_what_is_free_at_the_end, 0, 2);
-    tcase_add_test(one, what_another_stream_freed_at_the_end_is_not_counted_on);
-    tcase_add_test(one, pools_that_grow_in_turns);
-    tcase_add_test(one, a_small_block_keeps_no_large_ones_apart);
-    tcase_add_test(one, addresses_stay_after_trims_and_checkpoints);
-    tcase_add_test(one, what_is_free_joins_after_a_checkpoint);
-    tcase_add_test(one, a_trim_gives_back_what_is_idle_around_a_block);
-    tcase_add_loop_test(one, growth_that_fails_half_way_loses_nothing, 0, 3);
-    tcase_add_test(one, a_block_across_segments_can_be_shared);
-    tcase_add_loop_test(one, idle_memory_comes_to_a_pool, 0, 2);
-    tcase_add_test(one, a_pool_has_what_is_idle_elsewhere_at_the_limit);
-    tcase_add_loop_test(one, segments_of_other_engines_stay_apart, 0, 3);
-    return run_suite(suite, CK_FORK);
+    return run_tests("pools", CK_FORK);
 }

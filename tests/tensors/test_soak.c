@@ -264,7 +264,9 @@ static void *run(void *context) {
     return NULL;
 }
 
-START_TEST(threads) {
+CASE("soak", 60, NULL, NULL);
+
+TEST_EACH(4, threads) {
     static struct thread all[THREADS];
     pthread_t ids[THREADS];
     const char *wanted = getenv("TEST_SOAK_STEPS");
@@ -299,12 +301,7 @@ START_TEST(threads) {
     MUST_EQ(grown, 0);
     end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("soak");
-    TCase *soak = suite_add_case(suite, "soak", 60, NULL, NULL);
-
-    tcase_add_loop_test(soak, threads, 0, 4);
-    return run_suite(suite, CK_FORK);
+    return run_tests("soak", CK_FORK);
 }

@@ -5,10 +5,11 @@
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-START_TEST(a_free_goes_to_the_stream_of_the_request) {
+CASE("blocks", 30, begin, end);
+
+TEST(a_free_goes_to_the_stream_of_the_request) {
     void *block, *again;
 
-    begin();
     block = take(4 * MIB, A);
     use(A, block, 4 * MIB, 1);
     OK(weir_tensors_free(block));
@@ -21,14 +22,11 @@ START_TEST(a_free_goes_to_the_stream_of_the_request) {
     OK(weir_tensors_free(block));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_free(block));
     OK(weir_tensors_free(NULL));
-    end();
 }
-END_TEST
 
-START_TEST(a_block_that_another_stream_uses_waits_for_it) {
+TEST(a_block_that_another_stream_uses_waits_for_it) {
     void *block, *again;
 
-    begin();
     for (size_t bytes = 4 * KIB; bytes <= 4 * MIB; bytes *= 32) {
         block = take(bytes, A);
         use(B, block, bytes, 1);
@@ -40,15 +38,12 @@ START_TEST(a_block_that_another_stream_uses_waits_for_it) {
         OK(weir_tensors_free(again));
     }
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_use(block, B));
-    end();
 }
-END_TEST
 
-START_TEST(a_stream_that_is_gone_is_no_harm) {
+TEST(a_stream_that_is_gone_is_no_harm) {
     CUstream gone;
     void *block, *used;
 
-    begin();
     CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
     block = take(MIB, gone);
     used = take(MIB, A);
@@ -57,15 +52,12 @@ START_TEST(a_stream_that_is_gone_is_no_harm) {
     OK(weir_tensors_free(block));
     OK(weir_tensors_free(used));
     MUST_EQ(figures().allocation[0].current, 0);
-    end();
 }
-END_TEST
 
-START_TEST(figures_are_those_of_the_blocks) {
+TEST(figures_are_those_of_the_blocks) {
     weir_tensors_figures f;
     void *one, *two;
 
-    begin();
     OK(weir_tensors_alloc(t, 1024, 700, A, 1, NULL, &one));
     OK(weir_tensors_alloc(t, 3 * MIB, 3 * MIB, A, 1, NULL, &two));
     f = figures();
@@ -100,17 +92,14 @@ START_TEST(figures_are_those_of_the_blocks) {
     MUST_EQ(events[WEIR_TENSORS_FREE_REQUESTED], 2);
     MUST_EQ(events[WEIR_TENSORS_FREE_COMPLETED], 2);
     MUST_LE(1, events[WEIR_TENSORS_SEGMENT_MAP]);
-    end();
 }
-END_TEST
 
-START_TEST(a_note_stays_with_its_block) {
+TEST(a_note_stays_with_its_block) {
     weir_tensors_block found;
     weir_tensors *whose;
     int note;
     void *block;
 
-    begin();
     OK(weir_tensors_alloc(t, 1024, 1000, A, 0, &note, &block));
     OK(weir_tensors_find(block, &whose, &found));
     MUST(whose == t && found.note == &note && found.stream == A);
@@ -120,11 +109,11 @@ START_TEST(a_note_stays_with_its_block) {
     MUST_EQ(drops, 1);
     MUST(last_note == &note);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_find(block, &whose, &found));
-    end();
 }
-END_TEST
 
-START_TEST(a_failure_is_counted_and_told) {
+CASE("blocks", 30, NULL, end);
+
+TEST(a_failure_is_counted_and_told) {
     void *block = &block;
     int note;
 
@@ -136,18 +125,17 @@ START_TEST(a_failure_is_counted_and_told) {
     MUST_EQ(drops, 0);
     MUST_EQ(figures().allocation[0].current, 0);
     OK(weir_tensors_free(take(32 * MIB, A)));
-    end();
 }
-END_TEST
 
 /* ---- pools -------------------------------------------------------------------------------------- */
 
-START_TEST(a_capture_has_memory_of_its_pool) {
+CASE("pools", 30, begin, end);
+
+TEST(a_capture_has_memory_of_its_pool) {
     void *before, *a, *b, *elsewhere;
     CUgraph captured;
     CUgraphExec ready;
 
-    begin();
     before = take(MIB, A);
     OK(weir_tensors_free(before));
     begin_capture(A);
@@ -176,15 +164,12 @@ START_TEST(a_capture_has_memory_of_its_pool) {
     OK(weir_tensors_free(elsewhere));
     CU(driver->cuGraphExecDestroy(ready));
     CU(driver->cuGraphDestroy(captured));
-    end();
 }
-END_TEST
 
-START_TEST(other_streams_of_a_capture_have_other_memory) {
+TEST(other_streams_of_a_capture_have_other_memory) {
     void *a, *b;
     CUevent fork;
 
-    begin();
     CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     begin_capture(A);
     a = take(MIB, A);
@@ -199,15 +184,12 @@ START_TEST(other_streams_of_a_capture_have_other_memory) {
     CU(driver->cuEventRecord(fork, B));
     CU(driver->cuStreamWaitEvent(A, fork, 0));
     CU(driver->cuGraphDestroy(end_capture(A)));
-    end();
 }
-END_TEST
 
-START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
+TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     void *block, *other_block, *shared;
     CUevent fork;
 
-    begin();
     CU(driver->cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     shared = take(MIB, C);
     begin_capture(A);
@@ -229,15 +211,12 @@ START_TEST(a_free_that_waits_for_a_captured_stream_comes_with_its_end) {
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
-    end();
 }
-END_TEST
 
-START_TEST(a_pool_without_a_capture) {
+TEST(a_pool_without_a_capture) {
     int on = 1;
     void *a, *b;
 
-    begin();
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, &on));
     EXPECT(WEIR_E_BUSY, weir_tensors_begin(t, other, always, &on));
@@ -256,15 +235,12 @@ START_TEST(a_pool_without_a_capture) {
     OK(weir_tensors_free(a));
     OK(weir_tensors_end(t, other, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
-START_TEST(a_pool_goes_with_its_last_user) {
+TEST(a_pool_goes_with_its_last_user) {
     int users;
     void *block;
 
-    begin();
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
     begin_capture(A);
     OK(weir_tensors_pool_open(t, graph, NULL));
@@ -282,16 +258,13 @@ START_TEST(a_pool_goes_with_its_last_user) {
     MUST_EQ(figures().reserved_bytes[0].current, 0);
     MUST_EQ(figures().segment[0].current, 0);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, graph, &users));
-    end();
 }
-END_TEST
 
-START_TEST(blocks_outlive_their_pool) {
+TEST(blocks_outlive_their_pool) {
     weir_tensors_block found;
     weir_tensors *whose;
     void *block[3];
 
-    begin();
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, NULL));
@@ -314,11 +287,11 @@ START_TEST(blocks_outlive_their_pool) {
     OK(weir_tensors_find(block[0], &whose, &found));
     MUST(found.pool.first == 0 && found.pool.second == 0);
     OK(weir_tensors_free(block[0]));
-    end();
 }
-END_TEST
 
-START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
+CASE("pools", 30, NULL, end);
+
+TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     void *block;
 
     begin_with("64MiB");
@@ -336,14 +309,13 @@ START_TEST(what_a_pool_without_users_has_serves_a_request_that_fails) {
     block = take(40 * MIB, A); /* the pool is gone */
     OK(weir_tensors_free(block));
     MUST_EQ(figures().ooms, 1);
-    end();
 }
-END_TEST
 
-START_TEST(segments_that_are_not_divided) {
+CASE("pools", 30, begin, end);
+
+TEST(segments_that_are_not_divided) {
     void *large, *small;
 
-    begin();
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_pool_whole(t, other));
     OK(weir_tensors_begin(t, other, always, NULL));
@@ -356,9 +328,7 @@ START_TEST(segments_that_are_not_divided) {
     OK(weir_tensors_free(large));
     OK(weir_tensors_free(small));
     OK(weir_tensors_end(t, other, NULL));
-    end();
 }
-END_TEST
 
 static void *given;
 static int source_ends;
@@ -381,13 +351,12 @@ static void source_end(void *context) {
     source_ends += *(int *)context;
 }
 
-START_TEST(a_pool_with_memory_from_elsewhere) {
+TEST(a_pool_with_memory_from_elsewhere) {
     int one = 1;
     weir_tensors_source source = {&one, source_alloc, source_free, source_end};
     weir_tensors_figures f;
     void *block;
 
-    begin();
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_pool_open(t, other, &source));
     MUST_EQ(source_ends, 1); /* the second is not needed */
@@ -405,9 +374,7 @@ START_TEST(a_pool_with_memory_from_elsewhere) {
     MUST_EQ(source_ends, 2);
     MUST_EQ(figures().reserved_bytes[0].current, 0);
     MUST_EQ(figures().reserved_bytes[0].freed, 4 * MIB);
-    end();
 }
-END_TEST
 
 /* ---- checkpoints -------------------------------------------------------------------------------- */
 
@@ -432,12 +399,13 @@ static int is_among(void *const *list, size_t count, const void *block) {
     return 0;
 }
 
-START_TEST(a_pool_comes_back_to_a_state) {
+CASE("states", 30, begin, end);
+
+TEST(a_pool_comes_back_to_a_state) {
     weir_tensors_state *state;
     void *block[8], *later[3], *expected[4];
     int same;
 
-    begin();
     OK(weir_tensors_pool_open(t, graph, NULL));
     OK(weir_tensors_begin(t, graph, always, NULL));
     for (int i = 0; i < 8; i++)
@@ -482,15 +450,12 @@ START_TEST(a_pool_comes_back_to_a_state) {
         OK(weir_tensors_free(made[i]));
     weir_tensors_state_destroy(state);
     weir_tensors_state_destroy(NULL);
-    end();
 }
-END_TEST
 
-START_TEST(a_state_whose_segments_have_gone) {
+TEST(a_state_whose_segments_have_gone) {
     weir_tensors_state *state;
     void *block;
 
-    begin();
     begin_capture(A);
     block = take(MIB, A);
     CU(driver->cuGraphDestroy(end_capture(A)));
@@ -504,9 +469,7 @@ START_TEST(a_state_whose_segments_have_gone) {
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, on_freed, on_made, NULL));
     OK(weir_tensors_pool_close(t, graph));
     weir_tensors_state_destroy(state);
-    end();
 }
-END_TEST
 
 /* ---- the list ----------------------------------------------------------------------------------- */
 
@@ -533,13 +496,12 @@ static void add_up(void *context, const weir_tensors_block *block) {
     s->blocks += !block->is_free && !block->is_pending;
 }
 
-START_TEST(the_list_agrees_with_the_figures) {
+TEST(the_list_agrees_with_the_figures) {
     struct sums all = {0}, of_pool = {0};
     weir_tensors_figures f;
     uint64_t seed = 7;
     void *block[200], *pending;
 
-    begin();
     OK(weir_tensors_pool_open(t, other, NULL));
     for (int i = 0; i < 200; i++) {
         if (i == 100)
@@ -563,14 +525,13 @@ START_TEST(the_list_agrees_with_the_figures) {
     OK(weir_tensors_visit(t, other, add_up, &of_pool));
     MUST_EQ(of_pool.pools, all.pools);
     MUST_EQ(of_pool.blocks, 67);
-    end();
 }
-END_TEST
 
-START_TEST(calls_that_cannot_be) {
+CASE("blocks", 30, begin, end);
+
+TEST(calls_that_cannot_be) {
     void *block;
 
-    begin();
     EXPECT(WEIR_E_INVALID, weir_tensors_open(0, NULL, NULL));
     EXPECT(WEIR_E_NO_DEVICE, weir_tensors_open(64, NULL, &t));
     EXPECT(WEIR_E_INVALID, weir_tensors_alloc(NULL, 1, 1, A, 0, NULL, &block));
@@ -580,34 +541,8 @@ START_TEST(calls_that_cannot_be) {
     OK(weir_tensors_alloc(t, 0, 0, A, 0, NULL, &block));
     MUST(block == NULL);
     MUST(weir_tensors_allocator(t) != NULL && weir_tensors_allocator(NULL) == NULL);
-    end();
 }
-END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("tensors");
-    TCase *blocks = suite_add_case(suite, "blocks", 30, NULL, NULL);
-    TCase *pools = suite_add_case(suite, "pools", 30, NULL, NULL);
-    TCase *states = suite_add_case(suite, "states", 30, NULL, NULL);
-
-    tcase_add_test(blocks, a_free_goes_to_the_stream_of_the_request);
-    tcase_add_test(blocks, a_block_that_another_stream_uses_waits_for_it);
-    tcase_add_test(blocks, a_stream_that_is_gone_is_no_harm);
-    tcase_add_test(blocks, figures_are_those_of_the_blocks);
-    tcase_add_test(blocks, a_note_stays_with_its_block);
-    tcase_add_test(blocks, a_failure_is_counted_and_told);
-    tcase_add_test(blocks, calls_that_cannot_be);
-    tcase_add_test(pools, a_capture_has_memory_of_its_pool);
-    tcase_add_test(pools, other_streams_of_a_capture_have_other_memory);
-    tcase_add_test(pools, a_free_that_waits_for_a_captured_stream_comes_with_its_end);
-    tcase_add_test(pools, a_pool_without_a_capture);
-    tcase_add_test(pools, a_pool_goes_with_its_last_user);
-    tcase_add_test(pools, blocks_outlive_their_pool);
-    tcase_add_test(pools, what_a_pool_without_users_has_serves_a_request_that_fails);
-    tcase_add_test(pools, segments_that_are_not_divided);
-    tcase_add_test(pools, a_pool_with_memory_from_elsewhere);
-    tcase_add_test(states, a_pool_comes_back_to_a_state);
-    tcase_add_test(states, a_state_whose_segments_have_gone);
-    tcase_add_test(states, the_list_agrees_with_the_figures);
-    return run_suite(suite, CK_FORK);
+    return run_tests("tensors", CK_FORK);
 }

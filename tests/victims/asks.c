@@ -1,39 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* asks.c: a program that asks the driver about its memory: what a pointer is, what a pool has, what is
  * refused and how; and prints each answer, an address or a handle by what it is equal to. */
-#include "work.h"
-
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
+#include "opened.h"
 
 /* What the other programs here do not call. */
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
-    X(cuDeviceGetCount, "cuDeviceGetCount", (int *count))                                          \
-    X(cuDeviceGetMemPool, "cuDeviceGetMemPool", (CUmemoryPool *pool, CUdevice device))             \
-    X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (CUdevice device, CUmemoryPool pool))              \
-    X(cuMemPoolSetAccess, "cuMemPoolSetAccess",                                                    \
-      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))                            \
-    X(cuMemPoolGetAccess, "cuMemPoolGetAccess",                                                    \
-      (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))                      \
-    X(cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle",                        \
-      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)) \
-    X(cuMemPoolExportPointer, "cuMemPoolExportPointer", (void *data, CUdeviceptr address))         \
-    X(cuPointerGetAttributes, "cuPointerGetAttributes",                                            \
+    X(cuDeviceGetCount, (int *count))                                                              \
+    X(cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device))                                   \
+    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))                                    \
+    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
+    X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
+    X(cuMemPoolExportToShareableHandle,                                                            \
+      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
+       unsigned long long flags))                                                                  \
+    X(cuMemPoolExportPointer, (void *data, CUdeviceptr address))                                   \
+    X(cuPointerGetAttributes,                                                                      \
       (unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address))   \
-    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (void *handle, CUdeviceptr address))                 \
-    X(cuStreamIsCapturing, "cuStreamIsCapturing",                                                  \
-      (CUstream stream, CUstreamCaptureStatus *status))
+    X(cuIpcGetMemHandle, (void *handle, CUdeviceptr address))                                      \
+    X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
 /* clang-format on */
 
-static struct {
-#define POINTER(name, symbol, params) CUresult(*name) params;
-    ENTRIES(POINTER)
-#undef POINTER
-} more;
+static struct { ENTRIES(MORE_POINTER) } more;
 
 enum { PLAIN = 64, LATE = 48 };
 
@@ -50,31 +38,9 @@ enum {
     HANDLE_FD = 1 /* of a pool that another process may open */
 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream, other;
 static CUmemoryPool standard, own;
 static CUcontext context;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void load(void) {
-    void *address;
-
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-#define LOAD(name, symbol, params)                                                                 \
-    address = dlsym(library, symbol);                                                              \
-    HOLDS(address);                                                                                \
-    memcpy(&more.name, &address, sizeof address);
-    ENTRIES(LOAD)
-#undef LOAD
-}
 
 /* ---- pointers ---------------------------------------------------------------------------------- */
 
@@ -262,15 +228,6 @@ static void attributes(void) {
     printf("unknown: %u\n", cuda.cuMemPoolGetAttribute(own, 99, &zero));
 }
 
-static CUmemPoolProps properties(void) {
-    CUmemPoolProps p;
-
-    memset(&p, 0, sizeof p);
-    p.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    return p;
-}
-
 static void fill_and_check(CUdeviceptr block, size_t bytes, unsigned char value) {
     unsigned char host[64];
 
@@ -283,12 +240,11 @@ static void fill_and_check(CUdeviceptr block, size_t bytes, unsigned char value)
 
 /* A pool that goes while blocks of it live, current or not. */
 static void ends(void) {
-    CUmemPoolProps p = properties();
     CUmemoryPool pool, current;
     CUdeviceptr a, b, c;
 
     for (int round = 0; round < 3; round++) {
-        CU(cuda.cuMemPoolCreate(&pool, &p));
+        pool = new_pool(NULL);
         CU(more.cuDeviceSetMemPool(0, pool));
         CU(more.cuDeviceGetMemPool(&current, 0));
         HOLDS(current == pool);
@@ -313,7 +269,7 @@ static void ends(void) {
 
 /* A pool that other processes may open: not every driver has them. */
 static void shared(void) {
-    CUmemPoolProps p = properties();
+    CUmemPoolProps p = pool_properties();
     CUmemoryPool pool, was = own;
     CUdeviceptr block;
     CUresult result;
@@ -336,13 +292,12 @@ static void shared(void) {
 }
 
 static void of_a_size(void) {
-    CUmemPoolProps p = properties();
+    CUmemPoolProps p = pool_properties();
     CUmemoryPool pool, was = own;
     CUdeviceptr block, more_of_it;
 
     p.maxSize = 64 * MIB;
-    CU(cuda.cuMemPoolCreate(&pool, &p));
-    own = pool;
+    own = pool = new_pool(&p);
     block = take_own(40 * MIB);
     printf("beyond its size: %u\n",
            cuda.cuMemAllocFromPoolAsync(&more_of_it, 40 * MIB, pool, stream));
@@ -389,7 +344,7 @@ static void streams(void) {
     CUstream one;
 
     for (int i = 0; i < 50; i++) {
-        CU(cuda.cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
+        one = new_stream();
         for (int j = 0; j < 100; j++) {
             CU(cuda.cuMemAllocAsync(&block, 1000 + (size_t)j * 500, one));
             CU(cuda.cuMemsetD8Async(block, (unsigned char)j, 1000, one));
@@ -423,7 +378,7 @@ static void access(void) {
     HOLDS(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CU(cuda.cuDevicePrimaryCtxRetain(&peer, 1));
     CU(cuda.cuCtxSetCurrent(peer));
-    CU(cuda.cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    far = new_stream();
     block = take_own(MIB);
     fill_and_check(block, MIB, 8);
     CU(cuda.cuMemsetD8Async(block, 9, MIB, far));
@@ -443,24 +398,22 @@ static void access(void) {
 static void own_context(void) {
     CUresult (*create)(CUcontext * made, unsigned int flags, CUdevice device);
     CUresult (*destroy)(CUcontext made);
-    void *first = dlsym(library, "cuCtxCreate_v2"), *last = dlsym(library, "cuCtxDestroy_v2");
     CUdeviceptr block, ours;
     CUcontext made;
     CUstream far;
 
-    if (!first || !last)
+    find_call(&create, "cuCtxCreate_v2");
+    find_call(&destroy, "cuCtxDestroy_v2");
+    if (!create || !destroy)
         return;
-    memcpy(&create, &first, sizeof first);
-    memcpy(&destroy, &last, sizeof last);
     ours = take(5000);
     CU(create(&made, 0, 0));
-    CU(cuda.cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    far = new_stream();
     for (int i = 0; i < 3; i++) {
         CU(cuda.cuMemAllocAsync(&block, MIB, far));
         CU(cuda.cuMemsetD8Async(block, 11, MIB, far));
         CU(cuda.cuMemFreeAsync(block, far));
-        CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
-        CU(cuda.cuMemFreeAsync(block, NULL));
+        pair(NULL, MIB, NULL);
     }
     CU(cuda.cuMemFreeAsync(ours, far));
     CU(cuda.cuStreamSynchronize(far));
@@ -498,20 +451,18 @@ static void free_late(const CUdeviceptr *old) {
 
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
-    void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
     CUdeviceptr block = take(3000), plain[PLAIN], old[LATE], base;
     size_t bytes;
 
     for (int i = 0; i < LATE; i++)
         old[i] = take(MIB);
     CU(cuda.cuCtxSynchronize());
-    if (address) {
-        memcpy(&reset_context, &address, sizeof address);
+    find_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
+    if (reset_context) {
         CU(reset_context(0));
-        CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-        CU(cuda.cuCtxSetCurrent(context));
-        CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+        context = enter_context(0);
+        stream = new_stream();
+        other = new_stream();
     }
     free_late(old);
     CU(cuda.cuMemFreeAsync(block, stream));
@@ -529,16 +480,14 @@ static void reset(void) {
 }
 
 int main(int argc, char **argv) {
-    CUmemPoolProps p = properties();
-
-    load();
-    victim_start(&cuda);
+    start_driver();
+    ENTRIES(MORE_NEEDED)
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
+    other = new_stream();
     CU(cuda.cuDeviceGetDefaultMemPool(&standard, 0));
-    CU(cuda.cuMemPoolCreate(&own, &p));
+    own = new_pool(NULL);
     pointers();
     refusals();
     attributes();

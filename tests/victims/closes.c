@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* closes.c: a program that closes the driver's library, opens it again, and uses what it found before
  * as well as what it finds then; the driver is the same one. */
-#include "work.h"
-
-#include <dlfcn.h>
-
-static void *library;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
+#include "opened.h"
 
 int main(int argc, char **argv) {
     struct cuda first, second;

@@ -2,35 +2,11 @@
 /* decompresses.c: a program with memory pools for hardware decompression, as RMM makes them, and others beside them; it
  * asks of each block which it is.  With --refuse the next handle of memory that anybody makes is refused, as by a device
  * that maps no such memory: for the device model, which fails as it is told. */
-#include "work.h"
-
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
+#include "opened.h"
 
 enum { IS_CAPABLE = 21 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static CUresult make_pool(unsigned usage, CUmemoryPool *pool) {
-    CUmemPoolProps properties;
-
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.usage = (unsigned short)usage;
-    return cuda.cuMemPoolCreate(pool, &properties);
-}
 
 static void show(size_t bytes, CUmemoryPool pool) {
     unsigned is_capable = 0; /* of which the driver writes a part */
@@ -46,9 +22,12 @@ static void show(size_t bytes, CUmemoryPool pool) {
 
 static void try(unsigned usage) {
     uint64_t kept = 3 * MIB;
+    CUmemPoolProps properties = pool_properties();
     CUmemoryPool pool;
-    CUresult result = make_pool(usage, &pool);
+    CUresult result;
 
+    properties.usage = (unsigned short)usage;
+    result = cuda.cuMemPoolCreate(&pool, &properties);
     printf("for %u: %u", usage, result);
     if (result == CUDA_SUCCESS) {
         show(1000, pool);
@@ -67,18 +46,12 @@ static void try(unsigned usage) {
 
 int main(int argc, char **argv) {
     int (*fail)(const char *entry, uint64_t k, CUresult result);
-    void *address;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    address = dlsym(library, "cuModelFail");
-    if (argc > 1 && strcmp(argv[1], "--refuse") == 0 && address) {
-        memcpy(&fail, &address, sizeof address);
+    start_driver();
+    stream = new_stream();
+    find_call(&fail, "cuModelFail");
+    if (is_told(argc, argv, "--refuse") && fail)
         HOLDS(fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE));
-    }
     try(2);
     try(0);
     try(2);

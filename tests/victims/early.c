@@ -2,31 +2,20 @@
 /* early.c: a program that forks while another thread makes the first request of a pool, and whoever serves it
  * is about to say something.  The child asks for memory too, which no child may have, and must not hang.
  * If nobody says anything it is ended after a while. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 1000 };
 
-static void *library;
-static struct cuda cuda;
 static CUmemoryPool pool;
 static sem_t says, may_say;
 static atomic_int holds_lines = 1;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 /* In front of the C library's. */
 __attribute__((visibility("default"))) ssize_t write(int file, const void *bytes, size_t count) {
@@ -51,21 +40,14 @@ static void *ask_first(void *context) {
 }
 
 int main(int argc, char **argv) {
-    CUmemPoolProps properties;
     CUcontext context;
     pthread_t thread;
     pid_t child;
     int status;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    pool = new_pool(NULL);
     alarm(60);
     HOLDS(sem_init(&says, 0, 0) == 0 && sem_init(&may_say, 0, 0) == 0);
     HOLDS(pthread_create(&thread, NULL, ask_first, context) == 0);

@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* ends.c: a program that two threads end: each by exit or by _exit, as the first two arguments say, the second so many
  * microseconds after the first as a third one says. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { BYTES = 1000, BLOCKS = 2000 };
-
-static void *library;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 static void end(const char *how, int status) {
     if (strcmp(how, "exit") == 0)
@@ -31,7 +21,6 @@ static void *end_first(void *how) {
 }
 
 int main(int argc, char **argv) {
-    struct cuda cuda;
     CUdeviceptr block;
     pthread_t thread;
 

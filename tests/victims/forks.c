@@ -2,25 +2,13 @@
 /* forks.c: a program that forks in the middle of its work.  One child goes on to be another program
  * (this one, with a word), one only asks the driver for more memory than its pool has idle, which no child may
  * have, and one never asks anything; the parent's blocks live through all of it. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 100000, MORE = 64 << 20, STATUS_CHILD = 7 };
-
-static void *library;
-static struct cuda cuda;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 static int status_of(pid_t child) {
     int status = 0;
@@ -31,10 +19,7 @@ static int status_of(pid_t child) {
 }
 
 static void load(void) {
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
 }
 
 int main(int argc, char **argv) {
@@ -42,7 +27,7 @@ int main(int argc, char **argv) {
     CUdeviceptr block, other;
     pid_t child;
 
-    if (argc > 1 && strcmp(argv[1], "child") == 0) {
+    if (is_told(argc, argv, "child")) {
         load();
         victim_work(&cuda, "child", 11);
         return STATUS_CHILD;

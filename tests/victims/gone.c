@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gone.c: a program that names memory pools which it has destroyed, in each call that takes a pool, and makes others,
  * to which the driver may give the same handles. */
-#include "work.h"
-
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
+#include "opened.h"
 
 enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
 
@@ -18,7 +12,8 @@ enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
     X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
     X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
     X(cuMemPoolExportToShareableHandle,                                                            \
-      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)) \
+      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
+       unsigned long long flags))                                                                  \
     X(cuMemPoolImportFromShareableHandle,                                                          \
       (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
        unsigned long long flags))                                                                  \
@@ -28,46 +23,15 @@ enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
       (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream))
 /* clang-format on */
 
-static struct {
-#define POINTER(name, params) CUresult(*name) params;
-    ENTRIES(POINTER)
-#undef POINTER
-} more;
+static struct { ENTRIES(MORE_POINTER) } more;
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void load(void) {
-    void *address;
-
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-#define LOAD(name, params)                                                                         \
-    address = dlsym(library, #name);                                                               \
-    HOLDS(address);                                                                                \
-    memcpy(&more.name, &address, sizeof address);
-    ENTRIES(LOAD)
-#undef LOAD
-}
-
 static CUmemoryPool make_pool(unsigned handle_types) {
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
+    CUmemPoolProps properties = pool_properties();
 
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.handleTypes = handle_types;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    return pool;
+    return new_pool(&properties);
 }
 
 static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
@@ -126,9 +90,9 @@ int main(int argc, char **argv) {
     uint64_t value;
     int file;
 
-    load();
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    start_driver();
+    ENTRIES(MORE_NEEDED)
+    stream = new_stream();
 
     /* The device's own may be made as late as it is asked for, and a pool is imported where others were. */
     unused = make_pool(0);

@@ -4,25 +4,11 @@
  * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device; with `trimmed' it
  * does so while another thread trims the pool, after a capture and the end of a stream; with
  * `interrupted' the handler of a signal ends it out of that call.  A driver that cannot be told so is not hung up. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
-
-static void *library;
-static struct cuda cuda;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 static void *wait_for_memory(void *context) {
     CUdeviceptr block;
@@ -60,44 +46,38 @@ static void end_at_once(int number) {
 }
 
 int main(int argc, char **argv) {
-    union {
-        void *address;
-        int (*stop)(const char *entry);
-        int (*stopped)(void);
-        CUresult (*reset)(CUdevice device);
-    } stop, stopped, reset;
+    int (*stop)(const char *entry), (*stopped)(void);
+    CUresult (*reset)(CUdevice device);
     CUdeviceptr block;
     CUcontext context;
     CUstream stream;
     pthread_t thread;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    stop.address = dlsym(library, "cuModelStop");
-    stopped.address = dlsym(library, "cuModelStopped");
-    reset.address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    open_driver();
+    find_call(&stop, "cuModelStop");
+    find_call(&stopped, "cuModelStopped");
+    find_call(&reset, "cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    if (argc < 2 || argv[1][0] == '-' || !stop.address || !stopped.address)
+    stream = new_stream();
+    if (argc < 2 || argv[1][0] == '-' || !stop || !stopped)
         return victim_status(argc, argv);
     (void)usleep(100000); /* for those who look */
-    HOLDS(stop.stop(argv[1]));
-    if (argc > 2 && strcmp(argv[2], "beside") == 0)
+    HOLDS(stop(argv[1]));
+    if (is_told(argc, argv, "beside"))
         CU(cuda.cuMemAllocAsync(&block, 100 * MIB, NULL));
     else
         HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
-    for (int i = 0; i < 10000 && stopped.stopped() == 0; i++)
+    for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
-    HOLDS(stopped.stopped() > 0);
+    HOLDS(stopped() > 0);
     (void)usleep(50000); /* for those who look */
-    if (argc > 2 && strcmp(argv[2], "trimmed") == 0)
+    if (is_told(argc, argv, "trimmed"))
         trim_beside(context, stream);
     if (argc > 2 && (strcmp(argv[2], "reset") == 0 || strcmp(argv[2], "trimmed") == 0))
-        CU(reset.reset(0));
-    if (argc > 2 && strcmp(argv[2], "interrupted") == 0) {
+        CU(reset(0));
+    if (is_told(argc, argv, "interrupted")) {
         HOLDS(signal(SIGUSR1, end_at_once) != SIG_ERR && pthread_kill(thread, SIGUSR1) == 0);
         (void)pause();
     }

@@ -3,11 +3,8 @@
  * has set, and uses the pool.  Then it sets current pools by location, and uses streams of a green context.  A driver
  * refuses what it does not have, and the program prints that too.  With --peer it gives a second device access to a
  * pool that is in use. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -18,15 +15,13 @@ enum {
     GREEN_DEFAULT_STREAM = 1
 };
 
-#define MIB ((size_t)1 << 20)
-
 /* Calls that the other programs here do not make.  NULL: the driver does not have the call. */
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
     X(cuMemPoolGetAccess, (CUmemAccess_flags *, CUmemoryPool, CUmemLocation *))                    \
     X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))                         \
-    X(cuMemPoolExportToShareableHandle, (void *, CUmemoryPool, CUmemAllocationHandleType,          \
-      unsigned long long))                                                                         \
+    X(cuMemPoolExportToShareableHandle,                                                            \
+      (void *, CUmemoryPool, CUmemAllocationHandleType, unsigned long long))                       \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                              \
     X(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))                                                \
     X(cuMemGetDefaultMemPool, (CUmemoryPool *, CUmemLocation *, CUmemAllocationType))              \
@@ -39,14 +34,8 @@ enum {
     X(cuGreenCtxDestroy, (void *))
 /* clang-format on */
 
-static struct {
-#define POINTER(name, params) CUresult(*name) params;
-    ENTRIES(POINTER)
-#undef POINTER
-} more;
+static struct { ENTRIES(MORE_POINTER) } more;
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 
 static const struct kind {
@@ -72,25 +61,6 @@ static const struct kind {
     {"of no place", {.location = {7, 0}}},
     {"of no type", {.location = {1, 0}, .allocType = 3}},
 };
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void load(void) {
-    void *address;
-
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-#define LOAD(name, params)                                                                         \
-    address = dlsym(library, #name);                                                               \
-    memcpy(&more.name, &address, sizeof address);
-    ENTRIES(LOAD)
-#undef LOAD
-}
 
 /* Prints the value of each attribute, except reserved memory. */
 static void show(CUmemoryPool pool) {
@@ -236,7 +206,7 @@ static void try_place(CUmemLocationType type, CUmemAllocationType kind) {
 
 static void try_green(void) {
     static _Alignas(16) unsigned char resource[RESOURCE_BYTES];
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {1, 0}};
+    CUmemPoolProps properties = pool_properties();
     void *descriptor, *context;
     CUmemoryPool pool;
     CUstream green;
@@ -267,7 +237,7 @@ static void try_green(void) {
 /* Access of another device: it stays as it was if cuMemPoolSetAccess fails. */
 static void try_peer(void) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {1, 0}};
+    CUmemPoolProps properties = pool_properties();
     CUmemoryPool pool;
     CUresult result;
 
@@ -283,10 +253,10 @@ static void try_peer(void) {
 }
 
 int main(int argc, char **argv) {
-    load();
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    if (argc > 1 && strcmp(argv[1], "--peer") == 0) {
+    start_driver();
+    ENTRIES(MORE_FOUND)
+    stream = new_stream();
+    if (is_told(argc, argv, "--peer")) {
         try_peer();
         return victim_status(argc, argv);
     }

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* lacks.c: a program whose thread has no current context.  A default stream names nothing there, so the driver answers an
  * invalid context, until the thread has one; the CUDA runtime relies on that.  A created stream serves all the same. */
-#include "work.h"
-
-#include <dlfcn.h>
-#include <stdio.h>
+#include "opened.h"
 
 enum { BYTES = 1000 };
-
-static void *library;
-static struct cuda cuda;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 /* As long as the block is not freed the next free is refused likewise. */
 static void try_all(const char *when, CUmemoryPool pool, CUdeviceptr block) {
@@ -34,13 +22,10 @@ int main(int argc, char **argv) {
     CUcontext context;
     CUstream created;
     CUmemoryPool pool;
-    CUdeviceptr block, other;
+    CUdeviceptr block;
     CUgraph graph;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
     CU(cuda.cuDeviceGetDefaultMemPool(&pool, 0));
     CU(cuda.cuStreamCreate(&created, 1)); /* CU_STREAM_NON_BLOCKING */
     CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
@@ -48,18 +33,15 @@ int main(int argc, char **argv) {
 
     CU(cuda.cuCtxSetCurrent(NULL));
     try_all("no context", pool, block);
-    CU(cuda.cuMemAllocFromPoolAsync(&other, BYTES, pool, created));
-    CU(cuda.cuMemFreeAsync(other, created));
+    pair(pool, BYTES, created);
     CU(cuda.cuStreamBeginCapture(created, CU_STREAM_CAPTURE_MODE_GLOBAL));
     try_all("beside a capture", pool, block);
     CU(cuda.cuStreamEndCapture(created, &graph));
 
     CU(cuda.cuCtxSetCurrent(context));
     CU(cuda.cuMemFreeAsync(block, NULL));
-    for (int i = 0; i < 100; i++) {
-        CU(cuda.cuMemAllocFromPoolAsync(&block, BYTES, pool, NULL));
-        CU(cuda.cuMemFreeAsync(block, NULL));
-    }
+    for (int i = 0; i < 100; i++)
+        pair(pool, BYTES, NULL);
     CU(cuda.cuStreamSynchronize(created));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     return victim_status(argc, argv);

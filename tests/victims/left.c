@@ -2,38 +2,23 @@
 /* left.c: a program whose words on the command line say what it does, one after the other: "managed", "shared" and "other"
  * make a pool of such memory, and one request more of it than of the pool before; "device" is a request on a stream of a
  * second device, "wrong" one that no driver serves, "unused" a pool without requests, "fork" a child that ends at once. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 static unsigned pools;
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
 static CUmemoryPool make_pool(unsigned type, unsigned handle_types) {
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
+    CUmemPoolProps properties = pool_properties();
 
-    memset(&properties, 0, sizeof properties);
     properties.allocType = type;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.handleTypes = handle_types;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    return pool;
+    return new_pool(&properties);
 }
 
 static void use(CUmemoryPool pool) {
@@ -51,15 +36,13 @@ static void use(CUmemoryPool pool) {
 
 static void use_device(void) {
     CUmemoryPool pool = make_pool(CU_MEM_ALLOCATION_TYPE_PINNED, 0);
-    CUdeviceptr block;
     CUcontext peer;
     CUstream far;
 
     CU(cuda.cuDevicePrimaryCtxRetain(&peer, 1));
     CU(cuda.cuCtxSetCurrent(peer));
-    CU(cuda.cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
-    CU(cuda.cuMemAllocFromPoolAsync(&block, 1000, pool, far));
-    CU(cuda.cuMemFreeAsync(block, far));
+    far = new_stream();
+    pair(pool, 1000, far);
     CU(cuda.cuStreamSynchronize(far));
 }
 
@@ -75,11 +58,8 @@ static void bear(void) {
 int main(int argc, char **argv) {
     CUdeviceptr block;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    start_driver();
+    stream = new_stream();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "managed") == 0)
             use(make_pool(CU_MEM_ALLOCATION_TYPE_MANAGED, 0));

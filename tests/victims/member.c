@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* member.c: a program whose words on the command line say what memory it takes, one after the other:
  *     async N, alloc N, create N, managed N, graph N   takes N MiB by that call; bytes with a "b" behind N
+ *     node N, node1 N, node2 N                         a node of a graph, by cuGraphAddMemAllocNode, cuGraphAddNode, _v2
  *     free                                             frees what it took last
  *     trim                                             frees all that it took by async, which becomes idle
  *     join NAME                                        sets the group from here on
@@ -10,19 +11,15 @@
  *     mark FILE, wait FILE                             makes a file, waits for one
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
-#include "work.h"
+#include "driver/cuda_nodes.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MOST = 4096 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 
 static CUresult (*create_handle)(CUmemGenericAllocationHandle *, size_t,
@@ -35,6 +32,11 @@ static CUresult (*unmap_range)(CUdeviceptr, size_t);
 static CUresult (*reset_context)(CUdevice);
 static CUresult (*take_managed)(CUdeviceptr *, size_t, unsigned);
 
+static CUresult (*add_alloc)(void *, CUgraph, const void *, size_t, struct weir_alloc_node *);
+static CUresult (*add_any)(void *, CUgraph, const void *, size_t, struct weir_any_node *);
+static CUresult (*add_any_2)(void *, CUgraph, const void *, const void *, size_t,
+                             struct weir_any_node *);
+
 static struct taken {
     char how; /* of the call, the first letter */
     CUdeviceptr block;
@@ -42,19 +44,6 @@ static struct taken {
     size_t bytes;
 } taken[MOST];
 static int count;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void find_call(void *call, const char *symbol) {
-    void *found = dlsym(library, symbol);
-
-    HOLDS(found);
-    memcpy(call, &found, sizeof found);
-}
 
 /* As NCCL has it: mapped, and released at once, so that the mapping keeps the memory. */
 static CUresult create(struct taken *t) {
@@ -91,8 +80,33 @@ static CUresult capture(struct taken *t) {
     return result;
 }
 
+/* To an empty graph. */
+static CUresult add_node(struct taken *t, char form) {
+    struct weir_any_node any = {.type = WEIR_NODE_ALLOC, .alloc = {.bytes = t->bytes}};
+    CUresult result;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    any.alloc.pool.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(cuda.cuStreamEndCapture(stream, &graph));
+    result = form == '2'   ? add_any_2(NULL, graph, NULL, NULL, 0, &any)
+             : form == '1' ? add_any(NULL, graph, NULL, 0, &any)
+                           : add_alloc(NULL, graph, NULL, 0, &any.alloc);
+    if (result != CUDA_SUCCESS)
+        return result;
+    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(cuda.cuGraphLaunch(exec, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    return result;
+}
+
 static CUresult take(const char *how, struct taken *t) {
     t->how = how[0];
+    if (strncmp(how, "node", 4) == 0) {
+        t->how = 'g';
+        return add_node(t, how[4]);
+    }
     if (strcmp(how, "async") == 0)
         return cuda.cuMemAllocAsync(&t->block, t->bytes, stream);
     if (strcmp(how, "alloc") == 0) {
@@ -139,12 +153,10 @@ static void ask_for_device(const char *number) {
 }
 
 static void begin_again(void) {
-    CUcontext context;
 
     CU(cuda.cuDevicePrimaryCtxRelease(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    (void)enter_context(0);
+    stream = new_stream();
     count = 0;
 }
 
@@ -158,16 +170,19 @@ int main(int argc, char **argv) {
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
-    find_call(&create_handle, "cuMemCreate");
-    find_call(&release_handle, "cuMemRelease");
-    find_call(&reserve_range, "cuMemAddressReserve");
-    find_call(&map_handle, "cuMemMap");
-    find_call(&unmap_range, "cuMemUnmap");
-    find_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
-    find_call(&take_managed, "cuMemAllocManaged");
+    need_call(&create_handle, "cuMemCreate");
+    need_call(&release_handle, "cuMemRelease");
+    need_call(&reserve_range, "cuMemAddressReserve");
+    need_call(&map_handle, "cuMemMap");
+    need_call(&unmap_range, "cuMemUnmap");
+    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
+    need_call(&take_managed, "cuMemAllocManaged");
+    need_call(&add_alloc, "cuGraphAddMemAllocNode");
+    need_call(&add_any, "cuGraphAddNode");
+    need_call(&add_any_2, "cuGraphAddNode_v2");
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "free") == 0 && count > 0) {
             give(&taken[--count]);

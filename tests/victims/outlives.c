@@ -1,34 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* outlives.c: a program that trims a pool when all work is done, and prints what stays.  The memory was used on streams
  * that have ended, or on the thread's own.  With --fork the program does all this in a child. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
-
 enum { MANY = 300, SLOTS = 2000, SLOT = 65536, SMALL = 4096 };
 
-static void *library;
-static struct cuda cuda;
 static CUresult (*reset)(CUdevice);
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static CUstream make_stream(void) {
-    CUstream stream;
-
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
-}
 
 static void take(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes, CUstream stream) {
     for (int i = 0; i < count; i++)
@@ -38,13 +18,6 @@ static void take(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes
 static void give(const CUdeviceptr *blocks, int count, CUstream stream) {
     for (int i = 0; i < count; i++)
         CU(cuda.cuMemFreeAsync(blocks[i], stream));
-}
-
-static void pair(CUmemoryPool pool, size_t bytes, CUstream stream) {
-    CUdeviceptr block;
-
-    take(pool, &block, 1, bytes, stream);
-    give(&block, 1, stream);
 }
 
 static void show_stays(const char *what, CUmemoryPool pool) {
@@ -59,7 +32,7 @@ static void show_stays(const char *what, CUmemoryPool pool) {
 
 static void free_much_and_end(CUmemoryPool pool) {
     static CUdeviceptr blocks[MANY];
-    CUstream stream = make_stream();
+    CUstream stream = new_stream();
 
     for (int i = 0; i < 3; i++) {
         take(pool, blocks, MANY, MIB, stream);
@@ -72,7 +45,7 @@ static void free_much_and_end(CUmemoryPool pool) {
 
 static void end_before_the_blocks(CUmemoryPool pool, CUstream other) {
     static CUdeviceptr blocks[SLOTS];
-    CUstream stream = make_stream();
+    CUstream stream = new_stream();
 
     for (int i = 0; i < MANY; i++) {
         pair(pool, SLOT, stream);
@@ -98,7 +71,7 @@ static void use_own(CUmemoryPool pool, CUmemoryPool another, CUstream stream) {
 }
 
 static void end_beside_a_capture(CUmemoryPool pool) {
-    CUstream stream = make_stream(), captured = make_stream();
+    CUstream stream = new_stream(), captured = new_stream();
     CUdeviceptr plain;
     CUgraph graph;
 
@@ -117,14 +90,12 @@ static void end_beside_a_capture(CUmemoryPool pool) {
 
 static void end_after_a_reset(void) {
     CUmemoryPool pool;
-    CUcontext context;
     CUstream stream;
 
     CU(reset(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
+    (void)enter_context(0);
     pool = victim_pool(&cuda);
-    stream = make_stream();
+    stream = new_stream();
     pair(pool, 64 * MIB, stream);
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamDestroy(stream));
@@ -134,29 +105,22 @@ static void end_after_a_reset(void) {
 int main(int argc, char **argv) {
     int status = 0;
     CUmemoryPool pool, another;
-    CUcontext context;
     CUstream stream;
-    void *address;
-    pid_t child = argc > 1 && strcmp(argv[1], "--fork") == 0 ? fork() : 0;
+    pid_t child = is_told(argc, argv, "--fork") ? fork() : 0;
 
     if (child > 0) {
         HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status));
         return WEXITSTATUS(status);
     }
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
-    HOLDS(address);
-    memcpy(&reset, &address, sizeof address);
+    open_driver();
+    need_call(&reset, "cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
-    (void)make_stream(); /* it ends with the context */
+    (void)new_stream(); /* it ends with the context */
     CU(cuda.cuDevicePrimaryCtxRelease(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
+    (void)enter_context(0);
     pool = victim_pool(&cuda);
     another = victim_pool(&cuda);
-    stream = make_stream();
+    stream = new_stream();
     pair(pool, SMALL, stream);
     free_much_and_end(pool);
     end_before_the_blocks(pool, stream);

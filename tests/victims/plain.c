@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* plain.c: a program that knows no other memory than cuMemAlloc's; with --context it takes none, and with --children it
  * has children that end at once. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 3000000 };
-
-static void *library;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static int is_told(int argc, char **argv, const char *word) {
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], word) == 0)
-            return 1;
-    return 0;
-}
 
 static void have_children(void) {
     pid_t child = fork();
@@ -40,13 +22,9 @@ static void have_children(void) {
 
 int main(int argc, char **argv) {
     static unsigned char host[BYTES];
-    struct cuda cuda;
     CUdeviceptr block[3];
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
     if (is_told(argc, argv, "--context"))
         return victim_status(argc, argv);
     for (int i = 0; i < 3; i++) {

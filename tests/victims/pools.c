@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* pools.c: a program whose threads make pools and let them go all the time, free each other's blocks, and ask
  * about them meanwhile. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { THREADS = 4, ROUNDS = 60, BLOCKS = 8, RANGE_SIZE = 12 };
 
-static void *library;
-static struct cuda cuda;
 static CUcontext context;
 
 /* A block on its way to another thread, which frees it, and its size. */
@@ -21,12 +16,6 @@ static struct parcel {
     _Atomic CUdeviceptr block; /* 0: the place is free */
     size_t bytes;
 } parcels[THREADS][BLOCKS];
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 static void check(CUdeviceptr block, size_t bytes) {
     CUdeviceptr base = 0;
@@ -57,14 +46,10 @@ static void receive(struct parcel *p, CUstream stream) {
 
 static void round_of(unsigned self, unsigned round, CUstream stream) {
     struct parcel *out = parcels[self], *in = parcels[(self + 1) % THREADS];
-    CUmemPoolProps properties;
     CUmemoryPool pool;
     CUdeviceptr block;
 
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    pool = new_pool(NULL);
     for (unsigned i = 0; i < BLOCKS; i++) {
         size_t bytes = 100 + (self * 37 + round * 11 + i * 5000) % 900000;
 
@@ -88,7 +73,7 @@ static void *run(void *pointer) {
     for (unsigned round = 0; round < ROUNDS; round++) {
         CUstream stream;
 
-        CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        stream = new_stream();
         round_of(self, round, stream);
         CU(cuda.cuStreamSynchronize(stream));
         CU(cuda.cuStreamDestroy(stream));
@@ -99,10 +84,7 @@ static void *run(void *pointer) {
 int main(int argc, char **argv) {
     pthread_t threads[THREADS];
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     for (unsigned i = 0; i < THREADS; i++)
         HOLDS(pthread_create(&threads[i], NULL, run, (void *)(uintptr_t)i) == 0);

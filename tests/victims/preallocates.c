@@ -7,56 +7,27 @@
  * access between all devices, and the preallocation as one block that is freed at once, before the first tensor.  What
  * TensorFlow may have of a device is here 15/16 of what is free; its own rule goes by the device's kind.
  */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_DEVICES = 8, POOLS_SUPPORTED = 115, TENSORS = 24 };
 
 #define ASKED(X)                                                                                   \
-    X(cuDriverGetVersion, "cuDriverGetVersion", (int *version))                                    \
-    X(cuDeviceGetCount, "cuDeviceGetCount", (int *count))                                          \
-    X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))  \
-    X(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", (int *can, CUdevice device, CUdevice peer))  \
-    X(cuMemPoolSetAccess, "cuMemPoolSetAccess",                                                    \
-      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))                            \
-    X(cuMemGetInfo, "cuMemGetInfo_v2", (size_t * unused, size_t * total))
+    X(cuDriverGetVersion, (int *version))                                                          \
+    X(cuDeviceGetCount, (int *count))                                                              \
+    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                          \
+    X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                           \
+    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
+    X(cuMemGetInfo_v2, (size_t * unused, size_t * total))
 
-static struct cuda cuda;
-static struct {
-#define POINTER(name, symbol, params) CUresult(*name) params;
-    ASKED(POINTER)
-} asked;
+static struct { ASKED(MORE_POINTER) } more;
 
 static struct device {
     CUcontext context;
     CUmemoryPool pool;
     CUstream stream;
 } devices[MOST_DEVICES];
-
-static void *library;
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void load(void) {
-    void *address;
-
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-#define LOAD(name, symbol, params)                                                                 \
-    address = dlsym(library, symbol);                                                              \
-    HOLDS(address);                                                                                \
-    memcpy(&asked.name, &address, sizeof address);
-    ASKED(LOAD)
-}
 
 static void let_at(CUmemoryPool pool, CUdevice of, CUdevice peer) {
     CUmemAccessDesc map;
@@ -66,9 +37,9 @@ static void let_at(CUmemoryPool pool, CUdevice of, CUdevice peer) {
     map.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     map.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     map.location.id = peer;
-    CU(asked.cuDeviceCanAccessPeer(&can, of, peer));
+    CU(more.cuDeviceCanAccessPeer(&can, of, peer));
     if (can == 1)
-        CU(asked.cuMemPoolSetAccess(pool, &map, 1));
+        CU(more.cuMemPoolSetAccess(pool, &map, 1));
 }
 
 /* The constructor. */
@@ -76,9 +47,9 @@ static void make_allocator(int device, uint64_t threshold) {
     struct device *d = &devices[device];
     int version = 0, has_pools = 0;
 
-    CU(asked.cuDriverGetVersion(&version));
+    CU(more.cuDriverGetVersion(&version));
     HOLDS(version >= 11020);
-    CU(asked.cuDeviceGetAttribute(&has_pools, POOLS_SUPPORTED, device));
+    CU(more.cuDeviceGetAttribute(&has_pools, POOLS_SUPPORTED, device));
     HOLDS(has_pools);
     CU(cuda.cuDeviceGetDefaultMemPool(&d->pool, device));
     CU(cuda.cuMemPoolSetAttribute(d->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
@@ -147,14 +118,15 @@ int main(int argc, char **argv) {
     size_t unused = 0, total = 0;
     int count = 0;
 
-    load();
+    open_driver();
+    ASKED(MORE_NEEDED)
     CU(cuda.cuInit(0));
-    CU(asked.cuDeviceGetCount(&count));
+    CU(more.cuDeviceGetCount(&count));
     count = count < MOST_DEVICES ? count : MOST_DEVICES;
     for (int i = 0; i < count; i++) {
         CU(cuda.cuDevicePrimaryCtxRetain(&devices[i].context, i));
         CU(cuda.cuCtxSetCurrent(devices[i].context));
-        CU(asked.cuMemGetInfo(&unused, &total));
+        CU(more.cuMemGetInfo_v2(&unused, &total));
         make_allocator(i, unused / 16 * 15);
     }
     for (int i = 0; i < count; i++) {

@@ -4,12 +4,9 @@
  * It carries what NVTX's headers make of a program, as far as it needs that: tables of functions that do nothing
  * until the library which NVTX_INJECTION64_PATH names has put others there.  Prints how often it told the name
  * that counts.  With --title it sets a title when it has told NVTX of itself. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <wchar.h>
 
 enum { CORE = 1, CORE2 = 5, CORE_SIZE = 16, CORE2_SIZE = 16 };
@@ -34,7 +31,6 @@ struct attributes {
 
 static function *core[CORE_SIZE], *core2[CORE2_SIZE];
 static function **core_table[CORE_SIZE + 1], **core2_table[CORE2_SIZE + 1];
-static void *library;
 static int told;
 
 static int get_module(int module, function ***(*table), unsigned *count) {
@@ -87,42 +83,36 @@ typedef int range_pop(void);
 typedef int domain_pop(const void *domain);
 typedef const void *register_text(const void *domain, const char *name);
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
 /* What comes between two iterations. */
-static void work(const struct cuda *cuda) {
+static void work(void) {
     CUdeviceptr block;
 
-    CU(cuda->cuMemAlloc(&block, 4096));
-    CU(cuda->cuMemFree(block));
+    CU(cuda.cuMemAlloc(&block, 4096));
+    CU(cuda.cuMemFree(block));
     told++;
 }
 
-static void iterate(const struct cuda *cuda) {
+static void iterate(void) {
     struct attributes attributes = {.version = 3, .bytes = sizeof attributes};
     const void *registered = NULL, *other = NULL;
 
     TELL(push_text, core, 9, "load data"); /* not of interest */
     TELL(push_text, core, 9, "step 1");
-    work(cuda);
+    work();
     TELL(push_wide, core, 10, L"step \u00e9");
-    work(cuda);
+    work();
     TELL(start_text, core, 5, "step 3");
-    work(cuda);
+    work();
     TELL(mark_text, core, 2, "step 4");
-    work(cuda);
+    work();
     attributes.message_type = 1;
     attributes.message = "step 5";
     TELL(push_attributes, core, 8, &attributes);
-    work(cuda);
+    work();
     attributes.message_type = 2;
     attributes.message = L"step 6";
     TELL(domain_push, core2, 4, NULL, &attributes);
-    work(cuda);
+    work();
     if (core2[10]) {
         register_text *call = (register_text *)core2[10];
 
@@ -132,36 +122,32 @@ static void iterate(const struct cuda *cuda) {
     attributes.message_type = 3;
     attributes.message = registered;
     TELL(domain_push, core2, 4, NULL, &attributes);
-    work(cuda);
+    work();
     attributes.message = other;
     TELL(domain_push, core2, 4, NULL, &attributes);
     attributes.message_type = 0; /* no name at all */
     TELL(domain_push, core2, 4, NULL, &attributes);
     TELL(push_attributes, core, 8, NULL);
     TELL(push_text, core, 9, NULL);
-    work(cuda);
+    work();
     for (int i = 0; i < 5; i++) /* to the first step, by both calls */
         TELL(range_pop, core, 11);
     for (int i = 0; i < 3; i++)
         TELL(domain_pop, core2, 5, NULL);
-    work(cuda);
+    work();
 }
 
 int main(int argc, char **argv) {
-    struct cuda cuda;
     CUdeviceptr block;
 
     load_nvtx();
-    if (argc > 1 && strcmp(argv[1], "--title") == 0)
+    if (is_told(argc, argv, "--title"))
         victim_set_title();
-    if (argc > 1 && strcmp(argv[1], "--clear") == 0)
+    if (is_told(argc, argv, "--clear"))
         victim_clear_environment(argv[0]);
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
+    start_driver();
     CU(cuda.cuMemAlloc(&block, 1000));
-    iterate(&cuda);
+    iterate();
     CU(cuda.cuMemFree(block));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     printf("steps %d\n", told);

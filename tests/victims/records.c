@@ -5,56 +5,44 @@
  *
  * The counts are printed before the end, as lines of a word and a number: what was handed out, what was
  * freed, what was refused, marks. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
 
 enum { THREADS = 4, TURNS = 5000, HELD = 8 };
 
 /* What the other programs here do not call. */
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
-    X(cuMemAddressReserve, "cuMemAddressReserve",                                                  \
+    X(cuMemAddressReserve,                                                                         \
       (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
        unsigned long long flags))                                                                  \
-    X(cuMemCreate, "cuMemCreate",                                                                  \
-      (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
-       const CUmemAllocationProp *properties, unsigned long long flags))                           \
-    X(cuMemMap, "cuMemMap",                                                                        \
+    X(cuMemCreate,                                                                                 \
+      (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,  \
+       unsigned long long flags))                                                                  \
+    X(cuMemMap,                                                                                    \
       (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
        unsigned long long flags))                                                                  \
-    X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr address, size_t bytes))                               \
-    X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle))                         \
-    X(cuMemAllocPitch, "cuMemAllocPitch_v2",                                                       \
+    X(cuMemUnmap, (CUdeviceptr address, size_t bytes))                                             \
+    X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                         \
+    X(cuMemAllocPitch_v2,                                                                          \
       (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element))      \
-    X(cuMemAllocManaged, "cuMemAllocManaged",                                                      \
-      (CUdeviceptr *block, size_t bytes, unsigned int flags))                                      \
-    X(begin_global, "cuStreamBeginCapture", (CUstream stream))                                     \
-    X(begin_global_own, "cuStreamBeginCapture_ptsz", (CUstream stream))                            \
-    X(begin_to_graph, "cuStreamBeginCaptureToGraph",                                               \
+    X(cuMemAllocManaged, (CUdeviceptr *block, size_t bytes, unsigned int flags))                   \
+    X(cuStreamBeginCapture, (CUstream stream))                                                     \
+    X(cuStreamBeginCapture_ptsz, (CUstream stream))                                                \
+    X(cuStreamBeginCaptureToGraph,                                                                 \
       (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
        CUstreamCaptureMode mode))                                                                  \
-    X(begin_to_graph_own, "cuStreamBeginCaptureToGraph_ptsz",                                      \
+    X(cuStreamBeginCaptureToGraph_ptsz,                                                            \
       (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
        CUstreamCaptureMode mode))
 /* clang-format on */
 
-static struct {
-#define POINTER(name, symbol, params) CUresult(*name) params;
-    ENTRIES(POINTER)
-#undef POINTER
-} more;
+static struct { ENTRIES(MORE_POINTER) } more;
 
-static void *library;
-static struct cuda cuda;
 static CUcontext context;
 static void (*mark)(const char *label); /* NULL: nobody records */
 static CUresult (*create_graph)(CUgraph *graph,
@@ -63,33 +51,6 @@ static int handed_out, freed, refused, marks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUdeviceptr passed; /* from one thread to whoever comes next, 0: none */
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void load(void) {
-    void *address;
-
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-#define LOAD(name, symbol, params)                                                                 \
-    address = dlsym(library, symbol);                                                              \
-    HOLDS(address);                                                                                \
-    memcpy(&more.name, &address, sizeof address);
-    ENTRIES(LOAD)
-#undef LOAD
-    address = dlsym(RTLD_DEFAULT, "weir_mark");
-    memcpy(&mark, &address, sizeof address);
-    address = dlsym(library, "cuGraphCreate");
-    memcpy(&create_graph, &address, sizeof address);
-    CU(cuda.cuInit(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
-}
-
 /* Blocks that come and go on a stream of the thread's; every third is freed by another thread. */
 static void *churn(void *seed) {
     CUdeviceptr held[HELD] = {0}, other;
@@ -97,7 +58,7 @@ static void *churn(void *seed) {
     CUstream stream;
 
     CU(cuda.cuCtxSetCurrent(context));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
     for (int i = 0; i < TURNS; i++) {
         CUdeviceptr *block = &held[i % HELD];
 
@@ -155,7 +116,7 @@ static void ask_otherwise(void) {
     CUdeviceptr rows, managed;
     size_t pitch = 0;
 
-    CU(more.cuMemAllocPitch(&rows, &pitch, 700, 30, 4));
+    CU(more.cuMemAllocPitch_v2(&rows, &pitch, 700, 30, 4));
     HOLDS(pitch >= 700);
     CU(cuda.cuMemFree(rows));
     handed_out++;
@@ -170,28 +131,27 @@ static void ask_otherwise(void) {
 
 /* Captured in each way that there is; then one that is not. */
 static void capture(void) {
-    CUdeviceptr block;
     CUstream stream;
     CUgraph graph;
 
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
     for (int way = 0; way <= 5; way++) {
         graph = NULL;
         if (create_graph && (way == 2 || way == 3))
             CU(create_graph(&graph, 0));
         if (way == 0)
-            CU(more.begin_global(stream));
+            CU(more.cuStreamBeginCapture(stream));
         if (way == 1)
-            CU(more.begin_global_own(stream));
+            CU(more.cuStreamBeginCapture_ptsz(stream));
         if (way == 2)
-            CU(more.begin_to_graph(stream, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+            CU(more.cuStreamBeginCaptureToGraph(stream, graph, NULL, NULL, 0,
+                                                CU_STREAM_CAPTURE_MODE_RELAXED));
         if (way == 3)
-            CU(more.begin_to_graph_own(stream, graph, NULL, NULL, 0,
-                                       CU_STREAM_CAPTURE_MODE_RELAXED));
+            CU(more.cuStreamBeginCaptureToGraph_ptsz(stream, graph, NULL, NULL, 0,
+                                                     CU_STREAM_CAPTURE_MODE_RELAXED));
         if (way == 4)
             CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-        CU(cuda.cuMemAllocAsync(&block, 4000 + (size_t)way, stream));
-        CU(cuda.cuMemFreeAsync(block, stream));
+        pair(NULL, 4000 + (size_t)way, stream);
         if (way < 5) {
             CU(cuda.cuStreamEndCapture(stream, &graph));
             CU(cuda.cuGraphDestroy(graph));
@@ -239,8 +199,15 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     int seeds[THREADS], signal = atoi(word_behind(argc, argv, "--parent", "0"));
     CUdeviceptr plain;
+    void *mark_address;
 
-    load();
+    open_driver();
+    ENTRIES(MORE_NEEDED)
+    find_call(&create_graph, "cuGraphCreate");
+    mark_address = dlsym(RTLD_DEFAULT, "weir_mark");
+    memcpy(&mark, &mark_address, sizeof mark);
+    CU(cuda.cuInit(0));
+    context = enter_context(0);
     if (signal > 0)
         HOLDS(kill(getppid(), signal) == 0);
     CU(cuda.cuMemAlloc(&plain, 3 * MIB));

@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* reuses.c: a program that sets the rules by which pools may reuse memory, and prints whether another stream got the
  * same block. */
-#include "work.h"
-
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
+#include "opened.h"
 
 #define LARGE ((size_t)32 << 20)
 
 enum { LAUNCHES = 20, SMALL = 4096 };
 
-static void *library;
-static struct cuda cuda;
 static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
 static CUresult (*reset)(CUdevice), (*get_pool)(CUmemoryPool *, CUdevice);
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void find_more(void *pointer, const char *symbol) {
-    void *address = dlsym(library, symbol);
-
-    HOLDS(address);
-    memcpy(pointer, &address, sizeof address);
-}
 
 static void set_policies(CUmemoryPool pool, int value) {
     for (CUmemPool_attribute policy = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
@@ -97,7 +78,7 @@ static void trimmed(CUstream to, int ends) {
     CUdeviceptr small, first, second;
     CUstream from;
 
-    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
+    from = new_stream();
     small = take(pool, SMALL, to);
     set_policies(pool, 0);
     first = take(pool, LARGE, from);
@@ -118,15 +99,13 @@ static void trimmed(CUstream to, int ends) {
 /* The device's own pool. */
 static void after_reset(CUstream from, CUstream to) {
     CUmemoryPool pool;
-    CUcontext context;
 
     CU(get_pool(&pool, 0));
     reuse(NULL, pool, from, to, 0);
     CU(reset(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
-    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
-    CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
+    (void)enter_context(0);
+    from = new_stream();
+    to = new_stream();
     CU(get_pool(&pool, 0));
     reuse("after a reset, another stream", pool, from, to, -1);
 }
@@ -134,16 +113,14 @@ static void after_reset(CUstream from, CUstream to) {
 int main(int argc, char **argv) {
     CUstream from, to;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    find_more(&query, "cuStreamQuery");
-    find_more(&launch, "cuLaunchHostFunc");
-    find_more(&reset, "cuDevicePrimaryCtxReset_v2");
-    find_more(&get_pool, "cuDeviceGetMemPool");
+    open_driver();
+    need_call(&query, "cuStreamQuery");
+    need_call(&launch, "cuLaunchHostFunc");
+    need_call(&reset, "cuDevicePrimaryCtxReset_v2");
+    need_call(&get_pool, "cuDeviceGetMemPool");
     victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&from, CU_STREAM_NON_BLOCKING));
-    CU(cuda.cuStreamCreate(&to, CU_STREAM_NON_BLOCKING));
+    from = new_stream();
+    to = new_stream();
     late(from, to);
     early(from, to);
     trimmed(to, 0);

@@ -3,15 +3,9 @@
  * breaks those that can be broken, and prints the answers.  Of what is the driver's own affair
  * (addresses, ids, how much is reserved) only what holds of any driver is printed.  With one device it asks
  * nothing of a second; with --gone it names streams and pools that are no more, which a driver may crash on. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 
 enum {
     CONTEXT = 1,
@@ -23,8 +17,6 @@ enum {
     POOL = 17
 };
 
-static void *library;
-static struct cuda cuda;
 static int has_second, names_gone;
 
 /* Beside those of work.h. */
@@ -35,31 +27,13 @@ static CUresult (*export_pointer)(void *, CUdeviceptr), (*ipc_handle)(void *, CU
 static CUresult (*export_pool)(void *, CUmemoryPool, CUmemAllocationHandleType, unsigned long long);
 static CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void find_more(void *pointer, const char *symbol) {
-    void *address = dlsym(library, symbol);
-
-    HOLDS(address);
-    memcpy(pointer, &address, sizeof address);
-}
-
 static CUmemoryPool make_pool_for(int device, size_t most, CUmemAllocationHandleType handles) {
-    CUmemPoolProps properties;
-    CUmemoryPool pool;
+    CUmemPoolProps properties = pool_properties();
 
-    memset(&properties, 0, sizeof properties);
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
     properties.maxSize = most;
     properties.handleTypes = handles;
-    CU(cuda.cuMemPoolCreate(&pool, &properties));
-    return pool;
+    return new_pool(&properties);
 }
 
 static CUmemoryPool make_pool(int device, size_t most) {
@@ -296,7 +270,7 @@ static void mistakes(CUstream stream) {
     other = 77;
     show("of a pool nothing", cuda.cuMemAllocFromPoolAsync(&other, 0, pool, stream));
     show("which is", other);
-    CU(cuda.cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    gone = new_stream();
     CU(cuda.cuStreamDestroy(gone));
     if (names_gone)
         show("on a stream that is gone", cuda.cuMemAllocFromPoolAsync(&other, 1, pool, gone));
@@ -409,28 +383,26 @@ int main(int argc, char **argv) {
 
     for (int i = 1; i < argc; i++)
         names_gone |= strcmp(argv[i], "--gone") == 0;
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    find_more(&get_pool, "cuDeviceGetMemPool");
-    find_more(&set_pool, "cuDeviceSetMemPool");
-    find_more(&set_access, "cuMemPoolSetAccess");
-    find_more(&get_access, "cuMemPoolGetAccess");
-    find_more(&export_pointer, "cuMemPoolExportPointer");
-    find_more(&export_pool, "cuMemPoolExportToShareableHandle");
-    find_more(&ipc_handle, "cuIpcGetMemHandle");
-    find_more(&attributes, "cuPointerGetAttributes");
-    find_more(&get_count, "cuDeviceGetCount");
+    open_driver();
+    need_call(&get_pool, "cuDeviceGetMemPool");
+    need_call(&set_pool, "cuDeviceSetMemPool");
+    need_call(&set_access, "cuMemPoolSetAccess");
+    need_call(&get_access, "cuMemPoolGetAccess");
+    need_call(&export_pointer, "cuMemPoolExportPointer");
+    need_call(&export_pool, "cuMemPoolExportToShareableHandle");
+    need_call(&ipc_handle, "cuIpcGetMemHandle");
+    need_call(&attributes, "cuPointerGetAttributes");
+    need_call(&get_count, "cuDeviceGetCount");
     CU(cuda.cuInit(0));
     CU(get_count(&count));
     has_second = count > 1;
     if (has_second) {
         CU(cuda.cuDevicePrimaryCtxRetain(&other, 1));
         CU(cuda.cuCtxSetCurrent(other));
-        CU(cuda.cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+        far = new_stream();
     }
     victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = new_stream();
     pools(stream);
     figures(stream);
     limits(stream);

@@ -4,34 +4,22 @@
  * --reset it resets the context there, and has what it had no more.  With --children FILE it has children there that
  * are signalled and end, one of them made behind the C library's back, none of which may make FILE or FILE.1.  With
  * --title it sets a title. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
 #define NAMED __attribute__((visibility("default"), noinline))
 
 enum { WEIGHTS = 3, ACTIVATIONS = 5, SCRATCH = 2, DEEP = 100 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 static CUdeviceptr block[WEIGHTS + ACTIVATIONS + SCRATCH + 1];
 static int blocks;
 static volatile int after; /* written behind calls, so that they are no jumps */
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 NAMED void take(size_t bytes);
 NAMED void take_weights(void);
@@ -108,34 +96,27 @@ static void have_children(const char *file) {
 
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
-    void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
-    CUcontext context;
 
-    HOLDS(address);
-    memcpy(&reset_context, &address, sizeof address);
+    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
     CU(reset_context(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    (void)enter_context(0);
+    stream = new_stream();
     CU(cuda.cuMemFreeAsync(block[0], stream)); /* as of what has gone: nothing happens */
     blocks = 0;
 }
 
 int main(int argc, char **argv) {
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    start_driver();
+    stream = new_stream();
     take_weights();
     take_activations();
     if (argc > 2 && strcmp(argv[1], "--signal") == 0)
         ask(argv[2]);
     if (argc > 2 && strcmp(argv[1], "--children") == 0)
         have_children(argv[2]);
-    if (argc > 1 && strcmp(argv[1], "--reset") == 0)
+    if (is_told(argc, argv, "--reset"))
         reset();
-    if (argc > 1 && strcmp(argv[1], "--title") == 0)
+    if (is_told(argc, argv, "--title"))
         victim_set_title();
     while (blocks > WEIGHTS) /* another of the same address is not the same block */
         CU(cuda.cuMemFreeAsync(block[--blocks], stream));

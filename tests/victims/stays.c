@@ -3,40 +3,24 @@
  * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself
  * again, t is refused, c closes all descriptors but its driver's and has a file of its own in the place of each that it
  * closed, d looks whether those are as they were. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
-
 enum { MOST_HELD = 64, PAIRS = 50, PAUSE_MS = 5, MOST_FILES = 1024, FILE_BYTES = 200000 };
 
-static void *library;
-static struct cuda cuda;
 static CUstream stream;
 static CUdeviceptr held[MOST_HELD];
 static int held_count;
 
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
 static void work(void) {
-    CUdeviceptr block;
 
-    for (int i = 0; i < PAIRS; i++) {
-        CU(cuda.cuMemAllocAsync(&block, 65536, stream));
-        CU(cuda.cuMemFreeAsync(block, stream));
-    }
+    for (int i = 0; i < PAIRS; i++)
+        pair(NULL, 65536, stream);
 }
 
 static char bytes[FILE_BYTES];
@@ -135,11 +119,8 @@ int main(int argc, char **argv) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     char letter;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    victim_start(&cuda);
-    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    start_driver();
+    stream = new_stream();
     work();
     puts("ready");
     fflush(stdout);

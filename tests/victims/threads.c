@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* threads.c: a program whose threads allocate on the default stream of each, found by dlsym of the
  * _ptsz names; every other thread leaves its last block to the main one, which frees it. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 
 enum { THREADS = 6, LEFT_BYTES = 40000 };
 
-static void *library;
-static struct cuda cuda;
 static CUcontext context;
 
 struct worker {
@@ -18,12 +14,6 @@ struct worker {
     unsigned seed, sum;
     CUdeviceptr left;
 };
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
 
 static void *run(void *pointer) {
     struct worker *self = pointer;
@@ -46,8 +36,7 @@ int main(int argc, char **argv) {
     HOLDS(library);
     victim_load(&cuda, find, 1);
     CU(cuda.cuInit(0));
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuda.cuCtxSetCurrent(context));
+    context = enter_context(0);
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.seed = 10 + i};
         HOLDS(pthread_create(&workers[i].thread, NULL, run, &workers[i]) == 0);

@@ -1,34 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* trims.c: a program that trims pools while its streams are at work, and again when they are idle, and prints what
  * went back.  The output also shows whether a trim or the end of a pool has waited for the work. */
-#include "work.h"
+#include "opened.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
 
 enum { LAUNCHES = 100, TURNS = 300, SMALL = 4096 };
 
-static void *library;
-static struct cuda cuda;
 static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
-
-static void *find(const char *name, int version, const char *symbol) {
-    (void)name;
-    (void)version;
-    return dlsym(library, symbol);
-}
-
-static void find_more(void *pointer, const char *symbol) {
-    void *address = dlsym(library, symbol);
-
-    HOLDS(address);
-    memcpy(pointer, &address, sizeof address);
-}
 
 static void keep_busy(CUstream stream) {
     for (int i = 0; i < LAUNCHES; i++)
@@ -155,16 +135,13 @@ static void others(CUcontext context) {
 static void captured(CUstream stream) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = victim_pool(&cuda);
-    CUdeviceptr block, plain;
+    CUdeviceptr plain;
     CUgraph graph = NULL;
 
     printf("beside a capture\n");
-    for (int i = 0; i < 100; i++) {
-        CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, pool, other));
-        CU(cuda.cuMemFreeAsync(block, other));
-    }
-    CU(cuda.cuMemAllocFromPoolAsync(&block, 64 * MIB, pool, stream));
-    CU(cuda.cuMemFreeAsync(block, stream));
+    for (int i = 0; i < 100; i++)
+        pair(pool, SMALL, other);
+    pair(pool, 64 * MIB, stream);
     CU(cuda.cuMemAlloc(&plain, SMALL));
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -273,8 +250,7 @@ static void *turn_streams(void *argument) {
         CU(cuda.cuMemsetD8Async(plain, 1, SMALL, stream));
         CU(cuda.cuStreamEndCapture(stream, &graph));
         CU(cuda.cuGraphDestroy(graph));
-        CU(cuda.cuMemAllocFromPoolAsync(&block, MIB, u->pool, stream));
-        CU(cuda.cuMemFreeAsync(block, stream));
+        pair(u->pool, MIB, stream);
         CU(cuda.cuStreamDestroy(stream));
     }
     CU(cuda.cuMemFree(plain));
@@ -304,11 +280,9 @@ int main(int argc, char **argv) {
     CUcontext context;
     CUstream stream;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    victim_load(&cuda, find, 0);
-    find_more(&query, "cuStreamQuery");
-    find_more(&launch, "cuLaunchHostFunc");
+    open_driver();
+    need_call(&query, "cuStreamQuery");
+    need_call(&launch, "cuLaunchHostFunc");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     stream = make_stream(CU_STREAM_NON_BLOCKING);

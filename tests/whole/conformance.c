@@ -4,12 +4,12 @@
  * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device; the tests are the same, and go
  * over every engine, with the caches and without.  They call weir as a user does, and the driver table
  * for what a user does with CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual
- * time) is in test_engines.c.
+ * time) is in tests/engine/.
  *
  * Stream order is tested with data.  Every block carries a pattern that is read back before it is
  * freed, and its last use is a late one: a fill that stands behind long work when weir_free is
  * called.  Memory that is handed out too early is overwritten by it, and the next owner sees that.
- * On a GPU this races for real; on the model fills are done at once, and test_engines.c looks at
+ * On a GPU this races for real; on the model fills are done at once, and tests/engine/ looks at
  * times instead.
  *
  * Some tests are about the driver, since the model's rules are partly assumed: that it forbids under stream
@@ -667,9 +667,8 @@ static Suite *make_suite(void) {
 
     add_each(with_caches(suite, "each engine"));
     add_each(without_caches(suite, "each engine alone"));
-    tcase_add_test(with_caches(suite, "several engines"), several_allocators_beside_each_other);
-    tcase_add_test(without_caches(suite, "several engines alone"),
-                   several_allocators_beside_each_other);
+    ADD_TESTS(with_caches(suite, "several engines"), several_allocators_beside_each_other);
+    ADD_TESTS(without_caches(suite, "several engines alone"), several_allocators_beside_each_other);
     tests = with_caches(suite, "default allocator");
     ADD_TESTS(tests, without_a_driver_there_is_no_device, the_default_allocator);
     add_limits(suite);

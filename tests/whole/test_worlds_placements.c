@@ -2,6 +2,8 @@
 /* test_worlds_placements.c: every short life of a placement, beside a reference that marks granules. */
 #include "test_worlds.h"
 
+#include "tests/fixtures/placement_check.h"
+
 /* ---- placements: the host's memory ----------------------------------------------------------- */
 
 /* Memory that is never used again until it is put back as it was. */
@@ -260,7 +262,7 @@ static void compare(void) {
     weir__placement_walk(placement, same_chunk, &at);
     SAME(at, ref.count);
     same_figures();
-    HOLDS(weir__placement_check(placement, stderr));
+    HOLDS(placement_check(placement, stderr));
 }
 
 /* ---- placements: all sequences --------------------------------------------------------------- */

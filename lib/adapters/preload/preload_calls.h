@@ -7,6 +7,7 @@
 #define WEIR_PRELOAD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
+#include "driver/cuda_nodes.h"
 
 /* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
 /* clang-format off */
@@ -29,6 +30,18 @@
        unsigned long long flags),                                                                  \
       (address, bytes, offset, handle, flags))                                                     \
     X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
+    X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040,                                       \
+      (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,                   \
+       struct weir_alloc_node *alloc),                                                             \
+      (node, graph, after, count, alloc))                                                          \
+    X(cuGraphAddNode, cuGraphAddNode, 12020,                                                       \
+      (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,                   \
+       struct weir_any_node *any),                                                                 \
+      (node, graph, after, count, any))                                                            \
+    X(cuGraphAddNode, cuGraphAddNode_v2, 12030,                                                    \
+      (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, const void *edges,              \
+       size_t count, struct weir_any_node *any),                                                   \
+      (node, graph, after, edges, count, any))                                                     \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice device), (device))              \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
     X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,                                         \

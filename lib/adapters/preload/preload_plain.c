@@ -5,7 +5,7 @@
  * since its memory stays until the last of them has gone.  A group counts the bytes before the driver is asked, and no
  * longer once the driver has them back.
  *
- * Of graphs a captured request counts as it is made; from the next launch on what the driver reports for the device does.
+ * Of graphs a captured request, and a node that the program adds, count as they are made; from the next launch on what the driver reports for the device does.
  *
  * Locks: `lock' guards the maps and sums; under it nothing is called but malloc and the group's own.  Who calls is
  * found before, and without the lock that the dynamic linker holds while it runs constructors: these may wait for a

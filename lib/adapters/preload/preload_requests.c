@@ -391,6 +391,55 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     return result;
 }
 
+/* Of a node that the program adds to a graph itself. */
+static int begin_node(struct weir_plain *plain, const struct weir_alloc_node *alloc) {
+    size_t bytes =
+        alloc && alloc->pool.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? alloc->bytes : 0;
+
+    return weir__plain_begin(plain, WEIR_GROUP_GRAPH, bytes ? alloc->pool.location.id : -1, bytes);
+}
+
+static const struct weir_alloc_node *alloc_in(const struct weir_any_node *any) {
+    return any && any->type == WEIR_NODE_ALLOC ? &any->alloc : NULL;
+}
+
+CUresult weir__serve_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
+                                            const CUgraphNode *after, size_t count,
+                                            struct weir_alloc_node *alloc) {
+    struct weir_plain plain;
+    CUresult result;
+
+    if (!begin_node(&plain, alloc))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuGraphAddMemAllocNode)(node, graph, after, count, alloc);
+    weir__plain_end(&plain, result, 0, plain.bytes);
+    return result;
+}
+
+CUresult weir__serve_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                    size_t count, struct weir_any_node *any) {
+    struct weir_plain plain;
+    CUresult result;
+
+    if (!begin_node(&plain, alloc_in(any)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuGraphAddNode)(node, graph, after, count, any);
+    weir__plain_end(&plain, result, 0, plain.bytes);
+    return result;
+}
+
+CUresult weir__serve_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                       const void *edges, size_t count, struct weir_any_node *any) {
+    struct weir_plain plain;
+    CUresult result;
+
+    if (!begin_node(&plain, alloc_in(any)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, any);
+    weir__plain_end(&plain, result, 0, plain.bytes);
+    return result;
+}
+
 /* ---- what the driver has served ---- */
 
 CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {

@@ -283,6 +283,27 @@ CUgraph weir__model_graph_make(struct model_plan *plan) {
     return (CUgraph)(void *)graph;
 }
 
+CUresult weir__model_graph_add(CUgraph handle, int device, uint64_t bytes, CUdeviceptr *address) {
+    struct model_step step = {.kind = STEP_ALLOC};
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_graph *graph;
+
+    weir__model_lock();
+    graph = weir__model_slab_find(&weir__model.graphs, handle);
+    step.block = graph ? make_block(device, bytes) : NULL;
+    if (step.block) {
+        step.block->owner = graph->plan;
+        if (weir__model_plan_add(graph->plan, &step) == 0) {
+            *address = step.block->all.key;
+            result = CUDA_SUCCESS;
+        } else {
+            drop_block(step.block);
+        }
+    }
+    weir__model_unlock();
+    return graph ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult weir__model_cuGraphDestroy(CUgraph handle) {
     struct model_graph *graph;
 

@@ -57,6 +57,8 @@ int weir__model_plan_add(struct model_plan *plan, const struct model_step *step)
 CUgraph weir__model_graph_make(struct model_plan *plan); /* takes it over; NULL: no handle left */
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
+/* To a graph that is there, behind its last step. */
+CUresult weir__model_graph_add(CUgraph graph, int device, uint64_t bytes, CUdeviceptr *address);
 CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
 /* Does one allocation of a graph, live or not, hold all of that? */
 int weir__model_graph_holds(uint64_t address, uint64_t bytes);

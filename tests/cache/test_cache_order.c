@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cache_order.c: who may have what lies in a cache: slots freed on a stream that is not their slab's, noted uses,
+ * captures.
+ */
+#include "tests/fixtures/caches.h"
+
+#include <string.h>
+
+/* ---- slots away from home -------------------------------------------------------------------- */
+
+TEST(a_remote_free_serves_where_it_was_freed) {
+    make(_i, "");
+    void *held[500];
+    int count = 0;
+    warm(A);
+    warm(B);
+    void *block = take(3000, A);
+    order(B, A);
+    busy(B, 50 * MS);
+    give(block, B);
+    for (held[0] = take(3000, B); held[count] != block; held[count] = take(3000, B))
+        MUST(++count < 500); /* as soon as what lay there before is taken */
+    MUST_EQ(check_identities(a).blocks, (uint64_t)count + 1);
+    while (count >= 0)
+        give(held[count--], B);
+    forbid(block, 3000);
+    expect_none_of_it(A);
+    expect_none_of_it(C);
+    MUST(weir__model_now_ns() < 50 * MS);
+}
+
+/* A slot that is away, and nothing else, makes a trim wait: a remote free, or one that other streams use. */
+TEST(a_trim_waits_for_what_is_away) {
+    make(_i / 2, "");
+    void *home = take(3000, A);
+    void *away = take(3000, A);
+    OK(weir_bind(a, B)); /* so it has a cache, with nothing in it */
+    order(B, A);
+    if (_i % 2)
+        OK(weir_use(a, away, B));
+    busy(B, 50 * MS);
+    give(away, _i % 2 ? A : B);
+    MUST(weir__model_now_ns() < 50 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(50 * MS, weir__model_now_ns());
+    give(home, A);
+    OK(weir_unbind(a, B));
+}
+
+/* Many of them are sent home behind an event, and then serve there without growth. */
+TEST(remote_frees_find_their_cache) {
+    enum { COUNT = 3000 };
+    make(_i, "");
+    void *block[COUNT];
+    uint64_t reserve, events;
+    int home = 0;
+
+    warm(A);
+    warm(B);
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(2000, A);
+    order(B, A);
+    busy(B, 50 * MS);
+    events = stats_of(a).event_records;
+    count_from_here();
+    for (int i = 0; i < COUNT; i++) {
+        give(block[i], B);
+        forbid(block[i], 2000);
+    }
+    expect_none_of_it(A);
+    MUST_LE(1, calls(WEIR_ENTRY_cuEventRecord));
+    MUST_EQ(stats_of(a).event_records - events, calls(WEIR_ENTRY_cuEventRecord));
+    MUST(weir__model_now_ns() < 50 * MS);
+    weir__model_advance(50 * MS);
+    reserve = stats_of(a).reserve;
+    for (int i = 0; i < COUNT; i++) {
+        block[i] = take(2000, A);
+        home += is_forbidden(block[i], 2000);
+    }
+    ck_assert_int_gt(home, COUNT / 2);
+    MUST_EQ(stats_of(a).reserve, reserve);
+}
+
+/* Strays of a stream that ended come home after a wait for the device.  For much of it a growing request
+ * waits, for little it does not; and never where no waiting at all was asked for.  `fails`: so does the wait. */
+static void strand(int kind, int much, int patient, int fails) {
+    static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
+    int count = much ? 300 : 60; /* no class has enough to be sent home behind an event */
+    weir_options options = plain(kind);
+    CUstream s = make_stream(), first = s;
+    void *block[300];
+    if (!patient)
+        options.recovery_timeout_ms = UINT32_MAX;
+    make_with(&options);
+    warm(A);
+    warm(s);
+    for (int i = 0; i < count; i++)
+        block[i] = take(of_a_class[i / 60], A);
+    order(s, A);
+    busy(s, 50 * MS);
+    for (int i = 0; i < count; i++)
+        give(block[i], s);
+    CU(driver->cuStreamDestroy(s));
+    s = make_stream();
+    MUST(s == first);
+    pair(512, s); /* nobody knows any more whose they are */
+    uint64_t reserve = stats_of(a).reserve;
+    if (fails)
+        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_INVALID_VALUE, 0);
+    void *large = take(300 * MIB, A);
+    MUST_LE(reserve + MIB, stats_of(a).reserve);
+    if (fails)
+        MUST_EQ(weir__model_faults_met(NULL), 1);
+    else
+        MUST_EQ(weir__model_now_ns() >= 50 * MS, much && patient);
+    give(large, A);
+    CU(driver->cuStreamDestroy(s));
+}
+
+TEST(what_is_stranded_is_waited_for_if_it_is_much) {
+    strand(_i / 3, _i % 3 != 0, _i % 3 != 2, 0);
+}
+
+TEST(what_is_stranded_stays_if_it_cannot_be_waited_for) {
+    strand(_i, 1, 1, 1);
+}
+
+/* ---- noted uses ------------------------------------------------------------------------------ */
+
+TEST(noted_uses_hold_small_and_whole_blocks) {
+    make(_i, "");
+    void *block[SIZES];
+
+    warm(A);
+    warm(B);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(sizes[i], A);
+        order(B, A);
+        OK(weir_use(a, block[i], B));
+        forbid(block[i], sizes[i]);
+    }
+    busy(B, 50 * MS);
+    for (int i = 0; i < SIZES; i++)
+        give(block[i], A);
+    check_identities(a);
+    MUST_EQ(stats_of(a).blocks, 0);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    expect_none_of_it(A);
+    expect_none_of_it(B);
+    expect_none_of_it(C);
+    MUST(weir__model_now_ns() < 50 * MS);
+    weir__model_advance(50 * MS);
+}
+
+/* However many slots wait for their users, a call asks about eight of them. */
+TEST(few_are_asked_about_at_a_time) {
+    enum { COUNT = 20, PEEK = 8 };
+    make(_i, "");
+    void *block[COUNT];
+
+    warm(A);
+    for (int i = 0; i < COUNT; i++) {
+        block[i] = take(512, A);
+        order(B, A);
+        OK(weir_use(a, block[i], B));
+    }
+    busy(A, 50 * MS);
+    busy(B, 50 * MS);
+    for (int i = 0; i < COUNT; i++) {
+        count_from_here();
+        give(block[i], A);
+        MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), (uint64_t)(i < PEEK ? i + 1 : PEEK));
+    }
+}
+
+/* E_STREAM: the note is dropped, the block stays live, and the next free is taken. */
+TEST(a_use_of_a_destroyed_stream) {
+    make(_i, "");
+    CUstream dead;
+
+    warm(A);
+    for (int i = 0; i < SIZES; i++) {
+        void *block = take(sizes[i], A);
+
+        dead = make_stream();
+        OK(weir_use(a, block, dead));
+        CU(driver->cuStreamDestroy(dead));
+        EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
+        MUST_EQ(check_identities(a).blocks, 1);
+        give(block, A);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    }
+}
+
+/* Where streams are vouched for it has its cache at once. */
+TEST(freed_twice_on_a_new_stream) {
+    make(_i, "stream-checks=off");
+    warm(A);
+    void *block = take(3000, A);
+    give(block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
+}
+
+/* ---- capture --------------------------------------------------------------------------------- */
+
+static void expect_capturing(CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+}
+
+/* A stream that the driver does not know, or that is being captured, is not bound, and nothing changes. */
+TEST(what_cannot_be_bound) {
+    make(_i, "");
+    CUstream s = make_stream();
+
+    CU(driver->cuStreamDestroy(s));
+    EXPECT(WEIR_E_STREAM, weir_bind(a, s));
+    begin_capture(A);
+    EXPECT(WEIR_E_CAPTURE, weir_bind(a, A));
+    EXPECT(WEIR_E_CAPTURE, weir_unbind(a, A));
+    expect_capturing(A);
+    end_capture(A, 0);
+    EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
+}
+
+static void expect_no_questions(void) {
+    static const enum weir_driver_entry entries[] = {
+        WEIR_ENTRY_cuEventRecord, WEIR_ENTRY_cuEventQuery, WEIR_ENTRY_cuStreamSynchronize,
+        WEIR_ENTRY_cuCtxSynchronize, WEIR_ENTRY_cuStreamWaitEvent};
+
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        ck_assert_msg(calls(entries[i]) == 0, "%s was called", weir__driver_entry_name(entries[i]));
+}
+
+/* `cached`: the captured stream has a cache; `aborted`: so ends the capture. */
+static void free_under_capture(int kind, CUstream stream, int cached, int aborted) {
+    make(kind, "");
+    void *block[SIZES], *none = &none;
+    warm(B);
+    if (cached)
+        warm(stream);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(sizes[i], stream);
+        forbid(block[i], sizes[i]);
+    }
+    weir_statistics before = stats_of(a);
+    begin_capture(stream);
+    count_from_here();
+    busy(stream, MS); /* a step of the graph */
+    if (kind != KIND_DIRECT) {
+        none = take(512, stream);
+        give(none, stream);
+        MUST_EQ(stats_of(a).front_misses_capture, before.front_misses_capture + 1);
+    } else {
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, stream, &none));
+    }
+    for (int i = 0; i < SIZES; i++)
+        give(block[i], stream);
+    MUST_EQ(stats_of(a).deferred_frees, before.deferred_frees + SIZES);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream));
+    weir_statistics after = check_identities(a);
+    MUST_EQ(after.deferred_frees, before.deferred_frees + SIZES);
+    MUST_EQ(after.blocks, before.blocks - SIZES);
+    MUST_EQ(after.front_hits, before.front_hits);
+    expect_no_questions();
+    expect_none_of_it(B);
+    expect_none_of_it(C);
+    end_capture(stream, aborted);
+    if (cached) { /* its own again, sooner or later: the engine may have something that fits better */
+        void *more[SIZES * 6];
+        int again = 0;
+
+        for (int i = 0; i < SIZES * 6; i++) {
+            more[i] = take(sizes[i % SIZES], stream);
+            again += is_forbidden(more[i], sizes[i % SIZES]);
+        }
+        MUST(again > 0);
+        for (int i = 0; i < SIZES * 6; i++)
+            give(more[i], stream);
+    }
+}
+
+TEST(frees_under_capture) {
+    free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
+}
+
+/* The driver does not say which one it is then. */
+TEST(frees_under_capture_of_a_default_stream) {
+    free_under_capture(_i, PER_THREAD, 0, 0);
+}
+
+/* Of a stream without a cache, with a cache or none, and of one that has no room yet for such slots. */
+TEST(slots_of_others_are_freed_under_capture) {
+    make(_i, "");
+    CUstream stream[] = {make_stream(), B, C};
+    void *block[3];
+
+    warm(A);
+    warm(C);
+    give(take(3000, B), B);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(3000, A);
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = stats_of(a).deferred_frees;
+
+        begin_capture(stream[i]);
+        give(block[i], stream[i]);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream[i]));
+        MUST_EQ(check_identities(a).deferred_frees, before + 1);
+        expect_capturing(stream[i]);
+        end_capture(stream[i], 0);
+    }
+    CU(driver->cuStreamDestroy(stream[0]));
+}
+
+TEST(a_wrong_free_beside_a_capture_harms_it_not) {
+    make(_i, "");
+    CUdeviceptr foreign;
+    warm(A);
+    char *block = take(64 * KIB, A);
+    CU(driver->cuMemAlloc(&foreign, KIB));
+    begin_capture(B);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 512, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (void *)(uintptr_t)(foreign + 512), A));
+    expect_capturing(B);
+    end_capture(B, 0);
+    CU(driver->cuMemFree(foreign));
+}
+
+/* What lies in a cache is covered by no event, so that a trim waits for the device. */
+TEST(a_wait_on_a_full_device_harms_no_capture) {
+    make(_i, "");
+    CUdeviceptr rest, last;
+    size_t bytes, total;
+
+    warm(A);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes / (2 * MIB) * (2 * MIB)));
+    MUST(driver->cuMemAlloc(&last, 2 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+    begin_capture(C);
+    busy(A, 5 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(5 * MS, weir__model_now_ns());
+    expect_capturing(C);
+    end_capture(C, 0);
+    MUST_EQ(stats_of(a).reserve, 0);
+    CU(driver->cuMemFree(rest));
+}
+
+/* A block with notes cannot be freed while its stream or a noted one is captured. */
+TEST(used_blocks_wait_for_the_end_of_a_capture) {
+    make(_i, "");
+    void *block[SIZES];
+
+    warm(A);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(sizes[i], A);
+        OK(weir_use(a, block[i], B));
+    }
+    begin_capture(A);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
+    end_capture(A, 0);
+    begin_capture(B);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
+    end_capture(B, 0);
+    MUST_EQ(check_identities(a).blocks, SIZES);
+}
+
+/* A graph's block that outlives a launch is freed outside; nothing of it comes into a cache. */
+TEST(a_graphs_block_is_freed_outside) {
+    make(_i, "");
+    CUgraphExec exec;
+    CUgraph graph;
+    warm(A);
+    weir_statistics before = stats_of(a);
+    begin_capture(A);
+    void *left = take(3000, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    MUST_EQ(stats_of(a).front_hits, before.front_hits);
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    CU(driver->cuGraphLaunch(exec, A));
+    give(left, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
+    forbid(left, 3000);
+    expect_none_of_it(A);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuDeviceGraphMemTrim(0));
+}
+
+/* A program has bound a stream and captures it all the same.  Once the driver was asked, a request is the graph's: no
+ * later request on another stream may have its memory. */
+TEST(a_bound_stream_is_captured) {
+    make(_i, "");
+    CUgraphExec exec;
+    CUgraph graph;
+    warm(A);
+    OK(weir_bind(a, A));
+    void *block = take(MIB, A);
+    OK(weir_use(a, block, B));
+    begin_capture(A);
+    EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A)); /* asks the driver */
+    void *node = take(2 * MIB, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphLaunch(exec, A));
+    MUST_EQ(memory_of_graphs(), 2 * MIB);
+    give(node, A);
+    MUST_EQ(memory_of_graphs(), 0);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    give(block, A);
+    OK(weir_unbind(a, A));
+}
+
+/* Where a block of the pool lay once, the driver may put a graph's: this one does. */
+static CUdeviceptr place_of_graphs, freed_by_driver;
+
+static CUresult alloc_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    if (place_of_graphs == 0)
+        return driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    *block = place_of_graphs;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_for_graph(CUdeviceptr block, CUstream stream) {
+    if (place_of_graphs == 0)
+        return driver->cuMemFreeAsync(block, stream);
+    freed_by_driver = block;
+    return CUDA_SUCCESS;
+}
+
+TEST(a_graphs_block_where_there_was_another) {
+    copy_driver();
+    weir_options options = plain(KIND_POOL);
+    size_t bytes = _i == 0 ? 32 * MIB : 70000;
+    table.cuMemAllocFromPoolAsync = alloc_for_graph;
+    table.cuMemFreeAsync = free_for_graph;
+    make_with_on(&table, &options);
+    give(take(bytes, A), A); /* the first stream has a cache, and B has none yet */
+    void *block = take(bytes, B);
+    give(block, B);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    begin_capture(A);
+    place_of_graphs = (uintptr_t)block;
+    MUST(take(bytes, A) == block);
+    MUST(weir__caches_is_live(a->caches, place_of_graphs));
+    give(block, A);
+    MUST_EQ(freed_by_driver, place_of_graphs);
+    place_of_graphs = 0;
+    end_capture(A, 0);
+}
+
+int main(void) {
+    Suite *suite = suite_create("cache order");
+    TCase *tests = add_case(suite, "streams");
+
+    ADD_FOR_EACH(tests, ENGINES, what_cannot_be_bound, a_remote_free_serves_where_it_was_freed,
+                 remote_frees_find_their_cache, freed_twice_on_a_new_stream,
+                 noted_uses_hold_small_and_whole_blocks, few_are_asked_about_at_a_time,
+                 a_use_of_a_destroyed_stream);
+    ADD_FOR_EACH(tests, ENGINES * 2, a_trim_waits_for_what_is_away);
+    ADD_FOR_EACH(tests, 3, what_is_stranded_is_waited_for_if_it_is_much);
+    ADD_FOR_ROWS(tests, 6, 9, what_is_stranded_is_waited_for_if_it_is_much);
+    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1,
+                 what_is_stranded_stays_if_it_cannot_be_waited_for);
+    tests = add_case(suite, "capture");
+    ADD_FOR_EACH(tests, ENGINES, a_wrong_free_beside_a_capture_harms_it_not,
+                 a_wait_on_a_full_device_harms_no_capture, frees_under_capture_of_a_default_stream,
+                 slots_of_others_are_freed_under_capture,
+                 used_blocks_wait_for_the_end_of_a_capture);
+    ADD_FOR_EACH(tests, 2, a_graphs_block_where_there_was_another);
+    ADD_FOR_EACH(tests, ENGINES * 4, frees_under_capture);
+    ADD_FOR_EACH(tests, KIND_DIRECT, a_graphs_block_is_freed_outside, a_bound_stream_is_captured);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/* test_cache_threads.c: threads and streams that come and go, and what the figures say of their caches.
+ */
+#include "tests/fixtures/caches.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* ---- threads and streams that come and go ---------------------------------------------------- */
+
+enum { RELAY = 256, RELAYED = 40000 };
+static struct relay {
+    CUstream from, to;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    void *block[RELAY];
+    int count, done;
+    uint64_t reserve;
+} relay;
+
+static void *free_relayed(void *unused) {
+    (void)unused;
+    CU(driver->cuCtxPushCurrent(primary));
+    pthread_mutex_lock(&relay.lock);
+    for (;;) {
+        while (relay.count == 0 && !relay.done)
+            pthread_cond_wait(&relay.moved, &relay.lock);
+        if (relay.count == 0)
+            break;
+        void *block = relay.block[--relay.count];
+        pthread_cond_signal(&relay.moved);
+        pthread_mutex_unlock(&relay.lock);
+        give(block, relay.to);
+        pthread_mutex_lock(&relay.lock);
+    }
+    pthread_mutex_unlock(&relay.lock);
+    return NULL;
+}
+
+/* Allocated on one thread, freed on another, on the same stream or on another. */
+TEST(freed_by_another_thread) {
+    uint64_t random = 3;
+    pthread_t thread;
+
+    make(_i / 2, "");
+    relay = (struct relay){.from = A,
+                           .to = _i % 2 ? B : A,
+                           .lock = PTHREAD_MUTEX_INITIALIZER,
+                           .moved = PTHREAD_COND_INITIALIZER};
+    MUST(pthread_create(&thread, NULL, free_relayed, NULL) == 0);
+    for (int i = 0; i < RELAYED; i++) {
+        void *block = take(random_size(&random, 100000), relay.from);
+
+        pthread_mutex_lock(&relay.lock);
+        while (relay.count == RELAY)
+            pthread_cond_wait(&relay.moved, &relay.lock);
+        relay.block[relay.count++] = block;
+        pthread_cond_signal(&relay.moved);
+        pthread_mutex_unlock(&relay.lock);
+        if (i % 1000 == 0)
+            weir__model_advance(MS);
+    }
+    pthread_mutex_lock(&relay.lock);
+    relay.done = 1;
+    pthread_cond_signal(&relay.moved);
+    pthread_mutex_unlock(&relay.lock);
+    MUST(pthread_join(thread, NULL) == 0);
+    /* 256 and a few blocks of 100 kB at most lie between the two. */
+    MUST_LE(check_identities(a).reserve_peak, 256 * MIB);
+}
+
+enum { BESIDE = 5000, BESIDE_BYTES = 16384 };
+static void *beside[BESIDE];
+
+static void free_beside(void) {
+    for (int i = 0; i < BESIDE; i++) {
+        give(beside[i], A);
+        if (i % 100 == 0)
+            MUST_EQ(weir_free(a, beside[i], A), WEIR_E_NOT_OWNED);
+    }
+}
+
+/* Many more than a remote-free queue holds, while the thread that has the stream's cache does nothing: each
+ * is counted at once, none is lost, and none is handed out twice. */
+TEST(freed_beside_an_idle_thread) {
+    make(_i, "");
+    uint64_t reserve = 0, frees;
+
+    for (int i = 0; i < 1000; i++)
+        give(take(BESIDE_BYTES, A), A);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BESIDE; i++) {
+            beside[i] = take(BESIDE_BYTES, A);
+            memset(beside[i], 0, 1);
+        }
+        for (int i = 0; i < BESIDE; i++) {
+            unsigned char *first = beside[i];
+
+            MUST_EQ(*first, 0);
+            *first = 1;
+        }
+        if (round == 0)
+            reserve = check_identities(a).reserve;
+        MUST_EQ(check_identities(a).reserve, reserve);
+        frees = check_identities(a).frees;
+        elsewhere(free_beside);
+        MUST_EQ(check_identities(a).frees, frees + BESIDE);
+        MUST_EQ(check_identities(a).blocks, 0);
+        MUST_EQ(check_identities(a).requested, 0);
+        MUST_EQ(check_identities(a).in_use, 0);
+    }
+}
+
+static void make_limited(int kind) {
+    make(kind, "limit=256MiB");
+}
+
+static void visit_briefly(void) {
+    for (int i = 0; i < 4; i++)
+        one_of_each(PER_THREAD);
+}
+
+/* 10,000 threads with a default stream each.  What they leave in caches is found again at the limit. */
+TEST(threads_come_and_go) {
+    make_limited(_i);
+    weir_statistics first = {.size = 0};
+    for (int i = 0; i < 10000; i++) {
+        elsewhere(visit_briefly);
+        if (i == 1000)
+            first = stats_of(a);
+    }
+    weir_statistics last = check_identities(a);
+    MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
+    MUST_EQ(last.refusals, 0);
+}
+
+/* More than the default streams that keep a cache without being bound. */
+enum { BOUND_THREADS = 300, UNBOUND_KEPT = 256 };
+
+static pthread_barrier_t all_bound;
+
+static void *bind_own(void *unused) {
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_bind(a, PER_THREAD));
+    pthread_barrier_wait(&all_bound);
+    give(take(512, PER_THREAD), PER_THREAD);
+    OK(weir_unbind(a, PER_THREAD));
+    return unused;
+}
+
+/* However many threads bind their default streams at once, each has a cache; what they leave when they
+ * have unbound them serves later threads. */
+TEST(many_default_streams_are_bound_at_once) {
+    make_limited(_i);
+    pthread_t thread[BOUND_THREADS];
+    weir_statistics s;
+
+    for (int round = 0; round < 5; round++) {
+        MUST(pthread_barrier_init(&all_bound, NULL, BOUND_THREADS) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_create(&thread[i], NULL, bind_own, a) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_join(thread[i], NULL) == 0);
+        pthread_barrier_destroy(&all_bound);
+        s = check_identities(a);
+        MUST_BE_WITHIN(BOUND_THREADS, s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
+    }
+}
+
+/* 10,000 streams with so many pairs each: with few they leave nothing, with many a cache each. */
+static void come_and_go(int kind, int pairs) {
+    make_limited(kind);
+    weir_statistics first = {.size = 0};
+    CUstream alive[4] = {make_stream(), make_stream(), make_stream(), make_stream()};
+    for (int i = 0; i < 10000; i++) {
+        CUstream *s = &alive[i % 4];
+
+        CU(driver->cuStreamDestroy(*s));
+        *s = make_stream();
+        for (int k = 0; k < pairs; k++)
+            give(take(sizes[k % SIZES], *s), *s);
+        busy(*s, 10000);
+        if (i == 1000)
+            first = stats_of(a);
+    }
+    weir_statistics last = check_identities(a);
+    MUST_EQ(last.refusals, 0);
+    if (pairs < 64)
+        MUST_LE(last.reserve_peak, 64 * MIB + (kind == KIND_FIXED ? 192 * MIB : 0));
+    MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
+}
+
+TEST(streams_come_and_go) {
+    come_and_go(_i / 2, _i % 2 ? 200 : 4);
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+/* What a stream without a cache frees of another's is missing where it is counted: 131,072 bytes less, and
+ * as many again, hide what is live there. */
+TEST(no_peak_is_below_the_water) {
+    make(_i, "");
+    void *block = take(128181, A);
+
+    CU(driver->cuStreamSynchronize(A));
+    give(block, B);
+    block = take(130120, C);
+    MUST_LE(130120, check_identities(a).requested_peak);
+}
+
+/* On one stream everything is exact, peaks too. */
+TEST(figures_are_exact) {
+    enum { MOST = 300 };
+    make(_i, "");
+    struct {
+        void *block;
+        size_t bytes;
+    } held[MOST];
+    uint64_t random = 11, requested = 0, peak, allocs, frees;
+    int count = 0;
+
+    warm(A);
+    peak = stats_of(a).requested_peak;
+    allocs = stats_of(a).allocs;
+    frees = stats_of(a).frees;
+    for (int i = 0; i < 20000; i++) {
+        if (count < MOST && (count == 0 || next_random(&random) % 100 < 52)) {
+            held[count].bytes = random_size(&random, 300000);
+            held[count].block = take(held[count].bytes, A);
+            requested += held[count++].bytes;
+            allocs++;
+        } else {
+            int k = (int)(next_random(&random) % (uint64_t)count);
+
+            give(held[k].block, A);
+            requested -= held[k].bytes;
+            held[k] = held[--count];
+            frees++;
+        }
+        if (peak < requested)
+            peak = requested;
+        weir_statistics s = check_identities(a);
+        MUST_EQ(s.requested, requested);
+        MUST_EQ(s.requested_peak, peak);
+        MUST_EQ(s.blocks, (uint64_t)count);
+        MUST_EQ(s.allocs, allocs);
+        MUST_EQ(s.frees, frees);
+        MUST_LE(s.in_use, s.requested + s.requested / 8 + (uint64_t)count * 16 * KIB);
+        MUST_EQ(s.front_streams, 1);
+        MUST_EQ(s.deferred_frees, 0);
+    }
+    MUST_LE(10000, stats_of(a).front_hits);
+    while (count > 0)
+        give(held[--count].block, A);
+}
+
+/* What B has freed of A's, and not told of yet, is no part of C's peak. */
+TEST(peaks_are_never_too_high) {
+    make(_i, "");
+    warm(A);
+    warm(B);
+    warm(C);
+    void *block = take(20 * MIB, A);
+    for (int i = 0; i < 5000; i++) /* until A has told */
+        give(take(4096, A), A);
+    give(block, B);
+    block = take(30 * MIB, C);
+    for (int i = 0; i < 5000; i++)
+        give(take(4096, C), C);
+    weir_statistics s = check_identities(a);
+    MUST_EQ(s.requested, 30 * MIB);
+    MUST_LE(s.requested_peak, 31 * MIB);
+    MUST_LE(s.in_use_peak, 31 * MIB);
+}
+
+/* What several streams have at once is known to a 32nd, whether the driver is asked about them or not, and on memory
+ * that was there before, too. */
+TEST(a_peak_of_several_streams) {
+    enum { COUNT = 60, BYTES = 4 * MIB };
+    make(_i / 4, "");
+    weir_stream streams[] = {A, B, C};
+    void *block[COUNT];
+    weir_statistics s;
+
+    if (_i & 1)
+        OK(weir_preallocate(a, COUNT * BYTES, NULL));
+    for (int i = 0; i < 3 && _i & 2; i++)
+        OK(weir_bind(a, streams[i]));
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(BYTES, streams[i % 3]);
+    for (int i = 0; i < COUNT; i++)
+        give(block[i], streams[i % 3]);
+    s = check_identities(a);
+    MUST_BE_WITHIN(COUNT * BYTES - COUNT * BYTES / 32 - BYTES - 16 * MIB, s.in_use_peak,
+                   COUNT * BYTES);
+    MUST_LE(s.requested_peak, COUNT * BYTES);
+    for (int i = 0; i < 3 && _i & 2; i++)
+        OK(weir_unbind(a, streams[i]));
+}
+
+/* The same where one figure rises above its peak, and the other does not: 1 byte has 512 or more. */
+TEST(a_peak_of_one_figure) {
+    enum { COUNT = 40000 };
+    make(_i, "");
+    static void *block[COUNT];
+
+    warm(A);
+    warm(B);
+    warm(C);
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(1, A);
+    MUST_LE(COUNT * 512, check_identities(a).in_use_peak);
+    for (int i = 0; i < COUNT; i++)
+        give(block[i], A);
+    block[0] = take(8 * MIB, A);
+    for (int i = 0; i < 5000; i++) /* until A has told */
+        pair(4096, A);
+    give(block[0], B);
+    block[0] = take(8 * MIB, C);
+    for (int i = 0; i < 5000; i++)
+        pair(4096, C);
+    MUST_LE(check_identities(a).requested_peak, 9 * MIB);
+}
+
+/* On one stream a peak is seen that nobody looked at; what went past the caches is no part of the next. */
+TEST(peaks_that_nobody_looked_at) {
+    make(_i, "");
+    pair(10 * MIB, A);
+    MUST_EQ(check_identities(a).requested_peak, 10 * MIB);
+    void *block = take(20 * MIB, A);
+    OK(weir_use(a, block, B));
+    give(block, A);
+    CU(driver->cuCtxSynchronize());
+    block = take(30 * MIB, A);
+    MUST_EQ(check_identities(a).requested_peak, 30 * MIB);
+}
+
+/* B only frees: A is not alone for that either. */
+TEST(a_peak_knows_of_frees_elsewhere) {
+    make(_i, "");
+    void *block = take(20 * MIB, A);
+
+    OK(weir_bind(a, B));
+    order(B, A);
+    give(block, B);
+    pair(512, A);
+    block = take(30 * MIB, A);
+    MUST_LE(check_identities(a).requested_peak, 31 * MIB);
+    give(block, A);
+    OK(weir_unbind(a, B));
+}
+
+/* B has what it took in, and in sum nothing: A is not alone for that. */
+TEST(a_peak_is_not_of_one_stream_of_two) {
+    make(_i, "");
+    void *first = take(64 * KIB, A);
+    give(first, B);
+    first = take(20 * MIB, A);
+    take(57345, B); /* has 64 KiB */
+    MUST_LE(check_identities(a).requested_peak, 20 * MIB + 57345);
+}
+
+int main(void) {
+    Suite *suite = suite_create("cache threads");
+    TCase *tests = add_case(suite, "amounts");
+
+    ADD_FOR_EACH(tests, ENGINES, figures_are_exact, no_peak_is_below_the_water,
+                 peaks_are_never_too_high, a_peak_of_one_figure, peaks_that_nobody_looked_at,
+                 a_peak_knows_of_frees_elsewhere, a_peak_is_not_of_one_stream_of_two);
+    ADD_FOR_EACH(tests, 4 * ENGINES, a_peak_of_several_streams);
+    tests = add_case(suite, "crowds");
+    ADD_FOR_EACH(tests, ENGINES * 2, freed_by_another_thread, streams_come_and_go);
+    ADD_FOR_EACH(tests, ENGINES, freed_beside_an_idle_thread, threads_come_and_go,
+                 many_default_streams_are_bound_at_once);
+    return run_suite(suite, CK_FORK_GETENV);
+}

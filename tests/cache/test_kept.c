@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: MIT */
+/* test_kept.c: what the caches keep, and how it comes back: caps, idle time, demand of others, trims, out of memory.
+ */
+#include "tests/fixtures/caches.h"
+
+/* What a stream that was alone has freed is there for the second one, however much may be kept. */
+TEST(a_second_stream_has_what_the_first_left) {
+    weir_options options = plain(KIND_POOL);
+    void *block[12];
+
+    options.front_cache = (weir_amount){4 * GIB, WEIR_AMOUNT_BYTES, 0};
+    make_with(&options);
+    for (int i = 0; i < 12; i++)
+        block[i] = take(64 * MIB, A);
+    for (int i = 0; i < 12; i++)
+        give(block[i], A);
+    CU(driver->cuCtxSynchronize());
+    block[0] = take(512 * MIB, B);
+    MUST_EQ(stats_of(a).reserve, 768 * MIB);
+}
+
+/* For as much as 64 MiB the second stream does not wait, for more it does, and is served by it. */
+TEST(what_the_first_left_is_waited_for_if_it_is_much) {
+    int waits = _i % 2;
+    make(_i / 2 ? KIND_REGIONS : KIND_POOL, "");
+    size_t bytes = 64 * MIB + (waits ? 16 * KIB : 0);
+    void *block = take(bytes, A);
+    uint64_t reserve = stats_of(a).reserve;
+
+    busy(A, 50 * MS);
+    give(block, A);
+    block = take(64 * MIB, B);
+    MUST_EQ(weir__model_now_ns() >= 50 * MS, waits);
+    MUST_EQ(stats_of(a).reserve == reserve, waits);
+    count_from_here();
+    pair(512, A); /* answers growth, if there was any */
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), waits ? 1 : 2);
+}
+
+/* Whole blocks are kept as soon as the engine has served 1,024 requests in a row without growing. */
+TEST(whole_blocks_are_kept_in_calm) {
+    make(_i, "");
+    int requests = 0;
+
+    pair(MIB, A); /* the reserved memory grows */
+    while (stats_of(a).front_hits == 0) {
+        pair(MIB, A);
+        MUST(++requests < 2000);
+    }
+    /* One more sees it, and the next finds what that left.  A fixed arena has not grown for the first. */
+    MUST_EQ(requests, 1024 + 2 - (_i == KIND_FIXED));
+}
+
+/* And no more from the next growth on, though it is another stream's, and whether or not the driver is asked
+ * about this one: at its next call it gives what it has, and then lets them pass. */
+TEST(whole_blocks_pass_after_growth) {
+    int kind = _i / 3, bound = _i % 3 == 1, whole = _i % 3 == 2;
+    make(kind, "");
+    void *next, *large = NULL;
+    warm(A);
+    warm(B);
+    if (bound)
+        OK(weir_bind(a, A));
+    void *block = take(MIB, A);
+    EXPECT(kind == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
+    if (whole) { /* one that would have been there */
+        next = take(512 * KIB + 1, A);
+        MUST_LE(stats_of(a).front_idle, 256 * KIB);
+        give(next, A);
+    }
+    pair(512, A);
+    give(block, A);
+    MUST_LE(stats_of(a).front_idle, 256 * KIB);
+    give(large, B);
+    if (bound)
+        OK(weir_unbind(a, A));
+}
+
+/* 4 MiB may be kept, and lie there: 3 MiB in whole blocks, 1 MiB in slabs. */
+TEST(the_cap_may_be_reached) {
+    void *block[272];
+
+    make(_i, "cache-limit=4MiB cache-idle=never");
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    for (int i = 0; i < 1100; i++)
+        pair(MIB, A);
+    for (int i = 0; i < 272; i++) /* slabs of 64, 128, 256 and 512 KiB, and one of 64 */
+        block[i] = take(i < 240 ? 4096 : 2048, A);
+    for (int i = 0; i < 272; i++)
+        give(block[i], A);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(MIB, A);
+    for (int i = 0; i < 3; i++)
+        give(block[i], A);
+    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+    for (int i = 0; i < 2 * 4096; i++)
+        pair(4096, A);
+    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+}
+
+static uint64_t idle_clock;
+
+static uint64_t read_idle_clock(void) {
+    return idle_clock;
+}
+
+/* front_idle is enough, to the nanosecond. */
+TEST(idle_blocks_go_at_the_moment) {
+    copy_driver();
+    weir_options options = plain(_i);
+
+    table.ticks = read_idle_clock;
+    options.front_idle_ms = 10;
+    make_with_on(&table, &options);
+    warm(A);
+    MUST_LE(2 * MIB, stats_of(a).front_idle);
+    for (int i = 0; i < 3 * 4096 - 1; i++) { /* two looks, or three */
+        pair(3000, A);
+        idle_clock += i % 4096 == 0 ? 10 * MS : 0;
+    }
+    MUST_LE(stats_of(a).front_idle, 64 * KIB);
+}
+
+/* Uses 4 MiB at a time, so that none of it lies idle for long, until it was looked at once more. */
+static void use_until_looked_at(void) {
+    enum { COUNT = 64 };
+    void *block[COUNT];
+
+    for (int round = 0; round < 4096 / COUNT; round++) {
+        for (int i = 0; i < COUNT; i++)
+            block[i] = take(64 * KIB, A);
+        for (int i = 0; i < COUNT; i++)
+            give(block[i], A);
+    }
+    idle_clock += 10 * MS;
+}
+
+/* An allocator whose caches keep a tenth of what is in use, by that driver's clock.  A span began after 100 MiB were given
+ * back. */
+static void come_down(int engine) {
+    weir_options options = plain(engine);
+
+    idle_clock = 1000 * MS;
+    copy_driver();
+    table.ticks = read_idle_clock;
+    options.front_idle_ms = 10;
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
+    make_with_on(&table, &options);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    void *held = take(100 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        use_until_looked_at();
+    give(held, A);
+    use_until_looked_at();
+}
+
+/* A share of what is in use is one of the most that was in this span of front_idle and in the last. */
+TEST(what_was_in_use_counts_for_two_spans) {
+    come_down(_i);
+
+    MUST_LE(4 * MIB, stats_of(a).front_idle);
+    use_until_looked_at();
+    use_until_looked_at();
+    MUST_LE(stats_of(a).front_idle, 2 * MIB);
+}
+
+/* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
+TEST(a_thread_that_is_late_ends_no_span) {
+    come_down(_i);
+
+    for (int i = 0; i < 3; i++) {
+        idle_clock -= 10 * MS + 1; /* before that span began */
+        use_until_looked_at();
+    }
+    MUST_LE(4 * MIB, stats_of(a).front_idle);
+}
+
+static uint64_t idle_after_much(const weir_options *options) {
+    make_with(options);
+    void *held = take(100 * MIB, C);
+    uint64_t idle = 0;
+
+    for (int i = 0; i < 6000; i++) {
+        void *block[3] = {take(MIB, A), take(60000, A), take(2 * MIB, A)};
+
+        for (int k = 0; k < 3; k++)
+            give(block[k], A);
+        give(take(512, A), A);
+        if (i > 5000 && idle < stats_of(a).front_idle)
+            idle = stats_of(a).front_idle;
+    }
+    for (size_t mib = 1; mib < 8; mib++) {
+        void *block = take(mib * MIB, A);
+
+        give(block, A);
+        give(take(512, A), A);
+        if (idle < stats_of(a).front_idle)
+            idle = stats_of(a).front_idle;
+    }
+    give(held, C);
+    end();
+    return idle;
+}
+
+/* As the option says: nothing, so many bytes, a share of what is in use, all. */
+TEST(the_cap_is_kept) {
+    weir_options options = plain(_i);
+    options.front_cache = bytes_amount(0);
+    MUST_EQ(idle_after_much(&options), 0);
+    options.front_cache = bytes_amount(4 * MIB);
+    uint64_t idle = idle_after_much(&options);
+    MUST_LE(idle, 4 * MIB);
+    MUST_LE(1, idle);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 50000};
+    idle = idle_after_much(&options);
+    MUST_LE(idle, 6 * MIB);
+    MUST_LE(1, idle);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    /* Each growth empties the caches, and a mapped arena grows by less at a time. */
+    MUST_LE(_i == KIND_MAPPED ? 12 * MIB : 28 * MIB, idle_after_much(&options));
+}
+
+/* What a stream does not use goes back, while what it uses stays. */
+TEST(idle_blocks_go_in_time) {
+    make(_i, "cache-idle=10ms");
+    warm(A);
+    uint64_t idle = stats_of(a).front_idle;
+    MUST_LE(2 * MIB, idle);
+    for (int i = 0; i < 5 * 4096; i++) {
+        give(take(3000, A), A);
+        if (i % 4096 == 0)
+            weir__model_advance(11 * MS);
+    }
+    MUST_LE(stats_of(a).front_idle, 64 * KIB);
+    count_from_here();
+    give(take(3000, A), A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+}
+
+TEST(idle_blocks_stay_for_ever) {
+    make(_i, "cache-idle=never");
+    warm(A);
+    for (int i = 0; i < 5 * 4096; i++) {
+        give(take(3000, A), A);
+        if (i % 4096 == 0)
+            weir__model_advance(100000 * MS);
+    }
+    MUST_LE(2 * MIB, stats_of(a).front_idle);
+}
+
+/* What another stream's cache holds serves a request that does not fit, after that stream's next call
+ * (`frees`: a free, else a hit), once its work is done; and the reserved memory does not grow for it. */
+static void demand(int kind, int frees) {
+    weir_options options = plain(kind);
+    void *held[512];
+    int count = 0;
+    options.limit = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = UINT32_MAX; /* no OOM recovery */
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make_with(&options);
+    warm(A);
+    void *block = take(3 * MIB, A);
+    void *last = take(512, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    forbid(block, 3 * MIB);
+    while (weir_alloc(a, 3 * MIB, B, &held[count]) == WEIR_OK) {
+        MUST(!is_forbidden(held[count], 3 * MIB));
+        MUST(++count < 512);
+    }
+    uint64_t reserve = stats_of(a).reserve;
+    if (!frees)
+        give(take(512, A), A);
+    give(last, A);                                                 /* A's next call */
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * MIB, B, &held[count])); /* its work is not done */
+    weir__model_advance(5 * MS);
+    uint64_t steals = stats_of(a).steals;
+    held[count++] = take(3 * MIB, B);
+    MUST_LE(steals + 1, stats_of(a).steals);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    while (count > 0)
+        give(held[--count], B);
+}
+
+TEST(demand_reaches_other_streams) {
+    demand(_i / 2, _i % 2);
+}
+
+/* A's, by blocks that are freed at once: over and over, it keeps many. */
+static void fill_own_cache(void) {
+    void *block[64];
+
+    for (int i = 0; i < 64; i++)
+        block[i] = take(MIB, A);
+    for (int i = 0; i < 64; i++)
+        give(block[i], A);
+}
+
+/* The stream's own cache is given up before the reserved memory grows, and before anybody waits. */
+TEST(own_cache_before_growth) {
+    weir_options options = plain(_i);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    if (_i == KIND_FIXED)
+        options.limit = bytes_amount(64 * MIB);
+    make_with(&options);
+    give(take(64 * MIB, A), A);
+    for (int round = 0; round < 60; round++)
+        fill_own_cache();
+    MUST_LE(8 * MIB, stats_of(a).front_idle);
+    uint64_t reserve = stats_of(a).reserve;
+    count_from_here();
+    take(64 * MIB, A);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize) + calls(WEIR_ENTRY_cuMemFree), 0);
+}
+
+/* And nobody else's is: who has enough is no concern of others. */
+TEST(own_cache_before_others) {
+    weir_options options = plain(_i);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.growth = WEIR_GROWTH_EXACT;
+    if (_i == KIND_POOL)
+        return; /* which may be dry all the same */
+    if (_i == KIND_FIXED)
+        options.limit = bytes_amount(80 * MIB);
+    make_with(&options);
+    for (int i = 0; i < 60; i++)
+        give(take(3000, i % 2 ? A : B), i % 2 ? A : B);
+    give(take(72 * MIB, A), A);
+    for (int round = 0; round < 60; round++) {
+        give(take(3000, B), B); /* B has given what it had for that */
+        fill_own_cache();
+    }
+    MUST_LE(8 * MIB, stats_of(a).front_idle);
+    uint64_t reserve = stats_of(a).reserve;
+    give(take(64 * MIB, A), A);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    uint64_t hits = stats_of(a).front_hits;
+    give(take(3000, B), B);
+    MUST_EQ(stats_of(a).front_hits, hits + 1);
+}
+
+/* The caches has no tries of its own at what the driver refuses. */
+TEST(a_failure_is_asked_for_once) {
+    uint64_t tries[2];
+    CUdeviceptr others;
+    void *none = NULL;
+
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    for (int front = 0; front < 2; front++) {
+        weir_options options = plain(_i);
+        options.front = front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+        options.recovery_timeout_ms = UINT32_MAX;
+        make_with(&options);
+        count_from_here();
+        MUST_EQ(weir_alloc(a, 2 * GIB, A, &none),
+                _i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+        tries[front] = calls(WEIR_ENTRY_cuMemAllocFromPoolAsync) + calls(WEIR_ENTRY_cuMemCreate) +
+                       calls(WEIR_ENTRY_cuMemAlloc);
+        end_beside(3 * GIB);
+    }
+    MUST_LE(tries[1], tries[0]);
+    CU(driver->cuMemFree(others));
+}
+
+/* Half a MiB is the most that a slab serves, and is told where that is what is left. */
+TEST(the_last_half_mebibyte_is_told) {
+    make(KIND_FIXED, "");
+    for (int i = 0; i < 256; i++)
+        take(i < 255 ? MIB : 512 * KIB, A);
+    refuse(WEIR_E_LIMIT, MIB, A);
+    weir_refusal r = last_failure();
+    MUST_EQ(r.largest, 512 * KIB);
+    give(take(512 * KIB, A), A);
+}
+
+/* Of a list that is told as much as is to be, from the first on. */
+TEST(tables_are_made_as_far_as_they_are_wanted) {
+    const struct weir_extent list[] = {
+        {.base = UINT64_C(1) << 40, .bytes = GIB, .large = 0},
+        {.base = UINT64_C(3) << 40, .bytes = GIB, .large = 0},
+    };
+    make(KIND_POOL, "");
+    uint64_t now = stats_of(a).host_bytes;
+    weir__caches_prepare(a->caches, list, 0, 64 * MIB);
+    MUST_EQ(stats_of(a).host_bytes, now);
+    weir__caches_prepare(a->caches, list, 2, GIB);
+    uint64_t one = stats_of(a).host_bytes;
+    MUST_LE(now + 4 * KIB, one);
+    weir__caches_prepare(a->caches, list, 2, GIB);
+    MUST_EQ(stats_of(a).host_bytes, one);
+    weir__caches_prepare(a->caches, list, 2, 2 * GIB);
+    uint64_t both = stats_of(a).host_bytes;
+    MUST_LE(one + 4 * KIB, both);
+}
+
+/* Whoever has no context has none behind it either. */
+TEST(an_end_leaves_the_context_as_it_was) {
+    make(_i, "");
+    CUcontext current;
+
+    give(take(MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuCtxPopCurrent(&current));
+    destroy_as_it_is();
+    CU(driver->cuCtxGetCurrent(&current));
+    MUST(current == NULL);
+}
+
+/* A table that passes everything on and counts what fails.  What is not ready yet has not failed. */
+static const struct weir_driver *passed_on_to;
+static unsigned failed_calls;
+
+static CUresult note_failure(CUresult result) {
+    failed_calls += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    return result;
+}
+
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    static CUresult noted_##name params {                                                          \
+        return note_failure(passed_on_to->name args);                                              \
+    }
+WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+
+static void note_failures(void) {
+    copy_driver();
+    passed_on_to = driver;
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    if (table.name)                                                                                \
+        table.name = noted_##name;
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+}
+
+/* Requests that hit, that miss, that grow the reserved memory, and blocks that another stream used. */
+static void use_default_stream(CUstream stream, int round) {
+    void *block[SIZES];
+    for (int i = 0; i < SIZES; i++)
+        block[i] = take(sizes[i], stream);
+    OK(weir_use(a, block[0], A));
+    OK(weir_use(a, block[1], stream));
+    for (int i = 0; i < SIZES; i++)
+        give(block[i], i == 1 ? A : stream);
+    void *large = take((size_t)(round + 1) * 8 * MIB, stream);
+    give(large, stream);
+}
+
+/* The first call on a default stream tells that the thread has no context.  From then on no call of the driver fails,
+ * and the thread still has none. */
+TEST(a_thread_without_a_context_makes_no_failing_calls) {
+    static const CUstream of[] = {NULL, LEGACY, PER_THREAD};
+    weir_options options = plain(_i);
+    CUcontext own, current;
+
+    note_failures();
+    make_with_on(&table, &options);
+    CU(driver->cuCtxPopCurrent(&own));
+    for (int s = 0; s < 3; s++) {
+        give(take(KIB, of[s]), of[s]);
+        failed_calls = 0;
+        for (int round = 0; round < 4; round++)
+            use_default_stream(of[s], round);
+        MUST_EQ(failed_calls, 0);
+        CU(driver->cuCtxGetCurrent(&current));
+        MUST(current == NULL);
+    }
+    CU(driver->cuCtxPushCurrent(own));
+}
+
+/* A slab of four pages does not fit into the two that there are: it has as few as it needs. */
+TEST(a_small_request_needs_no_whole_slab) {
+    weir_options options = options_of(KIND_FIXED, "model", 32 * KIB);
+    make_with(&options);
+    for (int i = 0; i < 32; i++) /* as many as a page holds */
+        take(512, A);
+    take(9 * KIB, A);
+    refuse(WEIR_E_LIMIT, 512, A);
+    refuse(WEIR_E_LIMIT, 9 * KIB, A);
+    MUST_EQ(check_identities(a).in_use, 32 * 512 + 9 * KIB);
+}
+
+/* Out of memory: what other caches hold is given back and serves. */
+TEST(at_the_limit_other_caches_give) {
+    enum { CACHED = 6 };
+    CUstream s[CACHED];
+    void *block;
+
+    make(_i, "limit=128MiB cache-limit=max");
+    for (int i = 0; i < CACHED; i++) {
+        s[i] = make_stream();
+        warm(s[i]);
+        busy(s[i], 20 * MS);
+        one_of_each(s[i]);
+    }
+    MUST_LE(MIB, stats_of(a).front_idle);
+    block = take(128 * MIB, C);
+    MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
+    MUST_EQ(check_identities(a).retries,
+            _i == KIND_REGIONS); /* OOM recovery's: each is too small */
+    give(block, C);
+    for (int i = 0; i < CACHED; i++)
+        CU(driver->cuStreamDestroy(s[i]));
+}
+
+/* One stream has nothing to order, and after a trim it has not either. */
+TEST(one_stream_never_records) {
+    make(_i, "");
+
+    warm(A);
+    take(MIB, A);
+    for (int i = 0; i < 3; i++) {
+        uint64_t random = 9;
+        void *block[40];
+
+        OK(weir_trim(a, 0, NULL));
+        count_from_here();
+        for (int k = 0; k < 2000; k++) {
+            if (k >= 40)
+                give(block[k % 40], A);
+            block[k % 40] = take(random_size(&random, 4 * MIB), A);
+        }
+        for (int k = 0; k < 40; k++)
+            give(block[k], A);
+        MUST_LE(calls(WEIR_ENTRY_cuEventRecord), _i == KIND_MAPPED ? 4 : 0); /* one a growth */
+    }
+}
+
+/* What the caches hold is not available then; what is refused is refused all the same, and nothing is lost. */
+TEST(a_failure_where_the_device_cannot_be_waited_for) {
+    void *none = NULL;
+    make(_i, "limit=128MiB recovery-timeout=20ms");
+    void *block = take(30 * MIB, A);
+    warm(B);
+    warm(A);
+    refuse_waits();
+    weir_status status = weir_alloc(a, 110 * MIB, A, &none);
+    MUST(status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY);
+    weir__model_faults_clear();
+    give(block, A);
+    give(take(40 * MIB, A), A);
+}
+
+/* Nothing is live: a trim leaves nothing, whatever there was. */
+TEST(a_trim_leaves_nothing) {
+    enum { COUNT = 2000 };
+    make(_i, "");
+    CUstream s[8];
+    void *block[COUNT];
+    uint64_t random = 5;
+
+    for (int i = 0; i < 8; i++) {
+        s[i] = make_stream();
+        warm(s[i]);
+    }
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(random_size(&random, 100000), s[i % 8]);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 500 == 250) { /* whatever it has is nobody's now */
+            CU(driver->cuStreamDestroy(s[1]));
+            s[1] = make_stream();
+            give(take(512, s[1]), s[1]);
+        }
+        if (i % 100 == 0)
+            busy(s[i % 7], MS / 10);
+        if (i % 9 == 0)
+            OK(weir_use(a, block[i], s[(i + 3) % 8]));
+        give(block[i], s[i * 5 % 8]);
+    }
+    expect_all_back();
+    warm(s[0]);
+    for (int i = 0; i < 8; i++)
+        CU(driver->cuStreamDestroy(s[i]));
+}
+
+int main(void) {
+    Suite *suite = suite_create("kept");
+    TCase *tests = add_case(suite, "amounts");
+
+    ADD_FOR_EACH(tests, ENGINES, the_cap_is_kept, whole_blocks_are_kept_in_calm,
+                 the_cap_may_be_reached, idle_blocks_go_at_the_moment,
+                 what_was_in_use_counts_for_two_spans, a_thread_that_is_late_ends_no_span,
+                 idle_blocks_go_in_time, idle_blocks_stay_for_ever, own_cache_before_growth,
+                 own_cache_before_others, a_failure_is_asked_for_once,
+                 an_end_leaves_the_context_as_it_was, at_the_limit_other_caches_give,
+                 one_stream_never_records, a_failure_where_the_device_cannot_be_waited_for,
+                 a_trim_leaves_nothing);
+    ADD_TESTS(tests, a_second_stream_has_what_the_first_left, the_last_half_mebibyte_is_told,
+              tables_are_made_as_far_as_they_are_wanted, a_small_request_needs_no_whole_slab);
+    ADD_FOR_EACH(tests, 4, what_the_first_left_is_waited_for_if_it_is_much);
+    ADD_FOR_EACH(tests, ENGINES * 3, whole_blocks_pass_after_growth);
+    ADD_FOR_EACH(tests, ENGINES * 2, demand_reaches_other_streams);
+    ADD_FOR_EACH(tests, KIND_DIRECT + 1, a_thread_without_a_context_makes_no_failing_calls);
+    return run_suite(suite, CK_FORK_GETENV);
+}

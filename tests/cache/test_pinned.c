@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pinned.c: what lies beside live blocks, as pinned.h has it.
+ */
+#include "tests/fixtures/caches.h"
+
+#include <string.h>
+
+#include "cache/pinned.h"
+#include "tests/fixtures/refuse.h"
+
+/* A slab is live as long as one of its slots is, a whole block while its caller has it, not while it is kept. */
+struct pieces {
+    struct weir_extent piece[8];
+    size_t count;
+};
+
+static void note_piece(void *context, uint64_t base, size_t bytes) {
+    struct pieces *live = context;
+
+    MUST(live->count < 8);
+    live->piece[live->count++] = (struct weir_extent){.base = base, .bytes = bytes};
+}
+
+/* So many pieces are live, and of these blocks each lies in one. */
+static void expect_live(size_t pieces, void *const *block, int blocks) {
+    struct pieces live = {.count = 0};
+
+    weir__caches_live(a->caches, note_piece, &live);
+    MUST_EQ(live.count, pieces);
+    for (int i = 0; i < blocks; i++) {
+        size_t at = 0;
+
+        while (at < live.count && (uintptr_t)block[i] - live.piece[at].base >= live.piece[at].bytes)
+            at++;
+        MUST(at < live.count);
+    }
+}
+
+TEST(pieces_are_live_with_their_blocks) {
+    make(_i, "");
+    void *block[3];
+
+    expect_live(0, NULL, 0);
+    warm(A);
+    expect_live(0, NULL, 0);
+    block[0] = take(MIB, A);
+    block[1] = take(3000, A);
+    block[2] = take(3000, A); /* of the same slab */
+    expect_live(2, block, 3);
+    give(block[1], A);
+    expect_live(2, block, 1);
+    expect_live(2, block + 2, 1);
+    give(block[0], A);
+    expect_live(1, block + 2, 1);
+    give(block[2], A);
+    expect_live(0, NULL, 0);
+}
+
+/* What an engine tells of its reserved memory, here. */
+struct teller {
+    struct weir_engine e;
+    const struct pieces *wholes;
+};
+
+static int tell_wholes(struct weir_engine *e, const struct weir_visit *visit) {
+    const struct pieces *wholes = ((struct teller *)e)->wholes;
+
+    return weir__engine_show(visit, wholes->piece, wholes->count);
+}
+
+/* There are more than there were, and than there is room for: all of 1 MiB, from the first on. */
+static int tell_more(struct weir_engine *e, const struct weir_visit *visit) {
+    const struct pieces *wholes = ((struct teller *)e)->wholes;
+    static int asked;
+    int count = asked++ == 0 ? 1 : 100;
+
+    for (int i = 0; i < count; i++)
+        (void)weir__engine_show(
+            visit,
+            &(struct weir_extent){.base = wholes->piece[0].base + (uint64_t)i * MIB, .bytes = MIB},
+            1);
+    return count;
+}
+
+static int tell_nothing(struct weir_engine *e, const struct weir_visit *visit) {
+    (void)e, (void)visit;
+    return -1;
+}
+
+static uint64_t held_beside(struct weir_caches *front,
+                            int (*tell)(struct weir_engine *, const struct weir_visit *),
+                            const struct pieces *wholes, uint64_t most) {
+    const struct weir_engine_ops ops = {.visit = tell};
+    struct teller teller = {.e = {.ops = &ops}, .wholes = wholes};
+
+    return weir__held(&teller.e, front, NULL, most);
+}
+
+static struct weir_extent piece_at(uint64_t base, size_t bytes) {
+    return (struct weir_extent){.base = base, .bytes = bytes};
+}
+
+static uint64_t held_of(const struct weir_extent *piece, size_t count) {
+    struct pieces wholes = {.count = count};
+
+    memcpy(wholes.piece, piece, count * sizeof *piece);
+    return held_beside(a->caches, tell_wholes, &wholes, UINT64_MAX);
+}
+
+TEST(pieces_are_held_by_the_blocks_in_them) {
+    make(KIND_POOL, "");
+    void *block = take(4 * MIB, A);
+    const uint64_t from = (uintptr_t)block, to = from + 4 * MIB;
+    const struct weir_extent piece[] = {
+        piece_at(from - 3 * MIB, 2 * MIB),  piece_at(from - MIB, MIB), /* ends where it begins */
+        piece_at(from, 64 * KIB),           piece_at(from + 64 * KIB, MIB),
+        piece_at(to - 64 * KIB, 512 * KIB), piece_at(to + 448 * KIB, MIB),
+    };
+    const struct weir_extent around[] = {piece_at(from - MIB, MIB), piece_at(to, MIB)};
+    const struct weir_extent across = piece_at(from - 64 * KIB, 8 * MIB);
+    const struct weir_extent all = piece_at(4096, SIZE_MAX / 2);
+    struct pieces first = {.piece = {piece_at(from - 2 * MIB, MIB)}, .count = 1};
+    MUST_EQ(held_of(piece, 6), 64 * KIB + MIB + 512 * KIB);
+    MUST_EQ(held_of(piece, 0), 0);
+    MUST_EQ(held_beside(a->caches, tell_nothing, NULL, UINT64_MAX), 0);
+    MUST_EQ(held_of(around, 2), 0);
+    MUST_EQ(held_of(around, 1), 0);
+    MUST_EQ(held_of(around + 1, 1), 0);
+    MUST_EQ(held_of(&across, 1), 8 * MIB);
+    uint64_t held = held_beside(a->caches, tell_more, &first, UINT64_MAX);
+    MUST_EQ(held, 4 * MIB);
+    void *other = take(4 * MIB, A);
+    MUST_EQ(held_of(&all, 1), all.bytes); /* once */
+    give(block, A);
+    MUST_EQ(held_of(&all, 1), all.bytes);
+    give(other, A);
+    MUST_EQ(held_of(&all, 1), 0);
+    first = (struct pieces){.piece = {piece_at(MIB, MIB), piece_at(4 * MIB, 2 * MIB)}, .count = 2};
+    MUST_EQ(held_beside(a->caches, tell_wholes, &first, 2 * MIB), 0);
+    MUST_EQ(held_beside(a->caches, tell_wholes, &first, 2 * MIB - 1),
+            2 * MIB); /* too large to go */
+    MUST_EQ(held_beside(NULL, tell_wholes, &first, MIB - 1), 3 * MIB);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    block = take(4 * MIB, A);
+    refuse_in = 1;
+    held = held_of(&all, 1);
+    MUST_EQ(refuse_in, 0);
+    MUST_EQ(held, 0);
+    give(block, A);
+#endif
+}
+
+/* What stays once all that is idle has gone. */
+TEST(what_is_held_stays) {
+    make(_i, "");
+    void *block[8];
+    warm(A);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(i % 2 ? 20 * MIB : 3000, A);
+    for (int i = 0; i < 6; i++)
+        give(block[i], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    uint64_t held = weir__held(a->reserve.engine, a->caches, NULL, UINT64_MAX);
+    MUST_EQ(held, stats_of(a).reserve);
+    MUST_EQ(weir__held(a->reserve.engine, NULL, NULL, UINT64_MAX),
+            0); /* nobody knows of the blocks */
+}
+
+/* A large block that the reserved memory must grow for: the driver is asked once who the stream is, and an engine that looks
+ * whether the stream is at work, before it cuts what is idle, looks once.  A mapped arena asks for a capture again before
+ * that: the program may have vouched for the stream. */
+TEST(growth_is_looked_for_once) {
+    make(_i, "");
+    if (_i == KIND_FIXED) { /* it does not grow */
+        end();
+        return;
+    }
+    warm(A);
+    for (int i = 0; i < 3; i++)
+        take((size_t)(100 + i) * MIB, A);
+    uint64_t ids = weir__model_calls(WEIR_ENTRY_cuStreamGetId);
+    uint64_t captures = weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing);
+    uint64_t queries = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    take(300 * MIB, A);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetId), ids + 1);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing), captures + 1 + (_i == KIND_MAPPED));
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuStreamQuery), queries + 1);
+}
+
+int main(void) {
+    Suite *suite = suite_create("pinned");
+    TCase *tests = add_case(suite, "held");
+
+    ADD_FOR_EACH(tests, ENGINES, pieces_are_live_with_their_blocks, what_is_held_stays,
+                 growth_is_looked_for_once);
+    ADD_TESTS(tests, pieces_are_held_by_the_blocks_in_them);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT */
+/* test_option_structs.c: options as a struct: what completes it, what it refuses, and what draws a warning.
+ */
+#include "tests/fixtures/settings.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the struct ------------------------------------------------------------------------------ */
+
+/* The layout is part of the binary interface; these numbers never change. */
+TEST(test_layout) {
+    ck_assert_uint_eq(sizeof(weir_amount), 16);
+    ck_assert_uint_eq(sizeof(weir_growth_state), 64);
+    ck_assert_uint_eq(offsetof(weir_options, size), 0);
+    ck_assert_uint_eq(offsetof(weir_options, device), 8);
+    ck_assert_uint_eq(offsetof(weir_options, prealloc), 24);
+    ck_assert_uint_eq(offsetof(weir_options, growth), 44);
+    ck_assert_uint_eq(offsetof(weir_options, growth_function), 72);
+    ck_assert_uint_eq(offsetof(weir_options, limit), 88);
+    ck_assert_uint_eq(offsetof(weir_options, recovery_timeout_ms), 120);
+    ck_assert_uint_eq(offsetof(weir_options, log), 132);
+    ck_assert_uint_eq(offsetof(weir_options, front), 136);
+    ck_assert_uint_eq(offsetof(weir_options, front_cache), 144);
+    ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
+    ck_assert_uint_eq(offsetof(weir_options, harden), 168);
+    ck_assert_uint_eq(offsetof(weir_options, headroom), 192);
+    ck_assert_uint_eq(offsetof(weir_options, prealloc_min), 224);
+    ck_assert_uint_eq(offsetof(weir_options, profile), 248);
+    ck_assert_uint_eq(offsetof(weir_options, decay_ms), 256);
+    ck_assert_uint_eq(offsetof(weir_options, internal_dependencies), 264);
+    ck_assert_uint_eq(offsetof(weir_options, ledger), 268);
+    ck_assert_uint_eq(offsetof(weir_options, leave), 280);
+    ck_assert_uint_eq(offsetof(weir_options, verdict), 296);
+    ck_assert_uint_eq(offsetof(weir_options, peers), 304);
+    ck_assert_uint_eq(sizeof(weir_options), 312);
+}
+
+TEST(test_init) {
+    union {
+        weir_options options;
+        unsigned char bytes[512];
+    } room;
+
+    memset(&room, 0xaa, sizeof room);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback)),
+                     WEIR_OK);
+    ck_assert_int_eq(
+        weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback_data)), WEIR_OK);
+    memset(&room, 0xaa, sizeof room);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 208), WEIR_OK);
+    ck_assert_uint_eq(room.options.size, 208);
+    for (size_t i = sizeof room.options.size; i < 208; i++)
+        ck_assert_uint_eq(room.bytes[i], 0);
+    ck_assert_uint_eq(room.bytes[208], 0xaa);
+    ck_assert_int_eq(weir_options_init_sized(NULL, sizeof options), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 135), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 200),
+                     WEIR_E_INVALID); /* half an amount */
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 0), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, SIZE_MAX), WEIR_E_INVALID);
+    ck_assert_uint_eq(room.options.size, 208);
+}
+
+/* A caller from a later version: its unknown fields may be zero, and are never written. */
+TEST(test_newer_caller) {
+    union {
+        weir_options options;
+        unsigned char bytes[512];
+    } room;
+    weir_options completed;
+
+    ck_assert_int_eq(weir_options_init_sized(&room.options, sizeof room), WEIR_OK);
+    ck_assert_int_eq(weir__options_complete(&room.options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(completed.size, sizeof completed);
+    room.bytes[511] = 1;
+    ck_assert_int_eq(weir__options_complete(&room.options, &completed, message, sizeof message),
+                     WEIR_E_INVALID);
+    assert_contains(message, "does not know");
+    ck_assert_int_eq(weir_options_set(&room.options, "prealloc", "1GiB", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(room.options.prealloc.value, GIB);
+    ck_assert_uint_eq(room.options.size, sizeof room);
+    set_variable("WEIR_ENGINE", "arena");
+    ck_assert_int_eq(weir_options_from_env(&room.options, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(room.options.engine, WEIR_ENGINE_ARENA);
+    ck_assert_uint_eq(room.options.size, sizeof room);
+    ck_assert_uint_eq(room.bytes[511], 1);
+    room.bytes[511] = 0;
+    room.bytes[sizeof(weir_options)] = 1;
+    ck_assert_int_eq(weir__options_complete(&room.options, &completed, NULL, 0), WEIR_E_INVALID);
+}
+
+/* A caller from version 1, whose struct ends before these fields: what lies behind it is another's. */
+TEST(test_older_caller) {
+    weir_options completed;
+
+    options.size = offsetof(weir_options, front);
+    options.front = 99;
+    options.packing = 99;
+    EXPECT_COMPLETE(WEIR_OK);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_uint_eq(completed.front_idle_ms, 1000);
+    set_variable("WEIR_CACHE", "off");
+    ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.front, 99);
+    ck_assert_uint_eq(options.size, offsetof(weir_options, front));
+}
+
+TEST(test_bad_size) {
+    static const size_t sizes[] = {0, 1, 8, 132, 135, 138, 152, 172, 300, 311, 65537, SIZE_MAX};
+    weir_options completed = {.size = 77};
+
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        options.size = sizes[i];
+        EXPECT_COMPLETE(WEIR_E_INVALID);
+        assert_contains(message, "weir_options_init");
+        EXPECT_READ(WEIR_E_INVALID);
+        assert_contains(message, "weir_options_init");
+    }
+    ck_assert_int_eq(weir_options_from_env(NULL, message, sizeof message), WEIR_E_INVALID);
+    ck_assert_uint_eq(completed.size, 77);
+}
+
+TEST(test_complete_fills_defaults) {
+    weir_options completed;
+
+    ck_assert_int_eq(weir__options_complete(NULL, &completed, message, sizeof message), WEIR_OK);
+    ck_assert_str_eq(message, "");
+    ck_assert_str_eq(completed.device, "cuda");
+    ck_assert_int_eq(completed.engine, WEIR_ENGINE_POOL);
+    ck_assert_int_eq(completed.arena, WEIR_ARENA_REGIONS);
+    ck_assert_int_eq(completed.prealloc.kind, WEIR_AMOUNT_BYTES);
+    ck_assert_uint_eq(completed.prealloc.value, 0);
+    ck_assert_int_eq(completed.prealloc_at, WEIR_PREALLOC_AT_CREATE);
+    ck_assert_int_eq(completed.growth, WEIR_GROWTH_EXACT);
+    ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
+    ck_assert_int_eq(completed.release_threshold.kind, WEIR_AMOUNT_MAX);
+    ck_assert_uint_eq(completed.recovery_timeout_ms, 1000);
+    ck_assert_uint_eq(completed.event_ring, 1024);
+    ck_assert_int_eq(completed.latency, WEIR_SWITCH_OFF);
+    ck_assert_int_eq(completed.log, WEIR_LOG_NONE);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.front_cache.kind, WEIR_AMOUNT_DEFAULT);
+    ck_assert_uint_eq(completed.front_idle_ms, 1000);
+    ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
+    ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
+    ck_assert_str_eq(completed.profile, "off");
+    ck_assert_uint_eq(completed.decay_ms, UINT64_MAX);
+    options.engine = WEIR_ENGINE_ARENA;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
+    options.arena = WEIR_ARENA_FIXED;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_OF_TOTAL);
+    ck_assert_uint_eq(completed.limit.value, 750000);
+    options.engine = WEIR_ENGINE_PLATFORM;
+    options.growth = WEIR_GROWTH_STEP;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(completed.growth_step, 64 * MIB);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_OFF);
+    options.front = WEIR_SWITCH_ON;
+    options.growth = WEIR_GROWTH_GEOMETRIC;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_double_eq(completed.growth_factor, 2);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    options.growth = WEIR_GROWTH_REMAINING;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert_double_eq(completed.growth_factor, 0.5);
+}
+
+/* Fields that cannot be as they are, and how the message begins. */
+static const struct {
+    const char *name;
+    weir_options options;
+} breaks[] = {
+    {"engine: ", {.engine = 5}},
+    {"engine: ", {.engine = -1}},
+    {"arena: ", {.arena = 4}},
+    {"prealloc-at: ", {.prealloc_at = 3}},
+    {"prealloc: ", {.prealloc.kind = 7}},
+    {"prealloc: ", {.prealloc.value = GIB}},
+    {"limit: ", {.limit = {GIB, WEIR_AMOUNT_BYTES, 1}}},
+    {"release-threshold: ", {.release_threshold = {1000001, WEIR_AMOUNT_OF_TOTAL, 0}}},
+    {"limit: ", {.limit = {1000001, WEIR_AMOUNT_OF_FREE, 0}}},
+    {"limit: ", {.limit = {0, WEIR_AMOUNT_BYTES, 0}}},
+    {"growth: ", {.growth = 7}},
+    {"growth: ", {.growth = WEIR_GROWTH_CALLBACK}},
+    {"growth: ", {.growth = WEIR_GROWTH_EXACT, .growth_function = no_growth}},
+    {"growth: ", {.growth_function = no_growth}},
+    {"oom_callback_data: ", {.oom_callback_data = &options}},
+    {"growth: ", {.growth = WEIR_GROWTH_GEOMETRIC, .growth_factor = 1}},
+    {"growth: ", {.growth = WEIR_GROWTH_GEOMETRIC, .growth_factor = __builtin_nan("")}},
+    {"growth: ", {.growth = WEIR_GROWTH_GEOMETRIC, .growth_factor = __builtin_inf()}},
+    {"growth: ", {.growth = WEIR_GROWTH_REMAINING, .growth_factor = 1.5}},
+    {"growth: ", {.growth = WEIR_GROWTH_REMAINING, .growth_factor = -0.5}},
+    {"event-ring: ", {.event_ring = 1048577}},
+    {"latency: ", {.latency = 3}},
+    {"log: ", {.log = 6}},
+    {"device: ", {.device = "tpu"}},
+    {"prealloc: it is a share of what is in use", {.prealloc = {50000, WEIR_AMOUNT_OF_IN_USE, 0}}},
+    {"cache: ", {.front = 3}},
+    {"cache-limit: it is a share of the device", {.front_cache = {50000, WEIR_AMOUNT_OF_TOTAL, 0}}},
+    {"cache-limit: it is a share of what is free",
+     {.front_cache = {50000, WEIR_AMOUNT_OF_FREE, 0}}},
+    {"cache-limit: it is more than 100%", {.front_cache = {1000001, WEIR_AMOUNT_OF_IN_USE, 0}}},
+    {"stream-checks: ", {.stream_checks = -1}},
+    {"harden: there is no bit 0x20", {.harden = 32}},
+    {"harden: off goes with none", {.harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD}},
+    {"decay: it is too long", {.decay_ms = UINT32_MAX}},
+};
+
+TEST(test_complete_refuses) {
+    weir_options completed = {.size = 77};
+
+    options = breaks[_i].options;
+    options.size = sizeof options;
+    EXPECT_COMPLETE(WEIR_E_INVALID);
+    ck_assert_msg(strncmp(message, breaks[_i].name, strlen(breaks[_i].name)) == 0, "\"%s\"",
+                  message);
+    assert_contains(message, "; expected ");
+    ck_assert_uint_eq(completed.size, 77);
+}
+
+TEST(test_complete_accepts_a_callback) {
+    weir_options completed;
+
+    options.growth = WEIR_GROWTH_CALLBACK;
+    options.growth_function = no_growth;
+    options.growth_context = &options;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
+    ck_assert(completed.growth_function == no_growth);
+    ck_assert_ptr_eq(completed.growth_context, &options);
+}
+
+static const struct {
+    const char *prealloc, *limit;
+    int ok;
+} pairs[] = {
+    {"8GiB", "4GiB", 0}, {"4GiB", "4GiB", 1},   {"4294967297", "4GiB", 0},
+    {"80%", "75%", 0},   {"75%", "75%", 1},     {"80%free", "75%free", 0},
+    {"8GiB", "75%", 1}, /* the device decides */
+    {"80%", "4GiB", 1},  {"80%free", "75%", 1}, {"max", "4GiB", 1},
+    {"8GiB", "max", 1},  {"max", "max", 1},     {"0", "1B", 1},
+};
+
+TEST(test_limit_below_preallocation) {
+    weir_options completed;
+    char quoted[64];
+
+    ck_assert_int_eq(weir_options_set(&options, "prealloc", pairs[_i].prealloc, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir_options_set(&options, "limit", pairs[_i].limit, NULL, 0), WEIR_OK);
+    EXPECT_COMPLETE(pairs[_i].ok ? WEIR_OK : WEIR_E_LIMIT);
+    if (pairs[_i].ok)
+        return;
+    snprintf(quoted, sizeof quoted, "prealloc '%s'", pairs[_i].prealloc);
+    assert_contains(message, quoted);
+    snprintf(quoted, sizeof quoted, "limit '%s'", pairs[_i].limit);
+    assert_contains(message, quoted);
+    assert_contains(message, "; expected ");
+}
+
+/* The default limit of a fixed arena counts too. */
+TEST(test_fixed_arena_below_preallocation) {
+    weir_options completed;
+
+    options.engine = WEIR_ENGINE_ARENA;
+    options.arena = WEIR_ARENA_FIXED;
+    options.prealloc = (weir_amount){800000, WEIR_AMOUNT_OF_TOTAL, 0};
+    EXPECT_COMPLETE(WEIR_E_LIMIT);
+    assert_contains(message, "limit '75%'");
+}
+
+/* ---- warnings -------------------------------------------------------------------------------- */
+
+static enum weir_place read_in = WEIR_PLACE_OWN;
+
+/* What one more reading of the environment writes to standard error. */
+static const char *warnings_of_a_reading(int warn) {
+    static char text[4096];
+    int ends[2], saved = dup(STDERR_FILENO);
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
+    EXPECT_READ_AT(NULL, read_in, warn, WEIR_OK);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    ssize_t length = read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    ck_assert_int_ge((int)length, 0);
+    text[length] = '\0';
+    return text;
+}
+
+static const struct {
+    const char *unknown, *like;
+} look_alikes[] = {
+    {"WEIR_PREALOC", "WEIR_PREALLOC"},
+    {"WEIR_PREALLOC_SIZE_BYTES", "WEIR_PREALLOC"},
+    {"WEIR_PREALLOC_AT_ONCE", "WEIR_PREALLOC_AT"},
+    {"WEIR_GROWHT", "WEIR_GROWTH"},
+    {"WEIR_Limit", "WEIR_LIMIT"},
+    {"WEIR_RELEASE_TRESHOLD", "WEIR_RELEASE_THRESHOLD"},
+    {"WEIR_CACHE_LIMITS", "WEIR_CACHE_LIMIT"},
+    {"WEIR_COMPATIBILITY", "WEIR_COMPAT"},
+    {"WEIR_MODEL_DEVICE", "WEIR_MODEL_DEVICES"},
+    {"WEIR_MODEL_PROFIL", "WEIR_MODEL_PROFILE"},
+    {"WEIR_MODEL_SHARED_FILE", "WEIR_MODEL_SHARED"},
+    {"WEIR_RUN_STAT", "WEIR_RUN_STATS"},
+    {"WEIR_RUN_HEAP_PROFILES", "WEIR_RUN_HEAP_PROFILE"},
+    {"TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC_SIZE_BYTES",
+     "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"},
+    {"TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALOC", "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"},
+    {"XLA_PYTHON_CLIENT_MEM_FRACTON", "XLA_PYTHON_CLIENT_MEM_FRACTION"},
+    {"XLA_PYTHON_CLIENT_PREALOCATE", "XLA_PYTHON_CLIENT_PREALLOCATE"},
+    {"XLA_PYTHON_CLIENT_PREALLOCATED", "XLA_PYTHON_CLIENT_PREALLOCATE"},
+    {"XLA_PYTHON_CLIENT_ALOCATER", "XLA_PYTHON_CLIENT_ALLOCATOR"},
+    {"XLA_CLIENT_MEM_FRACTIONS", "XLA_CLIENT_MEM_FRACTION"},
+    {"TF_GPU_ALOCATOR", "TF_GPU_ALLOCATOR"},
+    {"TF_FORCE_GPU_ALLOW_GROWTHS", "TF_FORCE_GPU_ALLOW_GROWTH"},
+    {"tf_gpu_allocator", "TF_GPU_ALLOCATOR"},
+};
+
+TEST(test_look_alike) {
+    const char *unknown = look_alikes[_i].unknown;
+    set_variable(unknown, "1");
+    ck_assert_str_eq(warnings_of_a_reading(0), ""); /* not asked for, and not used up */
+    const char *text = warnings_of_a_reading(1);
+    ck_assert_msg(strncmp(text, "weir: warning: ", 15) == 0, "\"%s\"", text);
+    assert_contains(text, unknown);
+    assert_contains(text + 15 + strlen(unknown), look_alikes[_i].like);
+    ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
+    ck_assert_str_eq(warnings_of_a_reading(1), "");                /* once per process */
+}
+
+/* Nothing like them is known, or the two letters that are off are most of them, or what is known is little of them. */
+TEST(test_own_name_like_no_other) {
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS",
+                                        "WEIR_TOP",     "WEIR_X",
+                                        "WEIR_",        "WEIR_LOGARITHMIC"};
+    set_variable(names[_i], "1");
+    const char *text = warnings_of_a_reading(1);
+    assert_contains(text, names[_i]);
+    assert_contains(text, "weir-settings(7)");
+    ck_assert_ptr_eq(strstr(text + strlen("weir: warning: ") + strlen(names[_i]), "WEIR_"), NULL);
+}
+
+/* Some of weir's names begin with another one of them. */
+TEST(test_known_variables_draw_no_warning) {
+    for (size_t i = 0; i < COUNT(own_variables); i++)
+        set_variable(own_variables[i].variable, own_variables[i].value);
+    set_variable("WEIR_LOG", "debug");
+    set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "-1");
+    set_variable("TF_GPU_ALLOCATOR", "cuda_malloc_async");
+    set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
+    set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "true");
+    set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5");
+    set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async");
+    set_variable("WEIR_COMPAT", "1");
+    ck_assert_str_eq(warnings_of_a_reading(1), "");
+    set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", NULL);
+    set_variable("XLA_CLIENT_MEM_FRACTION", ".5");
+    ck_assert_str_eq(warnings_of_a_reading(1), "");
+}
+
+TEST(test_no_false_alarm) {
+    char names[] =
+        "WEIR_COMPAT WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED "
+        "WEIR_RECORD_FOLDER WEIR_RECORD_PROCESS WEIR_RECORD_RANGES WEIR_RECORD_CALLERS "
+        "WEIR_RECORD_SYNCS WEIR_RUN_CHILDREN WEIR_RUN_FIRST WEIR_RUN_FOLDER "
+        "WEIR_RUN_HEAP_PROFILE WEIR_RUN_JSON WEIR_RUN_PREALLOC_OF WEIR_RUN_SAMPLES "
+        "WEIR_RUN_SERVE_MALLOC WEIR_RUN_STATS WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_TRACE "
+        "WEIR_RUN_VERBOSE WEIR_TEST_DEVICE WEIRD TF_GPU_THREAD_MODE TF_CPU_ALLOCATOR_USE_BFC "
+        "TF_FORCE_UNIFIED_MEMORY XLA_FLAGS XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB "
+        "XLA_PYTHON_CLIENT TF_GPU PATH_LIKE X";
+    char *rest = names;
+
+    for (const char *name; (name = strtok_r(rest, " ", &rest));)
+        set_variable(name, "1");
+    ck_assert_str_eq(warnings_of_a_reading(1), "");
+}
+
+TEST(test_own_warnings_survive_without_compatibility) {
+    set_variable("WEIR_COMPAT", "0");
+    set_variable("TF_GPU_ALOCATOR", "1");
+    ck_assert_str_eq(warnings_of_a_reading(1), "");
+    set_variable("WEIR_PREALOC", "1");
+    assert_contains(warnings_of_a_reading(1), "WEIR_PREALOC");
+}
+
+/* What `weir run' has told is told once, whatever the program below it becomes. */
+TEST(test_told_above) {
+    static const struct {
+        const char *told, *name;
+        int warns;
+    } cases[] = {{"WEIR_PREALOC", "WEIR_PREALOC", 0},
+                 {"TF_GPU_ALOCATOR,WEIR_LIMT,WEIR_PREALOC", "WEIR_LIMT", 0},
+                 {"TF_GPU_ALOCATOR,WEIR_LIMT,WEIR_PREALOC", "TF_GPU_ALOCATOR", 0},
+                 {"WEIR_LIMTS,WEIR_LIM,MYWEIR_LIMT", "WEIR_LIMT", 1},
+                 {"", "WEIR_LIMT", 1}};
+    struct weir_sources sources = {.of = {NULL}};
+
+    set_variable("WEIR_RUN_TOLD", cases[_i].told);
+    set_variable(cases[_i].name, "1");
+    ck_assert_int_eq(warnings_of_a_reading(1)[0] != '\0', cases[_i].warns);
+    for (int i = 0; i < 2; i++) { /* a run within that one hands it on */
+        EXPECT_READ_AT(&sources, read_in, 1, WEIR_OK);
+        ck_assert_str_eq(sources.unknown, cases[_i].name);
+    }
+}
+
+/* What the level keeps from being said has not been told, unless it was above. */
+TEST(test_not_told) {
+    struct weir_sources sources = {.of = {NULL}};
+
+    set_variable("WEIR_LOG", "error");
+    set_variable("WEIR_LIMT", "1");
+    EXPECT_READ_AT(&sources, read_in, 1, WEIR_OK);
+    ck_assert_str_eq(sources.unknown, "");
+    set_variable("WEIR_RUN_TOLD", "WEIR_LIMT");
+    EXPECT_READ_AT(&sources, read_in, 1, WEIR_OK);
+    ck_assert_str_eq(sources.unknown, "WEIR_LIMT");
+}
+
+/* Those that there is no room for are told again below, but none is cut. */
+TEST(test_more_unknown_names_than_room) {
+    struct weir_sources sources = {.of = {NULL}};
+    char name[64], *rest = sources.unknown;
+    int count = 0;
+
+    for (int i = 10; i < 50; i++) {
+        snprintf(name, sizeof name, "WEIR_NOBODY_READS_THIS_%d", i);
+        set_variable(name, "1");
+    }
+    EXPECT_READ_AT(&sources, read_in, 1, WEIR_OK);
+    for (const char *one = strtok_r(rest, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
+        ck_assert_uint_eq(strlen(one), strlen(name));
+        count++;
+    }
+    ck_assert_int_eq(count, (int)(sizeof sources.unknown / (strlen(name) + 1)));
+}
+
+TEST(test_log_level_below_warnings) {
+    set_variable("WEIR_LOG", "error");
+    set_variable("WEIR_PREALOC", "1");
+    ck_assert_str_eq(warnings_of_a_reading(1), "");
+}
+
+TEST(test_engines_that_weir_has_not) {
+    static const struct {
+        const char *variable, *value;
+    } cases[] = {{"XLA_PYTHON_CLIENT_ALLOCATOR", "vmm"},
+                 {"XLA_PYTHON_CLIENT_ALLOCATOR", "address"},
+                 {"TF_GPU_ALLOCATOR", "cuda_malloc"},
+                 {"TF_GPU_ALLOCATOR", "memory_guard"}};
+    char expected[128];
+    const char *text;
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        setup();
+        set_variable(cases[i].variable, cases[i].value);
+        ck_assert_str_eq(warnings_of_a_reading(0), "");
+        read_in = WEIR_PLACE_USER; /* where they are none of weir's */
+        ck_assert_str_eq(warnings_of_a_reading(1), "");
+        read_in = WEIR_PLACE_OWN;
+        text = warnings_of_a_reading(1);
+        snprintf(expected, sizeof expected, "weir: warning: %s '%s' is ignored", cases[i].variable,
+                 cases[i].value);
+        assert_contains(text, expected);
+        ck_assert_str_eq(warnings_of_a_reading(1), "");
+    }
+}
+
+int main(void) {
+    Suite *suite = suite_create("option structs");
+    TCase *tests = suite_add_case(suite, "struct", 60, setup, NULL);
+
+    ADD_TESTS(tests, test_layout, test_init, test_newer_caller, test_older_caller, test_bad_size,
+              test_complete_fills_defaults, test_complete_accepts_a_callback,
+              test_fixed_arena_below_preallocation);
+    ADD_FOR_EACH(tests, (int)COUNT(breaks), test_complete_refuses);
+    ADD_FOR_EACH(tests, (int)COUNT(pairs), test_limit_below_preallocation);
+    tests = suite_add_case(suite, "environment", 60, setup, NULL);
+    ADD_FOR_EACH(tests, (int)COUNT(look_alikes), test_look_alike);
+    ADD_FOR_EACH(tests, 6, test_own_name_like_no_other);
+    ADD_TESTS(tests, test_known_variables_draw_no_warning, test_no_false_alarm,
+              test_own_warnings_survive_without_compatibility, test_not_told,
+              test_more_unknown_names_than_room, test_log_level_below_warnings,
+              test_engines_that_weir_has_not);
+    ADD_FOR_EACH(tests, 5, test_told_above);
+    return run_suite(suite, CK_FORK_GETENV);
+}

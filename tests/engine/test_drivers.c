@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT */
+/* test_drivers.c: drivers that fail for good, lack what newer ones have, or capture.  Faults of single calls are
+ * test_faults.c's.
+ */
+#include "tests/fixtures/engines.h"
+
+#include "api/drop_in.h"
+#include "base/result.h"
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* What cuMemAlloc packs beside others begins anywhere, and blocks under the caches at whole pages alone; 1: the
+ * driver takes it back when it is asked again. */
+TEST(a_region_that_begins_inside_a_page_is_exchanged) {
+    CUdeviceptr other;
+    make(KIND_REGIONS, 0, "growth=exact");
+    CU(driver->cuMemAlloc(&other, 512));
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
+    void *block = take(20 * KIB, A);
+    weir__model_faults_clear();
+    if (front == WEIR_SWITCH_ON)
+        MUST_EQ((uintptr_t)block % (16 * KIB), 0);
+    give(block, A);
+    CU(driver->cuMemFree(other));
+    destroy();
+    MUST_EQ(device_free(), 4 * GIB);
+}
+
+/* Nor is there memory for the exchange: a failure like others. */
+TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
+    CUdeviceptr other, rest;
+    size_t bytes, total;
+    void *block = NULL;
+    make(KIND_REGIONS, 0, "growth=exact");
+    CU(driver->cuMemAlloc(&other, 512));
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    weir_status status = weir_alloc(a, 20 * KIB, A, &block);
+    MUST_EQ(status, front == WEIR_SWITCH_ON ? WEIR_E_NO_MEMORY : WEIR_OK);
+    give(block, A);
+    CU(driver->cuMemFree(rest));
+    CU(driver->cuMemFree(other));
+    give(take(20 * KIB, A), A);
+}
+
+/* Or the limit has no room for it: a page of the driver's is 2 MiB. */
+TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
+    int room = _i;
+    CUdeviceptr other;
+    void *block = NULL;
+    make(KIND_REGIONS, room ? 2 * MIB : MIB, "growth=exact");
+    CU(driver->cuMemAlloc(&other, 512));
+    weir_status status = weir_alloc(a, 100, A, &block);
+    MUST_EQ(status, front == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
+    give(block, A);
+    CU(driver->cuMemFree(other));
+}
+
+static CUresult alloc_askew(CUdeviceptr *block, size_t bytes) {
+    CUresult result = driver->cuMemAlloc(block, bytes + 512);
+
+    *block += 512;
+    return result;
+}
+
+static CUresult free_askew(CUdeviceptr block) {
+    return driver->cuMemFree(block - 512);
+}
+
+/* A driver that has no others: a larger region is not exchanged for one page. */
+TEST(regions_that_all_begin_inside_a_page) {
+    copy_driver();
+
+    table.cuMemAlloc = alloc_askew;
+    table.cuMemFree = free_askew;
+    make_on(&table, KIND_REGIONS, 0, "growth=exact cache=on");
+    for (size_t mib = 2; mib <= 4; mib++) {
+        count_from_here();
+        refuse(WEIR_E_NO_MEMORY, mib * MIB, A);
+        MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), calls(WEIR_ENTRY_cuMemFree));
+        MUST_LE(calls(WEIR_ENTRY_cuMemAlloc), 2); /* the request, and once more after a trim */
+    }
+    destroy();
+    MUST_EQ(device_free(), 4 * GIB);
+}
+
+/* From one fatal result on nothing works but the figures, as last seen, and the end. */
+TEST(a_lost_device) {
+    static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
+                                     CUDA_ERROR_LAUNCH_FAILED,
+                                     CUDA_ERROR_ECC_UNCORRECTABLE,
+                                     CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                     710,
+                                     702,
+                                     716};
+    enum { COUNT = sizeof fatal / sizeof fatal[0] };
+    CUresult result = fatal[_i % COUNT];
+    make(_i / COUNT, 64 * MIB, "");
+    weir_statistics before, after;
+    void *block = take(10 * MIB, A);
+    size_t bytes = 77;
+
+    before = stats_of(a);
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        if (entry != WEIR_ENTRY_cuGetErrorName)
+            weir__model_fail((enum weir_driver_entry)entry, 1, result, 1);
+    refuse(WEIR_E_DEVICE_LOST, 60 * MIB, A);
+    ck_assert_int_eq(weir_last_driver_result(), (int)result);
+    refuse(WEIR_E_DEVICE_LOST, 10, A);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_use(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(a, MIB, &bytes));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, &bytes));
+    ck_assert_uint_eq(bytes, 77);
+    after = stats_of(a);
+    ck_assert_mem_eq(&before, &after, sizeof before);
+    destroy_as_it_is();
+    weir__model_faults_clear();
+}
+
+/* ---- drivers that lack something ------------------------------------------------------------- */
+
+TEST(a_device_without_pools) {
+    const struct weir_driver *old = older_driver(0);
+    weir_options options = plain(_i, 64 * MIB);
+
+    has_pools = 0;
+    if (_i == KIND_POOL) {
+        EXPECT(WEIR_E_NO_DEVICE, weir__allocator_create_on(old, &options, &a, NULL, 0));
+        ck_assert_ptr_null(a);
+        return;
+    }
+    make_with_on(old, &options);
+    give(take(MIB, A), A);
+}
+
+static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice device) {
+    CUresult result = driver->cuDeviceGetAttribute(value, attribute, device);
+
+    if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+        *value = 0;
+    return result;
+}
+
+/* The driver lacks the entries, or the device the ability: addresses is available there all the same. */
+TEST(a_device_that_maps_nothing) {
+    (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
+    weir_options options = plain(KIND_REGIONS, 0);
+
+    options.arena = WEIR_ARENA_MAPPED;
+    if (!_i)
+        table.cuDeviceGetAttribute = maps_nothing;
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    ck_assert_ptr_null(a);
+}
+
+TEST(a_pool_without_figures) {
+    const struct weir_driver *old = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
+    make_on(old, KIND_POOL, 0, "");
+    void *block[10];
+
+    for (int i = 0; i < 10; i++) {
+        block[i] = take(5 * MIB, A);
+        ck_assert_uint_eq(check_identities(a).requested, (uint64_t)(i + 1) * 5 * MIB);
+    }
+    ck_assert_uint_eq(reserve(), 64 * MIB);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (char *)block[0] + 256, A));
+    OK(weir_use(a, block[0], B));
+    for (int i = 0; i < 10; i++) {
+        give(block[i], A);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    }
+    ck_assert_uint_eq(check_identities(a).requested, 0);
+    ck_assert_uint_eq(stats_of(a).requested_peak, 50 * MIB);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
+    OK(weir_trim(a, 0, NULL));
+}
+
+/* A limit that the driver does not keep is kept by undoing what passed it. */
+TEST(a_pool_without_maximum) {
+    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 100 * MIB, "");
+    void *block[10];
+    int count = 0;
+
+    while (count < 10 && weir_alloc(a, 16 * MIB, A, &block[count]) == WEIR_OK)
+        count++;
+    ck_assert_int_eq(count, 6);
+    refuse(WEIR_E_LIMIT, 16 * MIB, A);
+    refuse(WEIR_E_LIMIT, 97 * MIB, A);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_trim(a, 96 * MIB, NULL));
+    ck_assert_uint_eq(check_identities(a).reserve, 96 * MIB);
+    ck_assert_uint_eq(stats_of(a).requested, 96 * MIB);
+    while (count > 0)
+        give(block[--count], A);
+    destroy();
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+
+/* What was undone nobody had, nor has it while the driver does not take it back. */
+TEST(what_was_undone_is_nobodys) {
+    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
+    void *block = take(80 * MIB, A);
+
+    give(block, A);
+    CU(driver->cuCtxSynchronize());
+    block = take(60 * MIB, A);
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    refuse(WEIR_E_LIMIT, 80 * MIB, A);
+    MUST_EQ(stats_of(a).requested, 60 * MIB);
+    MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
+    weir__model_faults_clear();
+    if (_i) { /* nor can it be waited for */
+        refuse_waits();
+        MUST_EQ(stats_of(a).requested, 60 * MIB);
+        weir__model_faults_clear();
+    }
+    MUST_EQ(stats_of(a).requested, 60 * MIB);
+    MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
+}
+
+/* ---- captures -------------------------------------------------------------------------------- */
+
+static weir_stream captured;
+static CUresult capture_result;
+
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
+    CUresult result = driver->cuStreamIsCapturing(stream, status);
+
+    if (result == CUDA_SUCCESS && captured == stream) {
+        *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        result = capture_result;
+    }
+    return result;
+}
+
+static CUresult record_elsewhere(CUevent event, CUstream stream) {
+    MUST(!captured || stream != captured);
+    return driver->cuEventRecord(event, stream);
+}
+
+/* As a driver says it while a stream is captured, and as it says it of the legacy stream meanwhile:
+ * no request is served there, nothing is recorded there or asked, and the capture stays whole. */
+TEST(a_captured_stream) {
+    static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT};
+    int kind = _i / 2;
+    void *none = &none;
+    copy_driver();
+    table.cuStreamIsCapturing = is_capturing;
+    table.cuEventRecord = record_elsewhere;
+    capture_result = results[_i % 2];
+    captured = NULL;
+    make_on(&table, kind, 256 * MIB, "");
+    give(take(1000, B), B);
+    void *block = take(MIB, A);
+    void *used = take(MIB, B);
+    OK(weir_use(a, used, A));
+    captured = A;
+    count_from_here();
+    /* A driver makes a node of it, but on the legacy stream. */
+    if (kind == KIND_DIRECT || (kind != KIND_POOL && capture_result != CUDA_SUCCESS)) {
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
+        ck_assert_ptr_eq(none, &none);
+    }
+    if (kind != KIND_DIRECT) {
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, used, B));
+        OK(weir_use(a, block, B));
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A));
+        ck_assert_uint_eq(check_identities(a).blocks, 2);
+    }
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
+    /* Frees without uses are taken, and make no event, however many there are. */
+    for (int i = 0; i < 40 && kind != KIND_POOL; i++) {
+        captured = NULL;
+        none = take(1000, A);
+        captured = A;
+        give(none, A);
+    }
+    captured = NULL;
+}
+
+static CUgraphExec launch_captured(CUstream stream, CUgraph *graph) {
+    CUgraphExec exec;
+
+    CU(driver->cuStreamEndCapture(stream, graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, *graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    CU(driver->cuGraphLaunch(exec, stream));
+    return exec;
+}
+
+static void drop_graph(CUgraphExec exec, CUgraph graph) {
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuDeviceGraphMemTrim(0));
+}
+
+/* The driver is asked about what a graph was given, and about nothing else. */
+static void expect_foreign(CUdeviceptr other, void *freed) {
+    int host;
+
+    count_from_here();
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (void *)(uintptr_t)other, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &host, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, freed, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, (void *)(uintptr_t)other, B));
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFreeAsync), 0);
+}
+
+/* An arena's memory no graph could own, so that the driver has the node. */
+TEST(a_graph_has_memory_of_its_own) {
+    make(_i, 64 * MIB, "");
+    void *freed = take(MIB, A), *live = take(MIB, A);
+    CUdeviceptr other;
+    CUgraph graph;
+    CU(driver->cuMemAlloc(&other, MIB));
+    give(freed, A);
+    expect_foreign(other, freed);
+    weir_statistics before = stats_of(a);
+    weir__set_driver_result(CUDA_ERROR_UNKNOWN);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    void *passing = take(3 * MIB, A);
+    void *left = take(100 * MIB, A); /* under no limit of the arena's */
+    void *used = take(MIB, A);
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    CU(driver->cuMemsetD8Async((uintptr_t)passing, 1, 3 * MIB, A));
+    give(passing, A);
+    CUgraphExec exec = launch_captured(A, &graph);
+    MUST_EQ(stats_of(a).in_use, before.in_use);
+    MUST_EQ(stats_of(a).reserve, before.reserve);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, left, NULL, NULL));
+    expect_foreign(other, freed);
+    CU(driver->cuGraphLaunch(exec, A));
+    give(left, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
+    /* Behind all that use it, none of which waits for another. */
+    OK(weir_use(a, used, B));
+    CU(weir__model_use(B, (uintptr_t)used, MIB, 1, 5 * MS));
+    give(used, A);
+    CU(driver->cuStreamSynchronize(A));
+    MUST_LE(weir__model_now_ns(), 5 * MS);
+    give(live, A);
+    MUST_EQ(check_identities(a).blocks, 0);
+    drop_graph(exec, graph);
+    CU(driver->cuMemFree(other));
+    destroy();
+    ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
+}
+
+/* What an aborted capture was given never was there. */
+TEST(a_graph_that_never_was) {
+    make(_i, 64 * MIB, "");
+    CUgraph graph = NULL;
+    give(take(MIB, A), A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    void *block = take(MIB, A);
+    forget(block);
+    MUST(driver->cuStreamQuery(A) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    refuse(WEIR_E_CAPTURE, MIB, A);
+    MUST(driver->cuStreamEndCapture(A, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    give(take(MIB, A), A);
+}
+
+static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    (void)pool, (void)properties;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Without pools, and before 11.4: the request is refused, and harms no capture.  So it is where the driver is to serve
+ * it, in the place of whose pools the arena stands. */
+TEST(where_graphs_have_no_memory) {
+    (void)older_driver(_i % 3 == 1 ? WEIR_CAP_GRAPH : 0);
+    CUstreamCaptureStatus status;
+
+    if (_i % 3 == 0)
+        table.cuMemPoolCreate = no_pools;
+    make_on(&table, _i / 3, 64 * MIB, "");
+    if (_i % 3 == 2)
+        weir__drop_in_begin(a, NULL);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    refuse(WEIR_E_CAPTURE, MIB, A);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    drop_capture(A);
+}
+
+static CUdeviceptr place_of_nodes;
+
+static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    (void)bytes, (void)pool, (void)stream;
+    *block = place_of_nodes;
+    return CUDA_SUCCESS;
+}
+
+/* A region may come to lie where a graph's memory was: then it is the arena's alone. */
+TEST(where_a_graph_had_memory_once) {
+    void *none = NULL;
+    copy_driver();
+    table.cuStreamIsCapturing = is_capturing;
+    table.cuMemAllocFromPoolAsync = node_at;
+    capture_result = CUDA_SUCCESS;
+    make_on(&table, _i, 64 * MIB, "");
+    void *block = take(MIB, A);
+    place_of_nodes = (uintptr_t)block;
+    captured = B;
+    MUST(take(MIB, B) == block);
+    captured = NULL;
+    count_from_here();
+    give(block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, B));
+    /* The driver has none of all that was counted, nor of what it refuses. */
+    table.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync;
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_NOT_PERMITTED, 0);
+    captured = B;
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, MIB, B, &none));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_NOT_PERMITTED);
+    captured = NULL;
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFreeAsync), 0);
+    abandon();
+}
+
+/* ---- what a review found --------------------------------------------------------------------- */
+
+/* Before 12.2 the driver knows no limit: frees that pend must not let the next request keep what the
+ * last one was refused. */
+TEST(an_old_driver_is_held_to_the_limit) {
+    const struct weir_driver *old =
+        older_driver(_i ? WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE : WEIR_CAP_POOL_MAX_SIZE);
+    make_on(old, KIND_POOL, 128 * MIB, "");
+    void *block[32], *refused = NULL;
+    size_t count = 0;
+
+    busy(A, 1000000000);
+    for (int i = 0; i < 32; i++)
+        if (weir_alloc(a, 20 * MIB, A, &refused) == WEIR_OK)
+            block[count++] = refused;
+    ck_assert_uint_le(count, 6);
+    ck_assert_uint_le(stats_of(a).in_use, 128 * MIB);
+    while (count > 0)
+        give(block[--count], A);
+}
+
+/* Without the caches, and as a user has them. */
+static void add_for_both(TCase *tests) {
+    ADD_FOR_EACH(tests, 2, a_region_that_begins_inside_a_page_is_exchanged,
+                 a_region_that_begins_inside_a_page_under_a_low_limit, a_device_that_maps_nothing,
+                 what_was_undone_is_nobodys);
+    ADD_TESTS(tests, a_region_that_begins_inside_a_page_of_a_full_device,
+              regions_that_all_begin_inside_a_page, a_pool_without_figures, a_pool_without_maximum);
+    ADD_FOR_EACH(tests, KIND_COUNT * 7, a_lost_device);
+    ADD_FOR_EACH(tests, 2 * KIND_COUNT, a_captured_stream);
+    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, a_graph_has_memory_of_its_own,
+                 a_graph_that_never_was);
+    ADD_FOR_ROWS(tests, 3 * KIND_FIXED, 3 * KIND_DIRECT, where_graphs_have_no_memory);
+    ADD_FOR_RANGE(tests, EVERY_KIND, a_device_without_pools);
+}
+
+int main(void) {
+    Suite *suite = suite_create("drivers");
+    TCase *tests = add_case(suite, "alone", open_device);
+
+    add_for_both(tests);
+    ADD_FOR_EACH(tests, 2, an_old_driver_is_held_to_the_limit);
+    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, where_a_graph_had_memory_once);
+    tests = add_case(suite, "for users", open_device_for_users);
+    add_for_both(tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

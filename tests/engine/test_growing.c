@@ -1,0 +1,700 @@
+/* SPDX-License-Identifier: MIT */
+/* test_growing.c: how reserved memory grows: step by step, against figures worked out by hand; preallocation; and what
+ * the log says of settings that have no effect.
+ */
+#include "config.h"
+
+#include "tests/fixtures/engines.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/result.h"
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+enum { MOST_STEPS = 8 };
+
+struct growth_case {
+    const char *name, *growth;
+    size_t limit, request;
+    size_t reserve[MOST_STEPS]; /* MiB, after each of as many requests; 0: refused */
+};
+
+/* Requests of one size, none freed.  The pool takes units of 32 MiB. */
+static const struct growth_case pool_cases[] = {
+    {"exact", "exact", 0, 40, {64, 96, 128, 160, 224, 256, 288, 320}},
+    {"step", "step:64MiB", 0, 40, {64, 128, 128, 192, 256, 256, 320, 320}},
+    {"large step", "step:256MiB", 0, 40, {256, 256, 256, 256, 256, 256, 512, 512}},
+    {"step under a limit", "step:128MiB", 200, 40, {128, 128, 128, 192, 0, 0, 0, 0}},
+    {"geometric", "geometric:2", 0, 40, {64, 128, 128, 256, 256, 256, 512, 512}},
+    {"geometric, capped", "geometric:2:64MiB", 0, 40, {64, 128, 128, 192, 256, 256, 320, 320}},
+    {"one and a half", "geometric:1.5", 0, 40, {64, 96, 128, 192, 288, 288, 288, 416}},
+    {"remaining", "remaining:0.5", 1024, 200, {512, 512, 768, 896, 1024, 0, 0, 0}},
+    {"bfc", "bfc", 0, 40, {64, 128, 128, 256, 256, 256, 512, 512}},
+};
+
+static const struct growth_case arena_cases[] = {
+    {"exact", "exact", 0, 40, {40, 80, 120, 160, 200, 240, 280, 320}},
+    {"step", "step:64MiB", 0, 40, {64, 128, 192, 256, 320, 384, 448, 512}},
+    {"large step", "step:256MiB", 0, 40, {256, 256, 256, 256, 256, 256, 512, 512}},
+    {"step under a limit", "step:128MiB", 200, 40, {128, 128, 128, 200, 0, 0, 0, 0}},
+    {"geometric", "geometric:2", 0, 40, {40, 80, 160, 160, 320, 320, 320, 320}},
+    {"geometric, capped", "geometric:2:64MiB", 0, 40, {40, 80, 144, 208, 272, 336, 400, 464}},
+    {"remaining", "remaining:0.5", 1024, 200, {512, 512, 768, 968, 0, 0, 0, 0}},
+    {"bfc", "bfc", 0, 40, {64, 128, 256, 256, 256, 512, 512, 512}},
+};
+
+/* The events add up to the reserved memory, and causes are what they should be. */
+static void check_growth_events(int is_pool) {
+    weir_event events[32];
+    uint64_t total = 0, grown = 0;
+    size_t count;
+
+    OK(weir_events(a, 0, events, sizeof events[0], 32, &count));
+    for (size_t i = 0; i < count; i++) {
+        total += events[i].shrink ? -events[i].got : events[i].got;
+        ck_assert_uint_eq(events[i].reserve_after, total);
+        ck_assert_int_eq(events[i].shrink, events[i].cause == WEIR_EVENT_RECOVERY);
+        if (events[i].shrink)
+            continue;
+        grown += events[i].got;
+        if (events[i].cause == WEIR_EVENT_POLICY) {
+            ck_assert_int_eq(is_pool, 1);
+            ck_assert_int_eq(events[i - 1].cause, WEIR_EVENT_REQUEST); /* it tops one up */
+        } else {
+            ck_assert_int_eq(events[i].cause, WEIR_EVENT_REQUEST);
+        }
+        ck_assert_uint_gt(events[i].stall_ns, 0);
+    }
+    ck_assert_uint_eq(total, reserve());
+    ck_assert_uint_eq(stats_of(a).growth_bytes, grown);
+}
+
+static void run_growth_case(const struct growth_case *c, int kind) {
+    weir_options options = plain(kind, c->limit * MIB);
+    uint64_t before = 0;
+
+    OK(weir_options_set(&options, "growth", c->growth, NULL, 0));
+    make_with(&options);
+    for (int i = 0; i < MOST_STEPS; i++) {
+        void *block;
+        weir_status status = weir_alloc(a, c->request * MIB, A, &block);
+        weir_statistics s = check_identities(a);
+
+        if (c->reserve[i] == 0) {
+            EXPECT(WEIR_E_LIMIT, status);
+            ck_assert_uint_le(s.reserve, before); /* OOM recovery gave idle units back */
+            continue;
+        }
+        OK(status);
+        ck_assert_msg(s.reserve == c->reserve[i] * MIB, "%s, request %d: %zu MiB, not %zu", c->name,
+                      i + 1, (size_t)(s.reserve / MIB), c->reserve[i]);
+        ck_assert_uint_eq(s.hits, (uint64_t)(i + 1) - s.growth_allocs);
+        before = s.reserve;
+    }
+    check_growth_events(kind == KIND_POOL);
+    abandon();
+}
+
+TEST(pool_grows_by_its_policy) {
+    run_growth_case(&pool_cases[_i], KIND_POOL);
+}
+
+TEST(arena_grows_by_its_policy) {
+    run_growth_case(&arena_cases[_i], KIND_REGIONS);
+}
+
+/* TensorFlow's own sequence for small requests: 2, 4, 8 MiB, ... */
+TEST(bfc_regions_double) {
+    make(KIND_REGIONS, 0, "");
+    static const size_t mib[] = {2, 2, 6, 6, 6, 6, 14, 14, 14, 14, 14, 14, 14, 14, 30};
+
+    for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
+        take(MIB, A);
+        ck_assert_uint_eq(reserve(), mib[i] * MIB);
+    }
+}
+
+/* What goes back does not leave the size of the next region behind. */
+TEST(bfc_regions_double_from_what_is_left) {
+    void *block[64];
+    uint64_t first = 0;
+
+    make(_i, 0, "growth=bfc");
+    take(MIB, A);
+    first = reserve();
+    for (int round = 0; round < 6; round++) {
+        for (int i = 0; i < 64; i++)
+            block[i] = take(4 * MIB, A);
+        ck_assert_uint_le(reserve(), GIB);
+        for (int i = 0; i < 64; i++)
+            give(block[i], A);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        ck_assert_uint_le(reserve(), first);
+    }
+}
+
+static weir_growth_state told[4];
+static int times_told;
+
+static size_t hundred(const weir_growth_state *state, void *context) {
+    ck_assert_ptr_eq(context, &times_told);
+    told[times_told++] = *state;
+    return 100 * MIB;
+}
+
+TEST(a_callback_is_told_the_figures) {
+    weir_options options = plain(_i, 1000 * MIB);
+
+    options.growth = WEIR_GROWTH_CALLBACK;
+    options.growth_function = hundred;
+    options.growth_context = &times_told;
+    times_told = 0;
+    make_with(&options);
+    take(40 * MIB, A);
+    ck_assert_int_eq(times_told, 1);
+    ck_assert_uint_eq(told[0].size, sizeof told[0]);
+    ck_assert_uint_eq(told[0].request, 40 * MIB);
+    ck_assert_uint_eq(told[0].reserve, 0);
+    ck_assert_uint_eq(told[0].limit, (_i == KIND_POOL ? 992 : 1000) * MIB);
+    ck_assert_uint_eq(told[0].device_free, 4 * GIB);
+    ck_assert_uint_eq(told[0].steps, 0);
+    ck_assert_uint_eq(told[0].last_step, 0);
+    ck_assert_uint_eq(reserve(), (_i == KIND_POOL ? 96 : 100) * MIB);
+    take(40 * MIB, A);
+    take(40 * MIB, A);
+    ck_assert_int_eq(times_told, 2);
+    ck_assert_uint_eq(told[1].steps, 1);
+    ck_assert_uint_eq(told[1].last_step, (_i == KIND_POOL ? 96 : 100) * MIB);
+    ck_assert_uint_eq(told[1].reserve, (_i == KIND_POOL ? 96 : 100) * MIB);
+    ck_assert_uint_ge(told[1].in_use, 80 * MIB);
+}
+
+/* Another program holds most of the device: a step is cut to what is there, the request served. */
+TEST(a_nearly_full_device_cuts_the_step) {
+    static const char *const policies[] = {"step:512MiB", "remaining:1", "geometric:8", "bfc"};
+    weir_options options = plain(_i % 2 ? KIND_POOL : KIND_REGIONS, 0);
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 200 * MIB));
+    OK(weir_options_set(&options, "growth", policies[_i / 2], NULL, 0));
+    make_with(&options);
+    take(40 * MIB, A);
+    take(40 * MIB, A);
+    take(40 * MIB, A);
+    ck_assert_uint_le(reserve(), 200 * MIB);
+    check_growth_events(_i % 2);
+    refuse(WEIR_E_NO_MEMORY, 150 * MIB, A);
+    CU(driver->cuMemFree(others));
+    take(150 * MIB, A); /* the next call works */
+    check_identities(a);
+}
+
+/* A step that the device refuses for long does not make the next one larger. */
+TEST(refused_steps_do_not_double) {
+    CUdeviceptr others;
+
+    make(KIND_REGIONS, 0, "recovery-timeout=500ms");
+    take(MIB, A);
+    give(take(MIB, B), B); /* a silent stream, so that OOM recovery asks many times */
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 2 * MIB));
+    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);
+    CU(driver->cuMemFree(others));
+    take(2 * MIB, A);
+    ck_assert_uint_eq(reserve(), 6 * MIB);
+}
+
+/* BFC's steps go down by tenths: 16, 14.4, 13, 11.7 and 10.5 MiB, which take 12 of the device. */
+TEST(what_just_fits_is_served) {
+    make(KIND_REGIONS, 0, "");
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 10 * MIB));
+    take(10 * MIB, A);
+    ck_assert_uint_eq(reserve(), 10 * MIB);
+    CU(driver->cuMemFree(others));
+}
+
+/* Runs `what` with standard error in a file, whose text is returned. */
+static const char *logged(void (*what)(void)) {
+    static char text[4096];
+    char name[] = "/tmp/weir-test-XXXXXX";
+    int file = mkstemp(name), saved = dup(STDERR_FILENO);
+    ck_assert_int_ge(file, 0);
+    unlink(name);
+    dup2(file, STDERR_FILENO);
+    what();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t bytes = pread(file, text, sizeof text - 1, 0);
+    text[bytes < 0 ? 0 : bytes] = '\0';
+    close(file);
+    return text;
+}
+
+static weir_options logging;
+
+static void create_and_destroy(void) {
+    make_with(&logging);
+    destroy();
+}
+
+/* What is made is of that kind, and writes warnings. */
+static void log_warnings(int kind, size_t limit) {
+    logging = plain(kind, limit);
+    logging.log = WEIR_LOG_WARNING;
+}
+
+/* It writes those words; "": nothing. */
+static void expect_logged(void (*what)(void), const char *words) {
+    const char *text = logged(what);
+
+    ck_assert_msg(*words ? strstr(text, words) != NULL : !*text, "not \"%s\": %s", words, text);
+}
+
+static void expect_words(const char *words) {
+    expect_logged(create_and_destroy, words);
+}
+
+TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
+    log_warnings(KIND_POOL, 0);
+    logging.growth = WEIR_GROWTH_STEP;
+    expect_words("");
+    logging.release_threshold = bytes_amount(0);
+    expect_words("warning: the release threshold");
+    logging.prealloc = bytes_amount(64 * MIB); /* raises the threshold */
+    expect_words("");
+    logging.prealloc = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    logging.growth = WEIR_GROWTH_EXACT;
+    expect_words("");
+    logging.growth = WEIR_GROWTH_STEP;
+    logging.log = WEIR_LOG_ERROR;
+    expect_words("");
+    logging.log = WEIR_LOG_WARNING;
+    logging.engine = WEIR_ENGINE_ARENA;
+    ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
+}
+
+static void ask_for_too_much(void) {
+    make_with(&logging);
+
+    refuse(WEIR_E_LIMIT, 65 * MIB, A);
+}
+
+static void ask_where_the_driver_does_not_tell(void) {
+    make_with(&logging);
+
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    refuse(WEIR_E_LIMIT, 65 * MIB, A);
+    weir__model_faults_clear();
+}
+
+TEST(a_failure_is_logged) {
+    log_warnings(KIND_FIXED, 64 * MIB);
+    expect_logged(ask_for_too_much,
+                  "limit is reached: could not allocate 65MiB; limit 64MiB, reserved 64MiB, in use "
+                  "0B, free on the device 3.94GiB; at least 64MiB would fit now");
+    expect_logged(ask_where_the_driver_does_not_tell, ", free on the device not known; at least ");
+    logging.log = WEIR_LOG_ERROR;
+    expect_logged(ask_for_too_much, "");
+}
+
+TEST(growth_is_logged) {
+    logging = plain(KIND_REGIONS, 0);
+    logging.log = WEIR_LOG_INFO;
+    logging.prealloc = bytes_amount(64 * MIB);
+    expect_words("reserved memory grew by 64MiB (prealloc), now 64MiB, ");
+    logging.log = WEIR_LOG_WARNING;
+    expect_words("");
+}
+
+TEST(shares_that_do_not_fall_draw_a_warning) {
+    static const weir_amount share = {.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    const weir_amount much[] = {share, {.kind = WEIR_AMOUNT_MAX}, bytes_amount(2049 * MIB)};
+
+    log_warnings(KIND_FIXED, 0);
+    logging.limit = share;
+    expect_words("a fixed arena keeps the share that it has now");
+    log_warnings(KIND_REGIONS, 0);
+    logging.limit = share;
+    expect_words("");
+    logging.prealloc = bytes_amount(64 * MIB); /* which no share falls to */
+    expect_words("");
+    for (size_t i = 0; i < sizeof much / sizeof much[0]; i++) {
+        logging.prealloc = much[i];
+        expect_words("goes whole or not at all");
+    }
+    logging.arena = WEIR_ARENA_MAPPED;
+    expect_words("");
+    log_warnings(KIND_POOL, 0);
+    logging.limit = logging.prealloc = share;
+    expect_words("");
+}
+
+TEST(settings_without_effect_draw_a_warning) {
+    log_warnings(KIND_REGIONS, 0);
+    expect_words("");
+    logging.release_threshold = bytes_amount(MIB);
+    expect_words("release-threshold has no effect");
+    expect_words("no effect with engine bfc\n");
+    logging.packing = WEIR_PACKING_COMPACT;
+    expect_words("packing has no effect with engine bfc\n");
+    log_warnings(KIND_POOL, 0);
+    logging.arena = WEIR_ARENA_MAPPED;
+    expect_words("arena has no effect with engine pool\n");
+    log_warnings(KIND_MAPPED, 0);
+    logging.engine = WEIR_ENGINE_MAPPED;
+    expect_words("");
+    logging.arena = WEIR_ARENA_FIXED;
+    expect_words("arena has no effect with engine mapped\n");
+    log_warnings(KIND_DIRECT, 0);
+    expect_words("");
+    logging.prealloc = bytes_amount(MIB);
+    logging.growth = WEIR_GROWTH_STEP;
+    expect_words("prealloc has no effect");
+    expect_words("growth has no effect");
+    log_warnings(KIND_FIXED, GIB);
+    expect_words("");
+    logging.leave = bytes_amount(MIB);
+    expect_words("keep-free has no effect with a fixed arena: its size is the limit\n");
+}
+
+static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    return bytes > 32 * MIB ? CUDA_ERROR_OUT_OF_MEMORY
+                            : driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+}
+
+/* A device that has nothing but small pieces: as many as there is room to hold at once. */
+TEST(a_preallocation_of_many_pieces) {
+    start_model(40 * GIB);
+    copy_driver();
+    table.cuMemAllocFromPoolAsync = in_small_pieces;
+    make_on(&table, KIND_POOL, 0, "prealloc=20GiB");
+    MUST_EQ(stats_of(a).reserve, 16 * GIB);
+    MUST_EQ(stats_of(a).prealloc_got, 16 * GIB);
+}
+
+/* Bytes that are not known are not told. */
+TEST(a_preallocation_that_fails_tells_nothing) {
+    make(KIND_POOL, 0, "");
+    size_t reserve = 4711;
+
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, &reserve));
+    MUST_EQ(reserve, 4711);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 8 * GIB, &reserve));
+    MUST_EQ(reserve, stats_of(a).reserve);
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB, &reserve));
+    MUST_EQ(reserve, 128 * MIB);
+    MUST_EQ(stats_of(a).reserve, 128 * MIB);
+}
+
+/* No options are the defaults. */
+TEST(without_options) {
+    make_with(NULL);
+
+    ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
+    give(take(MIB, A), A);
+    MUST_EQ(stats_of(a).prealloc_asked, 0);
+}
+
+/* An arena of less than the least block would serve nothing. */
+TEST(a_fixed_arena_of_nothing) {
+    weir_options options = plain(KIND_FIXED, 255);
+
+    EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    MUST(a == NULL);
+    options.limit = bytes_amount(256);
+    make_with(&options);
+    give(take(1, A), A);
+}
+
+/* ---- preallocation --------------------------------------------------------------------------- */
+
+TEST(preallocation_takes_what_is_there) {
+    weir_options options = plain(_i, 0);
+    CUdeviceptr others;
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
+    options.prealloc = bytes_amount(GIB);
+    if (_i == KIND_FIXED)
+        options.limit = bytes_amount(GIB);
+    make_with(&options);
+    weir_statistics s = check_identities(a);
+    ck_assert_uint_eq(s.prealloc_asked, GIB);
+    ck_assert_uint_le(s.prealloc_got, 300 * MIB);
+    ck_assert_uint_ge(s.prealloc_got, 224 * MIB);
+    ck_assert_uint_eq(s.prealloc_kept, s.prealloc_got);
+    ck_assert_uint_eq(s.reserve, s.prealloc_got);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    give(take(200 * MIB, A), A);
+    destroy();
+    /* All of the device: nothing available. */
+    CU(driver->cuMemFree(others));
+    CU(driver->cuMemAlloc(&others, 4 * GIB));
+    a = NULL;
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    ck_assert_ptr_null(a);
+    CU(driver->cuMemFree(others));
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+
+/* Above what there can be: refused at creation, and said so; later as far as there is. */
+TEST(more_than_can_be_is_not_preallocated) {
+    weir_options options = plain(KIND_REGIONS, 64 * MIB);
+    char message[320] = "";
+    size_t reserved = 0;
+
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, "preallocation of 2GiB is above the limit of 64MiB"));
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.prealloc = bytes_amount(4 * GIB + 1);
+    EXPECT(WEIR_E_NO_MEMORY,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, "is above the device's 4GiB"));
+    options.engine = 99;
+    weir__set_driver_result(CUDA_ERROR_UNKNOWN);
+    EXPECT(WEIR_E_INVALID,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    ck_assert_ptr_nonnull(strstr(message, "engine"));
+    ck_assert_ptr_null(a);
+    options = plain(KIND_REGIONS, 0);
+    make_with(&options);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, &reserved));
+    ck_assert_uint_ge(reserved, 3 * GIB);
+    destroy();
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+
+/* "max" and parts of the device are what they say. */
+TEST(amounts_are_of_the_device) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, GIB));
+    options.prealloc = (weir_amount){.value = 250000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    make_with(&options);
+    ck_assert_uint_eq(reserve(), GIB);
+    destroy();
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_FREE};
+    make_with(&options);
+    ck_assert_uint_eq(reserve(), GIB + 512 * MIB);
+    destroy();
+    options.prealloc = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make_with(&options);
+    ck_assert_uint_eq(reserve(), 3 * GIB);
+    destroy();
+    options.limit = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    make_with(&options);
+    ck_assert_uint_eq(reserve(), 2 * GIB);
+    destroy();
+    options = plain(KIND_FIXED, 0);
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    make_with(&options);
+    ck_assert_uint_eq(reserve(), 3 * GIB); /* 75% of the device */
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* What a growth took to raise the reserved memory goes back, if not at once, then by the next step or trim. */
+TEST(probe_blocks_that_stay_are_given_back_later) {
+    make(KIND_POOL, 0, "growth=step:256MiB");
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    void *block = take(MIB, A);
+    weir__model_faults_clear();
+    MUST_EQ(reserve(), 256 * MIB);
+    give(block, A);
+    OK(weir_trim(a, 0, NULL)); /* frees them; the driver takes them for pending until it is asked */
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(), 0);
+    destroy();
+    MUST_EQ(device_free(), 4 * GIB);
+}
+
+/* A small step above so much idle memory that probe blocks of its size would not do to fill it. */
+TEST(a_small_step_above_much_idle_reserve) {
+    size_t bytes = 0;
+
+    if (!is_roomy())
+        return;
+    start_model(64 * GIB);
+    make(KIND_POOL, 0, "prealloc=40GiB");
+    OK(weir_preallocate(a, 40 * GIB + 32 * MIB, &bytes));
+    MUST_BE_WITHIN(40 * GIB + 32 * MIB, bytes, 40 * GIB + 256 * MIB);
+}
+
+TEST(probe_blocks_that_stay_go_with_the_allocator) {
+    make(KIND_POOL, 0, "");
+
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    weir__model_faults_clear();
+    destroy();
+    MUST_EQ(device_free(), 4 * GIB);
+}
+
+/* More than there can be: what there is is had, and kept at a synchronisation. */
+TEST(everything_can_be_preallocated) {
+    make(_i, 0, "release-threshold=0");
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
+    uint64_t reserve = stats_of(a).reserve;
+    MUST_LE(_i == KIND_REGIONS ? 3 * GIB : 4 * GIB, reserve); /* BFC goes down by tenths */
+    give(take(20 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(stats_of(a).reserve, reserve);
+}
+
+/* ---- what a review found --------------------------------------------------------------------- */
+
+TEST(what_is_preallocated_later_is_kept_too) {
+    size_t got = 0;
+
+    make(KIND_POOL, 0, "release-threshold=0");
+    OK(weir_preallocate(a, 256 * MIB, &got));
+    ck_assert_uint_ge(got, 256 * MIB);
+    CU(driver->cuCtxSynchronize());
+    ck_assert_uint_ge(reserve(), 256 * MIB);
+    weir__model_fail(WEIR_ENTRY_cuMemPoolSetAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 512 * MIB, NULL)); /* it is not kept */
+    weir__model_faults_clear();
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    CU(driver->cuCtxSynchronize());
+    MUST_LE(512 * MIB, reserve());
+}
+
+TEST(what_a_policy_added_goes_at_a_trim) {
+    make(KIND_POOL, 0, "growth=step:512MiB");
+    give(take(MIB, A), A);
+    MUST_EQ(reserve(), 512 * MIB);
+    CU(driver->cuStreamSynchronize(A)); /* and for nothing else */
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(), 0);
+}
+
+TEST(probe_blocks_are_nobodys) {
+    make(KIND_POOL, 0, "prealloc=256MiB growth=step:512MiB");
+    ck_assert_uint_eq(stats_of(a).requested_peak, 0);
+    give(take(300 * MIB, A), A);
+    ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
+}
+
+/* Also where the driver does not begin its peak again after a step, or takes no probe block back: the next
+ * step must not take them for anybody's either. */
+TEST(probe_blocks_that_stay_in_the_drivers_peak) {
+    make(KIND_POOL, 0, "");
+
+    give(take(20 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    weir__model_fail(_i ? WEIR_ENTRY_cuMemFreeAsync : WEIR_ENTRY_cuMemPoolSetAttribute, 1,
+                     CUDA_ERROR_INVALID_VALUE, 1);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    CU(driver->cuCtxSynchronize());
+    give(take(30 * MIB, A), A); /* and the driver is heard again */
+    MUST_EQ(stats_of(a).requested_peak, 30 * MIB);
+}
+
+/* The clock is not read any more then; the step is seen all the same, and charged at the rate of the
+ * last one that was timed. */
+TEST(growth_after_a_long_quiet_time) {
+    make(KIND_POOL, 0, "");
+    give(take(64 * MIB, A), A);
+    weir_statistics first = stats_of(a);
+    for (int i = 0; i < 5000; i++)
+        give(take(MIB, A), A);
+    ck_assert_uint_eq(stats_of(a).stall_ns, first.stall_ns);
+    take(192 * MIB, A);
+    weir_statistics later = stats_of(a);
+    ck_assert_uint_eq(later.growths, first.growths + 1);
+    ck_assert_uint_eq(later.growth_allocs, first.growth_allocs + 1);
+    ck_assert_uint_eq(later.growth_bytes, 192 * MIB);
+    ck_assert_uint_eq(later.stall_ns - first.stall_ns, 4 * (first.stall_ns / 2));
+}
+
+static void *grow_beside(void *unused) {
+    void *block = take(40 * MIB, B);
+
+    give(block, B);
+    return unused;
+}
+
+/* A probe block, while which another thread's request grows the pool. */
+static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    pthread_t thread;
+
+    if (stream != A && stream != B) {
+        table.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync; /* once */
+        ck_assert_int_eq(pthread_create(&thread, NULL, grow_beside, NULL), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+    return result;
+}
+
+/* The one that finds the other growing does not wait for it, and its growth is in the other's account;
+ * with a finite release threshold, too. */
+TEST(two_threads_grow_at_once) {
+    weir_options options = plain(KIND_POOL, 0);
+    options.growth = WEIR_GROWTH_STEP;
+    options.growth_step = 96 * MIB;
+    if (_i)
+        options.release_threshold = bytes_amount(GIB);
+    copy_driver();
+    table.cuMemAllocFromPoolAsync = probe_beside;
+    make_with_on(&table, &options);
+    void *block = take(MIB, A);
+    weir_statistics s = check_identities(a);
+    ck_assert_uint_eq(s.growth_allocs, 2);
+    ck_assert_uint_eq(s.growth_bytes, s.reserve);
+    ck_assert_uint_ge(s.reserve, 96 * MIB);
+    give(block, A);
+    destroy();
+}
+
+/* Without the caches, and as a user has them. */
+static void add_for_both(TCase *tests) {
+    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, preallocation_takes_what_is_there);
+    ADD_TESTS(tests, amounts_are_of_the_device, probe_blocks_that_stay_are_given_back_later,
+              a_small_step_above_much_idle_reserve, probe_blocks_that_stay_go_with_the_allocator);
+    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, everything_can_be_preallocated);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, everything_can_be_preallocated);
+}
+
+int main(void) {
+    Suite *suite = suite_create("growing");
+    TCase *tests = add_case(suite, "alone", open_device);
+
+    add_for_both(tests);
+    ADD_FOR_EACH(tests, COUNT_OF(pool_cases), pool_grows_by_its_policy);
+    ADD_FOR_EACH(tests, COUNT_OF(arena_cases), arena_grows_by_its_policy);
+    ADD_TESTS(tests, bfc_regions_double, refused_steps_do_not_double, what_just_fits_is_served,
+              a_threshold_that_throws_steps_away_draws_a_warning,
+              settings_without_effect_draw_a_warning, shares_that_do_not_fall_draw_a_warning,
+              a_preallocation_of_many_pieces, a_preallocation_that_fails_tells_nothing,
+              without_options, a_fixed_arena_of_nothing, what_is_preallocated_later_is_kept_too,
+              what_a_policy_added_goes_at_a_trim, probe_blocks_are_nobodys,
+              growth_after_a_long_quiet_time, more_than_can_be_is_not_preallocated,
+              a_failure_is_logged, growth_is_logged);
+    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, bfc_regions_double_from_what_is_left,
+                 a_callback_is_told_the_figures);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, bfc_regions_double_from_what_is_left);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, a_callback_is_told_the_figures);
+    ADD_FOR_EACH(tests, 8, a_nearly_full_device_cuts_the_step);
+    ADD_FOR_EACH(tests, 2, probe_blocks_that_stay_in_the_drivers_peak, two_threads_grow_at_once);
+    tests = add_case(suite, "for users", open_device_for_users);
+    add_for_both(tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

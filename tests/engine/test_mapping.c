@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/* test_mapping.c: physical allocations of the mapped arena: which move, which go back, and the end of the addresses.
+ */
+#include "tests/fixtures/engines.h"
+
+/* Each pin leaves a gap that is too small for what comes next.  When there are no addresses any more (the
+ * driver gave half of them) that is a failure; nothing is mapped among the small blocks' addresses. */
+TEST(addresses_last_long_and_end_well) {
+    enum { PINS = 80, FEW = 40 };
+    size_t bytes = 2 * GIB + 2 * MIB; /* the pin has the rest of its last handle */
+    void *pin[PINS], *large = NULL, *small[2];
+    weir_status status = WEIR_OK;
+    int pins = 0;
+
+    if (!is_roomy())
+        return;
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    make(KIND_MAPPED, 0, "packing=compact cache=off recovery-timeout=0");
+    small[0] = take(1000, A);
+    for (; pins < PINS; pins++, bytes += 8 * MIB) {
+        status = weir_alloc(a, bytes, A, &large);
+        if (status != WEIR_OK)
+            break;
+        pin[pins] = take(6 * MIB, A);
+        give(large, A);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+    }
+    MUST_LE(FEW, pins);
+    ck_assert_int_eq(status, _i ? WEIR_E_NO_MEMORY : WEIR_OK);
+    small[1] = take(100 * KIB, A);
+    give(small[0], A);
+    give(small[1], A);
+    while (pins > 0)
+        give(pin[--pins], A);
+}
+
+/* What the driver does not unmap stays part of the reserved memory and counts against the limit, nothing else is
+ * mapped there, and it goes when the driver takes it. */
+TEST(what_cannot_be_unmapped_is_gone_round) {
+    uint64_t all = device_free();
+    make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off recovery-timeout=0");
+    void *first = take(16 * MIB, A);
+    give(take(8 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 24 * MIB);
+    void *block = take(40 * MIB, A);
+    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    MUST_EQ(all - device_free(), 64 * MIB);
+    refuse(WEIR_E_LIMIT, 20 * MIB, A);
+    MUST_EQ(all - device_free(), 64 * MIB);
+    weir__model_faults_clear();
+    give(take(8 * MIB, A), A);
+    give(block, A);
+    give(first, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 0);
+    MUST_EQ(device_free(), all);
+}
+
+static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
+                              unsigned long long flags) {
+    return bytes > 16 * GIB ? CUDA_ERROR_OUT_OF_MEMORY
+                            : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
+}
+
+/* The last handle of all addresses, in the midst of which many pieces were once. */
+TEST(the_last_addresses_move_too) {
+    enum { SMALL = 2048, LAST = 64 }; /* of 512 KiB: a GiB, and a few handles */
+    static void *block[SMALL];
+    copy_driver();
+    void *large;
+
+    table.cuMemAddressReserve = few_addresses;
+    make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off limit=1032MiB");
+    for (int i = 0; i < SMALL; i++)
+        block[i] = take(512 * KIB, A);
+    busy(A, 50 * MS);
+    for (int i = 0; i < SMALL; i += 2)
+        give(block[i], A);
+    give(take(8 * MIB, A), A);
+    for (int i = 0; i < SMALL; i += 2)
+        block[i] = take(512 * KIB, A);
+    for (int i = SMALL - LAST; i < SMALL; i++)
+        give(block[i], A);
+    large = take(16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    give(large, A);
+    for (int i = 0; i < SMALL - LAST; i++)
+        give(block[i], A);
+}
+
+/* Where memory lies at the very end of the addresses there is no more room behind it, though the device has some:
+ * that is out of memory, in preallocation too, and what is refused is told what could be had. */
+TEST(the_end_of_the_addresses_is_out_of_memory) {
+    enum { UNMAPPED_RANGES = 3 };
+    copy_driver();
+    size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
+    void *large;
+
+    table.cuMemAddressReserve = few_addresses;
+    make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off");
+    for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
+        large = take(bytes, A);
+        take(6 * MIB, A); /* the rest of its last handle */
+        give(large, A);
+        OK(weir_trim(a, 0, NULL));
+        end -= bytes + 6 * MIB;
+    }
+    large = take(end, A);
+    MUST_EQ(check_identities(a).reserve, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
+    refuse(WEIR_E_NO_MEMORY, bytes, A);
+    weir_refusal failure = last_failure();
+    MUST_EQ(failure.largest, 2 * MIB); /* beside a pin */
+    give(take((size_t)failure.largest, A), A);
+}
+
+/* Small requests that have no addresses of their own any more are served among the large ones. */
+TEST(small_blocks_find_room_elsewhere) {
+    enum { SMALL = 2048 }; /* of 512 KiB: all addresses that small requests have */
+    copy_driver();
+
+    table.cuMemAddressReserve = few_addresses;
+    make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off");
+    for (int i = 0; i < SMALL; i++)
+        take(512 * KIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB);
+    refuse(WEIR_E_NO_MEMORY, 512 * KIB, A);
+    give(take(8 * MIB, A), A);
+    take(512 * KIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    OK(weir_preallocate(a, GIB + 128 * MIB, NULL)); /* large ones get all of it */
+    MUST_EQ(check_identities(a).reserve, GIB + 128 * MIB);
+}
+
+/* The same where of one handle the addresses went, but not the memory. */
+TEST(what_cannot_be_unmapped_is_gone_round_still) {
+    uint64_t all = device_free();
+    void *block[5];
+
+    make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off");
+    for (int i = 0; i < 5; i++)
+        block[i] = take(8 * MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    for (int i = 4; i > 0; i -= 2) {
+        give(block[i], A);
+        EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    }
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemRelease, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_trim(a, 0, NULL));
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    give(block[1], A);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 40 * MIB);
+    block[1] = take(8 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 48 * MIB);
+    weir__model_faults_clear();
+    for (int i = 0; i < 4; i++)
+        if (i != 2)
+            give(block[i], A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+}
+
+/* A handle that was on its way and could not be mapped goes with its old place, once that was completed. */
+TEST(what_cannot_be_put_goes_later) {
+    uint64_t all = device_free();
+    make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off");
+    void *block = take(8 * MIB, A);
+    void *pin = take(8 * MIB, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemMap, 1, CUDA_ERROR_UNKNOWN, 0);
+    refuse(WEIR_E_DRIVER, 16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(all - device_free(), 8 * MIB);
+    give(pin, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+}
+
+/* The same where the driver took it neither at its new place nor back from there: it is the device's again only
+ * when it has left both. */
+TEST(what_stays_in_two_places_goes_with_the_last) {
+    uint64_t all = device_free();
+    make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off");
+    void *block = take(8 * MIB, A);
+    void *pin = take(8 * MIB, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemSetAccess, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
+    refuse(WEIR_E_DRIVER, 16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    block = take(8 * MIB, A); /* while A is at work in the old place */
+    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    MUST_EQ(all - device_free(), 24 * MIB);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(all - device_free(), 16 * MIB);
+    give(block, A);
+    give(pin, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+}
+
+static CUdeviceptr never_unmapped;
+
+static CUresult unmap_elsewhere(CUdeviceptr at, size_t bytes) {
+    return at == never_unmapped ? CUDA_ERROR_UNKNOWN : driver->cuMemUnmap(at, bytes);
+}
+
+/* What goes back while it is still mapped where it was before is the device's no sooner than that ends. */
+TEST(what_was_moved_goes_with_its_alias) {
+    copy_driver();
+    uint64_t all = device_free();
+    table.cuMemUnmap = unmap_elsewhere;
+    make_on(&table, KIND_MAPPED, 64 * MIB, "packing=compact cache=off");
+    void *block = take(8 * MIB, A);
+    take(8 * MIB, A);
+    never_unmapped = (uintptr_t)block;
+    busy(A, 5 * MS);
+    give(block, A);
+    block = take(16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    give(block, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(all - device_free(), 16 * MIB);
+    never_unmapped = 0;
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(all - device_free(), 8 * MIB);
+}
+
+/* However many handles move at once that were not completed: each leaves its shadow. */
+TEST(many_move_unseen) {
+    enum { HANDLES = 64 };
+    uint64_t all = device_free();
+    void *block;
+
+    make(KIND_MAPPED, 0, "packing=compact cache=off");
+    block = take(HANDLES * 8 * MIB, A);
+    take(8 * MIB, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    block = take((HANDLES + 1) * 8 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, (HANDLES + 2) * 8 * MIB);
+    give(block, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(all - device_free(), 8 * MIB);
+}
+
+/* Of the idle handles those move that are completed, and of these the largest that the request needs whole, then
+ * the smallest that it needs a part of: one stays. */
+TEST(the_best_of_the_idle_moves) {
+    static const struct {
+        size_t mib[3], wanted;
+        int at_work; /* -1: none */
+        int stays;
+    } cases[] = {{{20, 10, 30}, 34, -1, 0}, {{10, 20, 30}, 34, -1, 1}, {{20, 10, 30}, 40, -1, 0},
+                 {{10, 20, 30}, 40, -1, 1}, {{20, 10, 30}, 40, 0, 0},  {{10, 20, 30}, 40, 1, 1},
+                 {{30, 20, 10}, 50, -1, 2}, {{30, 10, 20}, 50, -1, 1}};
+    void *block[3];
+    uint64_t before;
+
+    make(KIND_MAPPED, 0, "packing=compact cache=off");
+    give(take(1000, B), B);
+    OK(weir_preallocate(a, (size_t)reserve() + 2 * MIB, NULL));
+    take(2 * MIB, A);
+    for (int i = 0; i < 3; i++) {
+        OK(weir_preallocate(a, (size_t)reserve() + cases[_i].mib[i] * MIB, NULL));
+        block[i] = take(cases[_i].mib[i] * MIB, A);
+        OK(weir_preallocate(a, (size_t)reserve() + 2 * MIB, NULL));
+        take(2 * MIB, A);
+    }
+    for (int i = 0; i < 3; i++)
+        if (i != cases[_i].at_work)
+            give(block[i], A);
+    CU(driver->cuCtxSynchronize());
+    if (cases[_i].at_work >= 0) {
+        busy(A, 5 * MS);
+        give(block[cases[_i].at_work], A);
+    }
+    before = reserve();
+    take(cases[_i].wanted * MIB, A);
+    MUST_EQ(reserve(), before);
+    MUST(take(cases[_i].mib[cases[_i].stays] * MIB, A) == block[cases[_i].stays]);
+    give(block[cases[_i].stays], A);
+}
+
+/* A handle in which few pieces were not completed moves, behind a wait for those of others; one of many pieces
+ * stays. */
+TEST(a_handle_in_many_pieces_stays) {
+    enum { MOST = 8 };
+    int pieces = _i ? MOST + 2 : MOST;
+    size_t bytes = weir__size_round_down(8 * MIB / (size_t)pieces, 512);
+    void *block[MOST + 2];
+
+    make(KIND_MAPPED, 0, "packing=compact cache=off");
+    OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
+    for (int i = 0; i < pieces; i++)
+        block[i] = take(i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
+    take(8 * MIB, B);
+    MUST_EQ(reserve(), 16 * MIB);
+    busy(A, 5 * MS);
+    busy(B, 5 * MS);
+    for (int i = 0; i < pieces; i++)
+        give(block[i], i % 2 ? A : B);
+    take(16 * MIB, A);
+    MUST_EQ(reserve(), _i ? 32 * MIB : 24 * MIB);
+}
+
+/* All that the device has left is available, though steps are larger, and what is refused leaves nothing behind
+ * in a place where it cannot move. */
+TEST(the_last_of_the_device_is_enough) {
+    void *block[3];
+    CUdeviceptr hog;
+
+    make(KIND_MAPPED, 0, "packing=compact cache=off recovery-timeout=0");
+    block[0] = take(8 * MIB, A);
+    block[1] = take(24 * MIB, A);
+    block[2] = take(8 * MIB, A);
+    give(block[1], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 16 * MIB);
+    busy(A, 50 * MS);
+    give(block[0], A);
+    CU(driver->cuMemAlloc(&hog, device_free() - 14 * MIB));
+    refuse(WEIR_E_NO_MEMORY, 30 * MIB, A);
+    MUST_EQ(device_free(), 14 * MIB);
+    block[1] = take(22 * MIB, A);
+    MUST_EQ(device_free(), 0);
+    give(block[1], A);
+    give(block[2], A);
+    CU(driver->cuMemFree(hog));
+}
+
+/* A large request's handles hold nothing else, whatever the last one before it has left; so when it was freed, all
+ * of them serve the next one, in their place if there is room behind them, else elsewhere. */
+TEST(large_requests_have_handles_of_their_own) {
+    make(KIND_MAPPED, 0, "cache=off");
+    take(8 * MIB, A);
+    ck_assert_uint_eq(reserve(), 40 * MIB);
+    count_from_here();
+    void *large = take(200 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 3);
+    ck_assert_uint_eq(reserve(), 240 * MIB);
+    give(large, A);
+    count_from_here();
+    large = take(260 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 1);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    ck_assert_uint_eq(reserve(), 300 * MIB);
+    count_from_here();
+    take(24 * MIB, A); /* the first handle has room */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    give(large, A);
+    large = take(1 * GIB, A);
+    MUST_LE(calls(WEIR_ENTRY_cuMemUnmap), 4);
+    ck_assert_uint_eq(reserve(), 40 * MIB + 1 * GIB);
+}
+
+/* Once a second stream has memory: what it freed last would hold as much as lies in one handle with it. */
+TEST(handles_are_smaller_where_several_streams_are) {
+    make(KIND_MAPPED, 0, "cache=off");
+    give(take(1000, _i ? B : A), _i ? B : A);
+    give(take(1000, A), A);
+    count_from_here();
+    take(1536 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), _i ? 16 : 8);
+    uint64_t before = reserve();
+    take(20 * MIB, A);
+    MUST_EQ(reserve(), before + (uint64_t)(_i ? 80 : 96) * MIB);
+}
+
+/* Where the limit has no room for handles of its own, it joins what there is. */
+TEST(near_the_limit_large_requests_join_what_there_is) {
+    void *pin[3];
+
+    make(KIND_MAPPED, 320 * MIB, "cache=off");
+    for (int i = 0; i < 3; i++)
+        pin[i] = take((size_t)(i == 1 ? 100 : 20) * MIB, A);
+    MUST_LE(reserve(), 200 * MIB);
+    give(pin[1], A);
+    take(280 * MIB, A);
+    MUST_LE(reserve(), 320 * MIB);
+}
+
+/* Without ids nothing moves that was not completed: what it would be, whose stream is not known, could be had
+ * by nobody. */
+TEST(without_ids_nothing_moves_unseen) {
+    void *block[4];
+
+    make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_MAPPED, 64 * MIB, "packing=compact");
+    for (int i = 0; i < 4; i++)
+        block[i] = take(8 * MIB, A);
+    busy(A, 5 * MS);
+    give(block[0], A);
+    give(block[2], A);
+    take(32 * MIB, B);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
+    MUST_EQ(check_identities(a).reserve, 64 * MIB);
+}
+
+/* Without the caches, and as a user has them. */
+static void add_for_both(TCase *tests) {
+    ADD_FOR_EACH(tests, 2, addresses_last_long_and_end_well, a_handle_in_many_pieces_stays);
+    ADD_TESTS(tests, what_cannot_be_unmapped_is_gone_round,
+              what_cannot_be_unmapped_is_gone_round_still, what_cannot_be_put_goes_later,
+              what_stays_in_two_places_goes_with_the_last, what_was_moved_goes_with_its_alias,
+              many_move_unseen, the_last_addresses_move_too,
+              the_end_of_the_addresses_is_out_of_memory, small_blocks_find_room_elsewhere,
+              the_last_of_the_device_is_enough);
+    ADD_FOR_EACH(tests, 8, the_best_of_the_idle_moves);
+}
+
+int main(void) {
+    Suite *suite = suite_create("mapping");
+    TCase *tests = add_case(suite, "alone", open_device);
+
+    add_for_both(tests);
+    ADD_TESTS(tests, without_ids_nothing_moves_unseen, large_requests_have_handles_of_their_own,
+              near_the_limit_large_requests_join_what_there_is);
+    ADD_FOR_EACH(tests, 2, handles_are_smaller_where_several_streams_are);
+    tests = add_case(suite, "for users", open_device_for_users);
+    add_for_both(tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: MIT */
+/* test_recovery.c: OOM recovery, how long it waits, what a trim gives back, and what a failed request leaves.
+ */
+#include "tests/fixtures/engines.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* ---- OOM recovery ---------------------------------------------------------------- */
+
+/* Frees pending on a busy stream are waited for, and no longer than they take. */
+TEST(oom_recovery_waits_for_frees) {
+    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(block, A);
+    uint64_t start = weir__model_now_ns();
+    block = take(64 * MIB, A);
+    uint64_t took = weir__model_now_ns() - start;
+    MUST_BE_WITHIN(49 * MS, took, 53 * MS);
+    ck_assert_uint_eq(check_identities(a).retries, 1);
+    ck_assert_uint_ge(stats_of(a).stall_ns, 49 * MS);
+    ck_assert_uint_eq(stats_of(a).refusals, 0);
+}
+
+/* The same without a noted use, where the driver or an event has to tell. */
+TEST(oom_recovery_waits_for_another_stream) {
+    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    void *block = take(64 * MIB, A);
+    refuse(WEIR_E_LIMIT, 64 * MIB, B); /* dry: A's next call records */
+    busy(A, 50 * MS);
+    give(block, A);
+    uint64_t start = weir__model_now_ns();
+    block = take(64 * MIB, B);
+    MUST_BE_WITHIN(45 * MS, weir__model_now_ns() - start, 55 * MS);
+}
+
+TEST(the_deadline_is_kept) {
+    make(_i, 64 * MIB, "recovery-timeout=100ms");
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 5000 * MS);
+    give(block, A);
+    uint64_t start = weir__model_now_ns();
+    refuse(WEIR_E_LIMIT, MIB, A);
+    uint64_t took = weir__model_now_ns() - start;
+    MUST_BE_WITHIN(100 * MS, took, 110 * MS);
+    weir_refusal r = last_failure();
+    MUST_BE_WITHIN(100 * MS, r.waited_ns, took);
+    ck_assert_uint_eq(r.reserve, 64 * MIB);
+    ck_assert_uint_eq(r.in_use, 0);
+    ck_assert_uint_eq(r.asked, MIB);
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    /* Destroy has the same deadline, and what it leaves is whole. */
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    took = weir__model_now_ns() - start;
+    MUST_BE_WITHIN(100 * MS, took, 110 * MS);
+    weir__model_advance(5000 * MS);
+    give(take(64 * MIB, A), A);
+    destroy();
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+
+TEST(no_deadline_no_wait) {
+    make(_i, 64 * MIB, "");
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(block, A);
+    uint64_t start = weir__model_now_ns();
+    refuse(WEIR_E_LIMIT, MIB, A);
+    ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    ck_assert_uint_eq(stats_of(a).retries, 0); /* nothing can have changed */
+    weir__model_advance(50 * MS);
+}
+
+static uint64_t deadline_clock;
+static int sleeps;
+
+static uint64_t read_deadline_clock(void) {
+    return deadline_clock;
+}
+
+static void sleep_until_deadline(uint64_t ns) {
+    (void)ns;
+    deadline_clock += 10 * MS;
+    sleeps++;
+}
+
+/* The deadline itself is the end: a clock that stands at it after one pause is enough. */
+TEST(at_the_deadline_nobody_sleeps) {
+    copy_driver();
+    table.ticks = read_deadline_clock;
+    table.sleep_ns = sleep_until_deadline;
+    deadline_clock = 0;
+    make_on(&table, _i, 64 * MIB, "recovery-timeout=10ms");
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(block, A);
+    sleeps = 0;
+    refuse(WEIR_E_LIMIT, MIB, A);
+    ck_assert_int_eq(sleeps, 1);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    ck_assert_int_eq(sleeps, 2);
+    weir__model_advance(50 * MS);
+}
+
+/* Where a block lives in the region the trim gives nothing back, but has waited: that is asked for too. */
+TEST(the_last_rung_waits_for_the_device) {
+    make(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
+    void *block = take(24 * MIB, B); /* too little for a wait before OOM recovery */
+    take(38 * MIB, A);
+    busy(B, 50 * MS);
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    give(block, B); /* no event covers it */
+    drop_capture(B);
+    block = take(24 * MIB, A);
+    ck_assert_uint_ge(weir__model_now_ns(), 50 * MS);
+    ck_assert_uint_eq(reserve(), 64 * MIB);
+    ck_assert_uint_eq(stats_of(a).trims, 0);
+}
+
+/* The memory is another program's, and no free of ours brings it back. */
+TEST(what_others_hold_is_not_waited_for) {
+    CUdeviceptr others;
+    make(_i, 0, "recovery-timeout=1000ms");
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    void *block = take(40 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 5000 * MS);
+    give(block, A);
+    uint64_t start = weir__model_now_ns();
+    refuse(WEIR_E_NO_MEMORY, 2 * GIB, A);
+    ck_assert_uint_lt(weir__model_now_ns() - start, 100 * MS);
+    ck_assert_uint_eq(check_identities(a).retries, 0);
+    weir__model_advance(5000 * MS);
+    CU(driver->cuMemFree(others));
+}
+
+/* What cannot be is refused at once: more than the device has without asking the driver, more than
+ * could come free without waiting. */
+TEST(hopeless_requests_are_refused_at_once) {
+    make(_i, 64 * MIB, "recovery-timeout=1000ms");
+    take(40 * MIB, A);
+    count_from_here();
+    uint64_t start = weir__model_now_ns();
+    refuse(WEIR_E_NO_MEMORY, 4 * GIB + 1, A);
+    refuse(WEIR_E_NO_MEMORY, SIZE_MAX, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc) + calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0);
+    refuse(WEIR_E_LIMIT, 40 * MIB, A);
+    ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    ck_assert_uint_eq(stats_of(a).retries, 0);
+}
+
+/* Idle regions are too small one by one: the last rung gives them back and takes one that fits. */
+TEST(oom_recovery_trims_what_is_scattered) {
+    weir_event events[8];
+    size_t count;
+
+    make(KIND_REGIONS, 256 * MIB, "growth=exact recovery-timeout=10ms");
+    OK(weir_preallocate(a, 128 * MIB, NULL));
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    take(200 * MIB, A);
+    ck_assert_uint_eq(reserve(), 200 * MIB);
+    OK(weir_events(a, 2, events, sizeof events[0], 8, &count));
+    ck_assert_uint_eq(count, 2);
+    ck_assert_int_eq(events[0].cause, WEIR_EVENT_RECOVERY);
+    ck_assert_int_eq(events[0].shrink, 1);
+    ck_assert_uint_eq(events[0].got, 256 * MIB);
+    ck_assert_uint_eq(events[0].reserve_after, 0);
+    ck_assert_int_eq(events[1].cause, WEIR_EVENT_REQUEST);
+    ck_assert_uint_eq(stats_of(a).trims, 0); /* nobody asked for it */
+    ck_assert_uint_eq(stats_of(a).retries, 1);
+}
+
+/* The driver refuses for want of memory, OOM recovery succeeds: the thread's driver result stays. */
+TEST(a_recovered_request_leaves_the_driver_result) {
+    make(_i, 0, "recovery-timeout=1000ms");
+    EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
+    void *block = take(3 * GIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 20 * MS);
+    give(block, A);
+    block = take(2 * GIB, A);
+    ck_assert_uint_eq(stats_of(a).retries, 1);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+}
+
+/* ---- trim ------------------------------------------------------------------------------------ */
+
+/* Frees behind work: the pool keeps them, the arena's cuMemFree waits. */
+TEST(trim_and_what_was_not_observed) {
+    make(_i, 256 * MIB, "");
+    void *x = take(64 * MIB, A), *y = take(64 * MIB, B);
+    size_t released = 1;
+
+    busy(A, 25 * MS);
+    busy(B, 27 * MS);
+    give(x, A);
+    give(y, B);
+    OK(weir_trim(a, 0, &released));
+    if (_i == KIND_POOL) {
+        ck_assert_uint_eq(released, 0);
+        ck_assert_uint_lt(weir__model_now_ns(), 25 * MS);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, &released));
+    }
+    ck_assert_uint_ge(weir__model_now_ns(), 27 * MS);
+    ck_assert_uint_ge(released, 128 * MIB);
+    ck_assert_uint_eq(reserve(), 0);
+}
+
+/* What is done goes from a pool though nobody has waited for the streams that it was freed on, what is not stays; in
+ * any order, more than there are probe blocks for at once, and down to what is to be kept.  No work is waited for. */
+TEST(a_trim_gives_back_what_is_done) {
+    enum { PIECES = 12 };
+    weir_options options = plain(KIND_POOL, 0);
+    void *block[PIECES], *live, *late;
+    size_t released, before;
+
+    if (!is_roomy())
+        return;
+    start_model(64 * GIB);
+    before = device_free();
+    options.front = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.release_threshold = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make_with(&options);
+    for (int i = 0; i < PIECES; i++)
+        block[i] = take((size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
+    live = take(20 * MIB, A);
+    late = take(GIB, C);
+    for (int i = 0; i < PIECES; i++)
+        busy(i % 2 ? A : B, MS);
+    for (int i = PIECES - 1; i >= 0; i--)
+        give(block[i], i % 2 ? A : B);
+    busy(C, 1000 * MS);
+    give(late, C);
+    driver->sleep_ns(100 * MS);
+    OK(weir_trim(a, 3 * GIB, &released));
+    if (_i == 0) { /* the caches of streams, under which a trim does wait, have no use for less */
+        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+        ck_assert_uint_eq(reserve(), 3 * GIB);
+        OK(weir_trim(a, 0, &released));
+        ck_assert_uint_eq(released, 2 * GIB - 32 * MIB);
+        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+        ck_assert_uint_eq(reserve(), GIB + 32 * MIB);
+        driver->sleep_ns(1000 * MS);
+    }
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_eq(reserve(), 32 * MIB);
+    give(live, A);
+    destroy();
+    ck_assert_uint_eq(device_free(), before);
+}
+
+/* Nor does a pool keep what its driver took for a request that it refused, at a limit or on a full device. */
+TEST(nothing_is_left_of_what_was_refused) {
+    weir_options options = plain(KIND_POOL, GIB);
+    CUdeviceptr others, all;
+    void *block = NULL;
+    options.front = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = _i & 2 ? 5 : UINT32_MAX;
+    make_with(&options);
+    void *kept = take(600 * MIB, A);
+    size_t idle = reserve();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
+    ck_assert_uint_eq(reserve(), idle);
+    CU(driver->cuMemAlloc(&others, device_free() - 300 * MIB));
+    size_t before = device_free();
+    for (size_t bytes = 200 * MIB; bytes <= 400 * MIB; bytes += 200 * MIB) {
+        size_t taken = bytes == 200 * MIB ? 150 * MIB : 0;
+
+        CU(driver->cuMemAlloc(&all, taken + MIB));
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &block));
+        ck_assert_uint_eq(reserve(), idle);
+        CU(driver->cuMemFree(all));
+        ck_assert_uint_eq(device_free(), before);
+    }
+    ck_assert_ptr_eq(block, NULL);
+    give(kept, A);
+    CU(driver->cuMemFree(others));
+}
+
+/* The regions that go are those that fit what is to go, the largest first. */
+TEST(trim_chooses_regions) {
+    size_t released;
+
+    make(KIND_REGIONS, 0, "growth=exact");
+    for (size_t i = 1, sum = 0; i <= 16; i *= 2) {
+        sum += i;
+        OK(weir_preallocate(a, sum * MIB, NULL)); /* 1, 2, 4, 8, 16 */
+    }
+    ck_assert_uint_eq(reserve(), 31 * MIB);
+    OK(weir_trim(a, 31 * MIB, &released));
+    ck_assert_uint_eq(released, 0);
+    ck_assert_uint_eq(stats_of(a).trims, 0);
+    count_from_here();
+    OK(weir_trim(a, 25 * MIB, &released));
+    ck_assert_uint_eq(released, 6 * MIB); /* 4 and 2 */
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 2);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
+    OK(weir_trim(a, 23 * MIB, &released));
+    ck_assert_uint_eq(released, 1 * MIB); /* 16 or 8 would be too much */
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, 24 * MIB);
+}
+
+/* Of equal regions the one that lies lowest. */
+TEST(trim_chooses_the_lowest) {
+    make(KIND_REGIONS, 0, "growth=exact");
+    char *x = take(8 * MIB, A);
+    char *y = take(8 * MIB, A);
+    give(x, A);
+    give(y, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 8 * MIB, NULL));
+    ck_assert_uint_eq(reserve(), 8 * MIB);
+    char *z = take(8 * MIB, A);
+    ck_assert_ptr_eq(z, x > y ? x : y);
+}
+
+/* All of a fixed arena went back, and all of it is taken again. */
+TEST(a_fixed_arena_comes_back_whole) {
+    make(KIND_FIXED, 64 * MIB, "");
+
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_eq(reserve(), 0);
+    give(take(64 * MIB, A), A);
+    ck_assert_uint_eq(reserve(), 64 * MIB);
+}
+
+/* A limit of all that the device has is none: the device refuses. */
+TEST(a_limit_of_the_whole_device) {
+    make(KIND_REGIONS, 4 * GIB, "growth=exact");
+    void *most = take(4 * GIB - MIB, A);
+    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);   /* more than is left of the limit */
+    refuse(WEIR_E_NO_MEMORY, 512 * KIB, A); /* no more */
+    give(most, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+}
+
+/* What the device has no more of is no matter of the limit, which has room for one page of the driver's. */
+TEST(a_full_device_below_the_limit) {
+    CUdeviceptr rest;
+    size_t bytes, total;
+
+    make(KIND_REGIONS, 4 * MIB, "growth=exact");
+    take(2 * MIB, A);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    refuse(WEIR_E_NO_MEMORY, 2 * MIB, A);
+    CU(driver->cuMemFree(rest));
+}
+
+/* Up to the limit was asked, and the device had less: that is no matter of the limit either. */
+TEST(a_preallocation_that_the_device_cuts) {
+    size_t got, bytes, total;
+    CUdeviceptr others, rest;
+    make(KIND_REGIONS, GIB, "growth=exact");
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
+    MUST_BE_WITHIN(64 * MIB, got, 300 * MIB);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    weir_statistics before = stats_of(a);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
+    ck_assert_uint_eq(stats_of(a).growths, before.growths); /* nothing came, and none was noted */
+    CU(driver->cuMemFree(rest));
+    CU(driver->cuMemFree(others));
+}
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+TEST(the_primary_context_is_held_as_often_as_given_up) {
+    weir_options options = plain(_i, 64 * MIB);
+    count_from_here();
+    make_with(&options);
+    weir_allocator *b = create_on(driver, &options);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), 2);
+    give(take(MIB, A), A);
+    destroy();
+    options.prealloc = bytes_amount(100 * GIB);
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    fail_to_make(WEIR_E_NO_MEMORY, driver, &options);
+    OK(weir_allocator_destroy(b));
+    check_model();
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), 3);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRelease), 3);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
+}
+
+/* ---- what a review found --------------------------------------------------------------------- */
+
+/* A stream that has settled ends with much freed, and the driver has refused it an event: that is waited for before
+ * the reserved memory grows, unless nothing may be waited for, or cannot. */
+static void strand(int kind, int patient, int fails) {
+    weir_options options = plain(kind, 0);
+    void *block[2];
+    CUstream stream;
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = patient ? 20 : UINT32_MAX;
+    make_with(&options);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    take(1000, A);
+    block[0] = take(40 * MIB, stream);
+    block[1] = take(40 * MIB, stream);
+    for (int i = 0; i < 1500; i++) {
+        give(take(1000, stream), stream);
+        give(take(1000, A), A);
+    }
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    give(block[0], stream);
+    give(block[1], stream);
+    weir__model_faults_clear();
+    CU(driver->cuStreamDestroy(stream));
+    for (int i = 0; i < 600; i++)
+        give(take(1000, A), A);
+    uint64_t before = reserve();
+    if (fails)
+        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_INVALID_VALUE, 0);
+    take(40 * MIB, A);
+    MUST_EQ(reserve() == before, patient && !fails);
+    MUST_EQ(weir__model_faults_met(NULL), (uint64_t)fails);
+}
+
+TEST(what_is_stranded_is_waited_for_before_growth) {
+    strand(_i, 1, 0);
+}
+
+TEST(what_is_stranded_stays_where_nothing_waits) {
+    strand(_i, 0, 0);
+    strand(_i, 1, 1);
+}
+
+/* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
+TEST(a_trim_frees_what_no_event_covers) {
+    make(KIND_FIXED, 64 * MIB, "");
+    void *block[20];
+    CUstream stream;
+
+    take(MIB, A);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 40; i++)
+        give(take(1000, stream), stream);
+    for (int i = 0; i < 12; i++)
+        block[i] = take(5 * MIB, stream);
+    for (int i = 0; i < 12; i++)
+        give(block[i], stream);
+    CU(driver->cuStreamDestroy(stream));
+    OK(weir_trim(a, 0, NULL));
+    give(take(60 * MIB, B), B);
+}
+
+TEST(waiting_is_counted_once) {
+    make(KIND_FIXED, 64 * MIB, "recovery-timeout=1000ms");
+    give(take(1000, B), B);
+    void *block = take(60 * MIB, A);
+    busy(A, 50000000);
+    give(block, A);
+    uint64_t stall = stats_of(a).stall_ns;
+    uint64_t before = weir__model_now_ns();
+    block = take(60 * MIB, B);
+    MUST_BE_WITHIN(40000000, stats_of(a).stall_ns - stall, weir__model_now_ns() - before);
+}
+
+static void *take_beside(void *block) {
+    *(void **)block = take(MIB, B);
+    return NULL;
+}
+
+static void *taken_beside;
+
+/* A request that is refused, and before that is known, a request of another thread. */
+static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                              CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    pthread_t thread;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && stream == A && !taken_beside) {
+        ck_assert_int_eq(pthread_create(&thread, NULL, take_beside, &taken_beside), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+    return result;
+}
+
+/* What the driver took for a request that it refused goes back though another one has seen it. */
+TEST(what_was_refused_is_nobodys_growth) {
+    weir_options options = plain(KIND_POOL, GIB);
+    void *block = NULL;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    copy_driver();
+    table.cuMemAllocFromPoolAsync = refuse_beside;
+    make_with_on(&table, &options);
+    void *kept = take(600 * MIB, A);
+    uint64_t idle = reserve();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
+    MUST(taken_beside != NULL);
+    MUST_LE(reserve(), idle + 32 * MIB);
+    give(taken_beside, B);
+    give(kept, A);
+    destroy();
+}
+
+/* Nor does one that was served at last, after a try that the driver refused, count for one that is refused later. */
+TEST(a_later_failure_keeps_what_was_preallocated) {
+    make(KIND_POOL, GIB, "cache=off recovery-timeout=1000ms");
+    void *block = take(400 * MIB, A);
+    busy(A, 5 * MS);
+    give(block, A);
+    give(take(800 * MIB, B), B);
+    CU(driver->cuCtxSynchronize());
+    MUST_LE(1, stats_of(a).retries);
+    OK(weir_preallocate(a, GIB, NULL));
+    take(300 * MIB, A);
+    refuse(WEIR_E_LIMIT, 900 * MIB, A);
+    ck_assert_uint_eq(reserve(), GIB);
+}
+
+/* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
+ * nothing of the next one, for which the driver is not asked once more. */
+TEST(what_was_foretold_of_another_request) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    void *block[3];
+    CUdeviceptr ballast;
+    uint64_t tries[2];
+    options.packing = WEIR_PACKING_FAST; /* which hardly moves anything */
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = 20;
+    make_with(&options);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(256 * MIB, A);
+    give(block[0], A);
+    give(block[2], A);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemAlloc(&ballast, device_free() - 64 * MIB));
+    uint64_t before = reserve();
+    MUST_EQ(before, 1024 * MIB);
+    block[0] = take(768 * MIB, A);
+    MUST_EQ(reserve(), before);
+    for (int i = 0; i < 2; i++) {
+        weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        refuse(WEIR_E_NO_MEMORY, 128 * MIB, A);
+        tries[i] = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+    }
+    MUST(tries[0] > 0);
+    MUST_EQ(tries[0], tries[1]);
+    give(block[0], A);
+    give(block[1], A);
+    CU(driver->cuMemFree(ballast));
+}
+
+/* Without the caches, and as a user has them. */
+static void add_for_both(TCase *tests) {
+    ADD_TESTS(tests, a_trim_frees_what_no_event_covers, what_was_foretold_of_another_request,
+              oom_recovery_trims_what_is_scattered, trim_chooses_regions, trim_chooses_the_lowest,
+              a_fixed_arena_comes_back_whole, a_limit_of_the_whole_device,
+              a_full_device_below_the_limit, a_preallocation_that_the_device_cuts);
+    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, oom_recovery_waits_for_frees,
+                  oom_recovery_waits_for_another_stream, the_deadline_is_kept, no_deadline_no_wait,
+                  at_the_deadline_nobody_sleeps);
+    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_REGIONS + 1, the_last_rung_waits_for_the_device);
+    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, what_others_hold_is_not_waited_for,
+                 a_recovered_request_leaves_the_driver_result);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, what_others_hold_is_not_waited_for,
+                 a_recovered_request_leaves_the_driver_result);
+    ADD_FOR_RANGE(tests, EVERY_KIND, hopeless_requests_are_refused_at_once,
+                  the_primary_context_is_held_as_often_as_given_up);
+}
+
+int main(void) {
+    Suite *suite = suite_create("recovery");
+    TCase *tests = add_case(suite, "alone", open_device);
+
+    add_for_both(tests);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, what_is_stranded_is_waited_for_before_growth,
+                 what_is_stranded_stays_where_nothing_waits);
+    ADD_TESTS(tests, waiting_is_counted_once, what_was_refused_is_nobodys_growth,
+              a_later_failure_keeps_what_was_preallocated);
+    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, trim_and_what_was_not_observed);
+    ADD_FOR_EACH(tests, 2, a_trim_gives_back_what_is_done);
+    ADD_FOR_EACH(tests, 4, nothing_is_left_of_what_was_refused);
+    tests = add_case(suite, "for users", open_device_for_users);
+    add_for_both(tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/* test_placement_memory.c: placement without host memory.  The seam for refusing it is the `resize` member of the rule.
+ */
+#include "tests/fixtures/placements.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Refuses request `refuse_at`, and all later ones too if `refuse_on`. */
+static struct {
+    long requests;
+    long refuse_at;
+    int refuse_on;
+    long held;
+} memory;
+
+static void *resize(void *context, void *old, size_t bytes) {
+    MUST(context == &memory);
+    if (bytes == 0) {
+        memory.held -= old != NULL;
+        free(old);
+        return NULL;
+    }
+    memory.requests++;
+    if (memory.requests == memory.refuse_at ||
+        (memory.refuse_on && memory.requests > memory.refuse_at))
+        return NULL;
+    void *grown = realloc(old, bytes);
+    MUST(grown != NULL);
+    memory.held += old == NULL;
+    return grown;
+}
+
+/* A rule whose memory is this seam's; what goes back is overwritten before. */
+static void *resize_and_spoil(void *context, void *old, size_t bytes) {
+    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
+
+    if (head != NULL && bytes == 0)
+        memset(old, 0xa5, *head);
+    head = resize(context, head, bytes == 0 ? 0 : bytes + 2 * sizeof *head);
+    if (head == NULL)
+        return NULL;
+    *head = bytes;
+    return head + 2;
+}
+
+static void begin_spoiling(size_t bytes) {
+    struct weir_placement_rule rule = bfc;
+
+    memset(&memory, 0, sizeof memory);
+    rule.resize = resize_and_spoil;
+    rule.context = &memory;
+    begin(&rule, bytes);
+}
+
+static void refuse_from_now_on(int refuse) {
+    memory.refuse_at = refuse ? memory.requests + 1 : 0;
+    memory.refuse_on = refuse;
+}
+
+/* The table of streams is full when memory runs out, so what stream 108 frees is unlisted.  The next
+ * take makes room for 108, and so forgets whoever has nothing tagged: the very stream that takes. */
+TEST(a_take_may_forget_its_own_stream) {
+    uint64_t q = 0;
+    size_t at[9];
+
+    begin_spoiling(MIB);
+    for (size_t i = 9; i-- > 0;) {
+        take(512, 100);
+        at[i] = take(512, 100 + i);
+    }
+    for (size_t i = 0; i < 8; i++)
+        q = give(at[i], 100 + i);
+    observe(107, q);
+    refuse_from_now_on(1);
+    give(at[8], 108);
+    refuse_from_now_on(0);
+    ck_assert_uint_eq(take(512, 107), at[7]); /* and not at[8], which is lower, but tagged by 108 */
+    ck_assert_uint_eq(take(512, 108), at[8]);
+    end();
+}
+
+/* Frees next to each other that could not be noted are one free chunk, which waits for the last. */
+TEST(unlisted_chunks_join_each_other) {
+    begin_spoiling(4096);
+    ck_assert_int_eq(weir__placement_add(p, BASE + 65536, 4096), WEIR_PLACEMENT_OK);
+    take(512, A), take(512, A), take(512, A), take(2560, B);
+    refuse_from_now_on(1);
+    uint64_t first = give(0, C);
+    give(512, C);
+    ck_assert_str_eq(layout(), "C@2 0+1024; live 1024+512; live 1536+2560; free 65536+4096");
+    refuse_from_now_on(0);
+    give(1024, C);
+    ck_assert_str_eq(layout(), "C@3 0+1536; live 1536+2560; free 65536+4096");
+    ck_assert_uint_eq(take(512, A), 65536);
+    observe(C, first);
+    ck_assert_str_eq(layout(), "C@3 0+1536; live 1536+2560; live 65536+512; free 66048+3584");
+    ck_assert_uint_eq(take(1536, C), 0);
+    end();
+}
+
+/* A free that comes late joins an unlisted chunk that its stream does not know of: both wait for it,
+ * and once that was observed the region can go. */
+TEST(late_frees_join_unlisted_chunks) {
+    begin_spoiling(4096);
+    take(512, A), take(3584, B);
+    refuse_from_now_on(1);
+    MUST_EQUAL(weir__placement_give(p, BASE, C, 9, NULL), WEIR_PLACEMENT_OK);
+    healthy();
+    refuse_from_now_on(0);
+    MUST_EQUAL(weir__placement_give(p, BASE + 512, C, 3, NULL), WEIR_PLACEMENT_OK);
+    healthy();
+    ck_assert_str_eq(layout(), "C@9 0+4096");
+    observe(C, 3);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    observe(C, 9);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    end();
+}
+
+/* One random step; what fails for want of memory must have changed nothing. */
+static void short_step(uint64_t *live, size_t count, uint64_t stream) {
+    struct weir_placement_figures before = figures();
+    struct weir_placement_block block;
+    size_t at = random_below(count);
+    int status;
+
+    if (live[at] != 0) {
+        status = weir__placement_give(p, live[at], stream, ++clock_of_frees, &block);
+        MUST_EQUAL(status, WEIR_PLACEMENT_OK); /* never for want of memory */
+        MUST_EQUAL(block.address, live[at]);
+        live[at] = 0;
+    } else {
+        status = weir__placement_take(p, random_bytes() * 16, stream, &block);
+        if (status == WEIR_PLACEMENT_OK) {
+            live[at] = block.address;
+        } else {
+            MUST(status == WEIR_PLACEMENT_NO_MEMORY || status == WEIR_PLACEMENT_NO_FIT);
+            MUST_EQUAL(figures().used, before.used);
+            MUST_EQUAL(figures().requested, before.requested);
+            MUST_EQUAL(figures().blocks, before.blocks);
+        }
+    }
+    if (random_below(8) == 0)
+        weir__placement_observe(p, stream, clock_of_frees - random_below(8));
+    if (random_below(4) == 0)
+        healthy();
+}
+
+/* Everything comes home, and the regions can go, whether memory is back by then or not. */
+static void short_end(uint64_t *live, size_t count, int back) {
+    struct weir_placement_block block;
+
+    if (back)
+        refuse_from_now_on(0);
+    for (size_t i = 0; i < count; i++)
+        if (live[i] != 0)
+            give((size_t)(live[i] - BASE), A);
+    for (uint64_t s = 0; s < 100; s++)
+        observe(s, UINT64_MAX);
+    if (back && weir__placement_take(p, 1, A, &block) == WEIR_PLACEMENT_OK)
+        observe(A, give((size_t)(block.address - BASE), A));
+    MUST_EQUAL(figures().unobserved, 0);
+    MUST_EQUAL(figures().free_chunks, figures().regions);
+    for (size_t i = 0; i < 800; i += 150)
+        MUST(weir__placement_remove(p, BASE + i * 64 * KIB) != WEIR_PLACEMENT_BUSY);
+    MUST_EQUAL(figures().regions, 0);
+    end();
+    MUST_EQUAL(memory.held, 0);
+}
+
+/* A run in which request `refuse_at` is refused; 1 if there was such a request.  `back`: memory is
+ * there again at the end. */
+static int short_run(long refuse_at, int refuse_on, int back) {
+    struct weir_placement_rule rule = bfc;
+    uint64_t live[150] = {0};
+    memset(&memory, 0, sizeof memory);
+    memory.refuse_at = refuse_at;
+    memory.refuse_on = refuse_on;
+    clock_of_frees = 0;
+    random_state = test_seed(7);
+    rule.resize = resize;
+    rule.context = &memory;
+    p = NULL;
+    if (weir__placement_create(&rule, &p) != WEIR_PLACEMENT_OK) {
+        MUST(p == NULL);
+        return 1;
+    }
+    for (size_t i = 0; i < 800; i++) {
+        /* one stream, then two, then dozens */
+        uint64_t stream = i < 200 ? A : i < 400 ? (i % 3 == 0 ? B : A) : random_below(60);
+        size_t regions = figures().regions;
+
+        if (i % 150 == 0 && weir__placement_add(p, BASE + i * 64 * KIB, 4 * MIB) != 0)
+            MUST_EQUAL(figures().regions, regions);
+        short_step(live, sizeof live / sizeof live[0], stream);
+    }
+    int reached = memory.requests >= refuse_at;
+    short_end(live, sizeof live / sizeof live[0], back);
+    return reached;
+}
+
+TEST(any_one_request_may_be_refused) {
+    long n = 1;
+
+    while (short_run(n, 0, 1))
+        n++;
+    ck_assert_int_gt(n, 40); /* the seam is in use */
+}
+
+TEST(all_requests_from_one_on_may_be_refused) {
+    long n = 1;
+
+    while (short_run(n, 1, _i))
+        n++;
+    ck_assert_int_gt(n, 40);
+}
+
+int main(void) {
+    Suite *suite = suite_create("placement memory");
+    TCase *tests = suite_add_case(suite, "memory", 120, NULL, NULL);
+
+    ADD_TESTS(tests, a_take_may_forget_its_own_stream, unlisted_chunks_join_each_other,
+              late_frees_join_unlisted_chunks, any_one_request_may_be_refused);
+    ADD_FOR_EACH(tests, 2, all_requests_from_one_on_may_be_refused);
+    return run_suite(suite, CK_FORK_GETENV);
+}

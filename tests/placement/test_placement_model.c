@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: MIT */
+/* test_placement_model.c: placement against a slow model.
+ *
+ * The model is one linear list and the same rules, with no index, no hash and no cleverness; random
+ * sequences run on both, every answer and the whole layout are compared after each step, and
+ * placement checks its own invariants.
+ */
+#include "tests/fixtures/placements.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tags ------------------------------------------------------------------------------------ */
+
+static int can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
+    (void)context;
+    return (stream + sequence) % 3 != 0;
+}
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+enum { PIECES = 1024, STREAMS = 5, REGIONS = 8 };
+
+struct piece { /* a chunk; all pieces in one array, by address */
+    uint64_t base;
+    size_t size;
+    size_t requested; /* 0: free */
+    uint64_t stream;
+    uint64_t sequence; /* of a free piece; 0: clean */
+    int region;
+};
+
+struct model_stream {
+    uint64_t id;
+    uint64_t last;
+    uint64_t observed;
+};
+
+static struct {
+    struct weir_placement_rule rule;
+    struct piece piece[PIECES];
+    size_t pieces;
+    uint64_t high[REGIONS]; /* by the number of a region, which a piece names */
+    int used[REGIONS];
+    struct model_stream stream[STREAMS];
+    size_t streams;
+    uint64_t only;
+    int several;
+} model;
+
+static struct model_stream *model_stream(uint64_t id) {
+    for (size_t i = 0; i < model.streams; i++)
+        if (model.stream[i].id == id)
+            return &model.stream[i];
+    MUST(model.streams < STREAMS);
+    model.stream[model.streams].id = id;
+    return &model.stream[model.streams++];
+}
+
+static struct piece *model_insert(size_t at, struct piece piece) {
+    MUST(model.pieces < PIECES);
+    memmove(&model.piece[at + 1], &model.piece[at], (model.pieces - at) * sizeof piece);
+    model.piece[at] = piece;
+    model.pieces++;
+    return &model.piece[at];
+}
+
+static void model_delete(size_t at) {
+    model.pieces--;
+    memmove(&model.piece[at], &model.piece[at + 1], (model.pieces - at) * sizeof model.piece[0]);
+}
+
+static int model_join(const struct piece *a, const struct piece *b) {
+    if (a->region != b->region || a->requested != 0 || b->requested != 0)
+        return 0;
+    if (!model.several)
+        return 1;
+    if (a->sequence == 0 || b->sequence == 0)
+        return a->sequence == b->sequence;
+    return a->stream == b->stream;
+}
+
+static void model_coalesce(void) {
+    for (size_t i = 1; i < model.pieces;) {
+        struct piece *a = &model.piece[i - 1];
+        struct piece *b = &model.piece[i];
+
+        if (!model_join(a, b)) {
+            i++;
+            continue;
+        }
+        a->size += b->size;
+        a->sequence = a->sequence > b->sequence ? a->sequence : b->sequence;
+        model_delete(i);
+    }
+}
+
+/* `a` is cut after `size` bytes; what is behind is as free as it was. */
+static void model_cut(size_t at, size_t size) {
+    struct piece rest = model.piece[at];
+
+    rest.base += size;
+    rest.size -= size;
+    rest.requested = 0;
+    model.piece[at].size = size;
+    model_insert(at + 1, rest);
+}
+
+static void model_seen(uint64_t stream) {
+    if (model.several || (stream != 0 && stream == model.only))
+        return;
+    if (model.only == 0 && stream != 0) {
+        model.only = stream;
+        return;
+    }
+    model.several = 1;
+    if (model.only == 0)
+        return;
+    const struct model_stream *first = model_stream(model.only);
+    for (size_t i = 0; i < model.pieces; i++) {
+        struct piece *c = &model.piece[i];
+        uint64_t high = model.high[c->region];
+
+        if (c->requested != 0)
+            continue;
+        if (c->sequence <= first->observed || c->base >= high) {
+            c->sequence = 0; /* observed, or nobody's so far: what it joined lies elsewhere */
+            continue;
+        }
+        c->stream = model.only;
+        if (c->base < high && high < c->base + c->size) {
+            model_cut(i, (size_t)(high - c->base));
+            model.piece[i + 1].sequence = 0;
+            i++;
+        }
+    }
+}
+
+static int model_is_alone(size_t at) {
+    return (at == 0 || model.piece[at - 1].region != model.piece[at].region) &&
+           (at + 1 == model.pieces || model.piece[at + 1].region != model.piece[at].region);
+}
+
+/* Where a block goes; PIECES: nowhere.  `tagged`: among what the stream has freed alone. */
+static size_t model_best(size_t size, uint64_t stream, size_t most, int tagged) {
+    size_t best = PIECES;
+
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->requested != 0 || c->size < size || (tagged && c->sequence == 0))
+            continue;
+        if (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream))
+            continue;
+        if (c->size > most && model_is_alone(i))
+            continue;
+        if (best == PIECES || c->size < model.piece[best].size)
+            best = i;
+    }
+    return best;
+}
+
+static int model_take(size_t bytes, uint64_t stream, size_t most,
+                      struct weir_placement_block *out) {
+    size_t size =
+        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
+    size_t best = PIECES;
+    model_seen(stream);
+    if (model.rule.own_first && model.several)
+        best = model_best(size, stream, most, 1);
+    if (best == PIECES)
+        best = model_best(size, stream, most, 0);
+    if (best == PIECES)
+        return WEIR_PLACEMENT_NO_FIT;
+    struct piece *c = &model.piece[best];
+    if (c->size >= 2 * size || c->size - size >= model.rule.split_waste)
+        model_cut(best, size);
+    c->requested = bytes;
+    c->sequence = 0;
+    c->stream = 0;
+    if (c->base + c->size > model.high[c->region])
+        model.high[c->region] = c->base + c->size;
+    *out = (struct weir_placement_block){c->base, bytes, c->size};
+    return WEIR_PLACEMENT_OK;
+}
+
+static int model_is_others(const struct piece *c, uint64_t stream) {
+    return c->sequence != 0 && (stream == 0 || c->stream != stream);
+}
+
+static int model_may_have(const struct piece *c, uint64_t stream) {
+    return c->requested == 0 &&
+           (!model_is_others(c, stream) || can_be_waited_for(NULL, c->stream, c->sequence));
+}
+
+/* The pieces that end with `end` and hold `size` bytes, as few as do: the first, and their bytes; 0: none. */
+static size_t model_run(size_t end, size_t size, uint64_t stream, size_t *first) {
+    size_t sum = 0;
+
+    for (size_t i = end + 1; i-- > 0;) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->region != model.piece[end].region || !model_may_have(c, stream))
+            return 0;
+        sum += c->size;
+        *first = i;
+        if (sum >= size)
+            return sum;
+    }
+    return 0;
+}
+
+static int model_take_behind(size_t bytes, uint64_t stream, struct weir_placement_block *out) {
+    size_t size =
+        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
+    size_t best = 0, at = 0, first = 0;
+    model_seen(stream);
+    for (size_t i = 0; model.several && i < model.pieces; i++) {
+        size_t sum = model_run(i, size, stream, &first);
+
+        if (sum > 0 && (best == 0 || sum < best)) {
+            best = sum;
+            at = first;
+        }
+    }
+    if (best == 0)
+        return WEIR_PLACEMENT_NO_FIT;
+    for (size_t i = at, got = 0; got < size; got += model.piece[i++].size)
+        if (model_is_others(&model.piece[i], stream))
+            note_wait(NULL, model.piece[i].stream, model.piece[i].sequence);
+    while (model.piece[at].size < size) { /* the next one's beginning, or all of it */
+        size_t more = size - model.piece[at].size;
+
+        if (model.piece[at + 1].size > more)
+            model_cut(at + 1, more);
+        model.piece[at].size += model.piece[at + 1].size;
+        model_delete(at + 1);
+    }
+    if (model.piece[at].size > size)
+        model_cut(at, size);
+    struct piece *c = &model.piece[at];
+    c->requested = bytes;
+    c->sequence = c->stream = 0;
+    if (c->base + c->size > model.high[c->region])
+        model.high[c->region] = c->base + c->size;
+    *out = (struct weir_placement_block){c->base, bytes, c->size};
+    return WEIR_PLACEMENT_OK;
+}
+
+static int model_give(uint64_t address, uint64_t stream, uint64_t sequence,
+                      struct weir_placement_block *out) {
+    for (size_t i = 0; i < model.pieces; i++) {
+        struct piece *c = &model.piece[i];
+        if (address < c->base || address - c->base >= c->size)
+            continue;
+        if (c->requested == 0)
+            return WEIR_PLACEMENT_FREE;
+        *out = (struct weir_placement_block){c->base, c->requested, c->size};
+        if (address != c->base)
+            return WEIR_PLACEMENT_INTERIOR;
+        model_seen(stream);
+        for (i = 0; model.piece[i].base != address; i++)
+            ; /* the second stream may have moved it */
+        c = &model.piece[i];
+        struct model_stream *s = model_stream(stream);
+        c->requested = 0;
+        c->stream = stream;
+        c->sequence = sequence <= s->observed ? 0 : sequence < s->last ? s->last : sequence;
+        s->last = c->sequence > s->last ? c->sequence : s->last;
+        model_coalesce();
+        return WEIR_PLACEMENT_OK;
+    }
+    return WEIR_PLACEMENT_FOREIGN;
+}
+
+static void model_observe(uint64_t stream, uint64_t sequence) {
+    struct model_stream *s = model_stream(stream);
+
+    if (sequence > s->last)
+        sequence = s->last;
+    if (sequence > s->observed)
+        s->observed = sequence;
+    if (!model.several)
+        return;
+    for (size_t i = 0; i < model.pieces; i++) {
+        struct piece *c = &model.piece[i];
+
+        if (c->requested == 0 && c->stream == stream && c->sequence <= s->observed)
+            c->sequence = 0;
+    }
+    model_coalesce();
+}
+
+static void model_add(uint64_t base, size_t bytes) {
+    struct piece piece = {.base = base, .size = bytes};
+    size_t at = 0;
+
+    while (model.used[piece.region])
+        piece.region++;
+    MUST(piece.region < REGIONS);
+    model.used[piece.region] = 1;
+    model.high[piece.region] = base;
+    while (at < model.pieces && model.piece[at].base < base)
+        at++;
+    model_insert(at, piece);
+}
+
+static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64_t sequence) {
+    struct weir_placement_block was;
+
+    model_add(base, bytes);
+    for (size_t i = 0; i < model.pieces; i++) {
+        if (model.piece[i].base == base) {
+            model.piece[i].requested = bytes;
+            model.high[model.piece[i].region] = base + bytes;
+        }
+    }
+    MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
+}
+
+static int model_waits(const struct piece *c) {
+    return c->sequence >
+           (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
+}
+
+/* The first piece of the region that starts at `base`, or NULL. */
+static const struct piece *model_region(uint64_t base) {
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->base == base && (i == 0 || c[-1].region != c->region))
+            return c;
+    }
+    return NULL;
+}
+
+/* All of its region, which may be removed. */
+static int model_is_idle(const struct piece *first) {
+    const struct piece *next = first + 1;
+
+    return first->requested == 0 && !model_waits(first) &&
+           (next == model.piece + model.pieces || next->region != first->region);
+}
+
+static int model_remove(uint64_t base) {
+    const struct piece *first = model_region(base);
+
+    if (first == NULL)
+        return WEIR_PLACEMENT_FOREIGN;
+    if (!model_is_idle(first))
+        return WEIR_PLACEMENT_BUSY;
+    model.used[first->region] = 0;
+    model_delete((size_t)(first - model.piece));
+    return WEIR_PLACEMENT_OK;
+}
+
+static int model_withdraw(uint64_t base, uint64_t stream) {
+    const struct piece *first = model_region(base);
+    if (first == NULL)
+        return WEIR_PLACEMENT_FOREIGN;
+    int region = first->region;
+    model_seen(stream);
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->region != region)
+            continue;
+        if (c->requested != 0 ||
+            (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream)))
+            return WEIR_PLACEMENT_BUSY;
+    }
+    for (size_t i = model.pieces; i-- > 0;)
+        if (model.piece[i].region == region)
+            model_delete(i);
+    model.used[region] = 0;
+    return WEIR_PLACEMENT_OK;
+}
+
+/* ---- differential ---------------------------------------------------------------------------- */
+
+static int same_piece(void *context, const struct weir_placement_span *span) {
+    size_t *at = context;
+    const struct piece *c = &model.piece[*at];
+    int waits = c->requested == 0 && model_waits(c);
+
+    MUST(*at < model.pieces);
+    MUST_EQUAL(span->address, c->base);
+    MUST_EQUAL(span->size, c->size);
+    MUST_EQUAL(span->requested, c->requested);
+    MUST_EQUAL(span->live, c->requested != 0);
+    MUST_EQUAL(span->sequence, waits ? c->sequence : 0);
+    MUST_EQUAL(span->stream, !waits ? 0 : model.several ? c->stream : model.only);
+    ++*at;
+    return 0;
+}
+
+/* A free piece, each but once. */
+static void same_free_piece(void *context, const struct weir_placement_span *span) {
+    size_t *found = context;
+    size_t i = 0;
+
+    while (i < model.pieces && model.piece[i].base != span->address)
+        i++;
+    MUST(i < model.pieces && model.piece[i].requested == 0);
+    (void)same_piece(&i, span);
+    *found += span->size;
+}
+
+static void same_layout(void) {
+    struct weir_placement_figures f = figures();
+    size_t at = 0;
+    size_t used = 0;
+    size_t unobserved = 0;
+    size_t largest = 0, found = 0, idle = 0;
+
+    weir__placement_walk(p, same_piece, &at);
+    MUST_EQUAL(at, model.pieces);
+    weir__placement_walk_free(p, same_free_piece, &found);
+    for (size_t i = 0; i < model.pieces; i++)
+        idle += model.piece[i].requested == 0 ? model.piece[i].size : 0;
+    MUST_EQUAL(found, idle);
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
+
+        used += c->requested != 0 ? c->size : 0;
+        largest = c->requested == 0 && c->size > largest ? c->size : largest;
+        unobserved += c->requested == 0 && model_waits(c) ? c->size : 0;
+    }
+    MUST_EQUAL(f.used, used);
+    MUST_EQUAL(f.largest_free, largest);
+    if (model.several)
+        MUST_EQUAL(f.unobserved, unobserved);
+    healthy();
+}
+
+/* What was taken last; the next step may well give it back, or take its size again. */
+static struct weir_placement_block last;
+static uint64_t last_stream;
+static size_t last_most;
+
+/* Some leave whole regions from a size on alone. */
+static void differ_take(uint64_t stream, size_t bytes) {
+    struct weir_placement_block ours = {0};
+    struct weir_placement_block theirs = {0};
+    size_t most = SIZE_MAX;
+    if (random_below(4) == 0)
+        most = random_below(2) == 0 ? random_below(64 * KIB) : last_most;
+    int expected = model_take(bytes, stream, most, &theirs);
+    last_most = most;
+    if (most == SIZE_MAX)
+        MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), expected);
+    else
+        MUST_EQUAL(weir__placement_take_within(p, bytes, stream, most, &ours), expected);
+    if (ours.size != 0) {
+        last = ours;
+        last_stream = stream;
+    }
+    MUST_EQUAL(ours.address, theirs.address);
+    MUST_EQUAL(ours.requested, theirs.requested);
+    MUST_EQUAL(ours.size, theirs.size);
+}
+
+static void differ_take_behind(uint64_t stream, size_t bytes) {
+    static const struct weir_placement_waits waits = {can_be_waited_for, note_wait, NULL};
+    struct weir_placement_block ours = {0};
+    struct weir_placement_block theirs = {0};
+    char expected[sizeof waited_for];
+    waited_for[0] = '\0';
+    int result = model_take_behind(bytes, stream, &theirs);
+    memcpy(expected, waited_for, sizeof expected);
+    waited_for[0] = '\0';
+    MUST_EQUAL(weir__placement_take_behind(p, bytes, stream, &waits, &ours), result);
+    MUST(strcmp(expected, waited_for) == 0);
+    MUST_EQUAL(ours.address, theirs.address);
+    MUST_EQUAL(ours.requested, theirs.requested);
+    MUST_EQUAL(ours.size, theirs.size);
+}
+
+/* A live piece as a rule. */
+static const struct piece *random_piece(void) {
+    const struct piece *c = &model.piece[random_below(model.pieces)];
+
+    for (int i = 0; i < 5 && c->requested == 0; i++)
+        c = &model.piece[random_below(model.pieces)];
+    return c;
+}
+
+static void differ_give_at(uint64_t address, uint64_t stream, uint64_t sequence) {
+    struct weir_placement_block ours = {0};
+    struct weir_placement_block theirs = {0};
+    int expected = model_give(address, stream, sequence, &theirs);
+
+    MUST_EQUAL(weir__placement_find(p, address, &ours), expected);
+    MUST_EQUAL(weir__placement_give(p, address, stream, sequence, &ours), expected);
+    MUST_EQUAL(ours.address, theirs.address);
+    MUST_EQUAL(ours.requested, theirs.requested);
+    MUST_EQUAL(ours.size, theirs.size);
+}
+
+static void differ_give(uint64_t stream, uint64_t sequence) {
+    const struct piece *c = random_piece();
+
+    differ_give_at(c->base + (random_below(40) == 0 ? random_below(2 * c->size) : 0), stream,
+                   sequence);
+}
+
+/* A block comes and goes, again and again: what a placement may take a short cut for. */
+static void differ_again(uint64_t stream, uint64_t *sequence) {
+    size_t bytes = random_bytes();
+
+    differ_take(stream, bytes);
+    for (size_t i = random_below(4); i > 0; i--) {
+        if (random_below(8) == 0)
+            stream = last_stream;
+        differ_give_at(last.address, stream, ++*sequence);
+        if (random_below(8) == 0) {
+            weir__placement_observe(p, stream, *sequence);
+            model_observe(stream, *sequence);
+        }
+        if (random_below(4) == 0 && last.size != 0)
+            bytes = random_below(2) == 0 ? last.requested : last.size;
+        differ_take(stream, bytes);
+    }
+}
+
+/* Adds a region, for all or for one stream, at one of eight places that touch each other, or tries to
+ * remove or withdraw the one
+ * that is there, or all but for one. */
+static void differ_region(uint64_t stream, uint64_t sequence) {
+    int for_one = random_below(2) == 0;
+    uint64_t base = BASE + random_below(8) * 64 * KIB;
+    int taken = 0;
+    if (random_below(2) == 0) {
+        for (size_t i = random_below(2) == 0 ? 7 : 0; i < 8 && model.pieces > 1; i++) {
+            if (for_one)
+                MUST_EQUAL(weir__placement_withdraw(p, base, stream), model_withdraw(base, stream));
+            else
+                MUST_EQUAL(weir__placement_remove(p, base), model_remove(base));
+            base = BASE + i * 64 * KIB;
+        }
+        if (model.pieces > 0)
+            return;
+    }
+    size_t bytes = (1 + random_below(256)) * G;
+    for (size_t i = 0; i < model.pieces; i++)
+        taken |=
+            model.piece[i].base < base + bytes && base < model.piece[i].base + model.piece[i].size;
+    if (for_one) {
+        MUST_EQUAL(weir__placement_add_freed(p, base, bytes, stream, sequence),
+                   taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
+        if (!taken)
+            model_add_freed(base, bytes, stream, sequence);
+        return;
+    }
+    MUST_EQUAL(weir__placement_add(p, base, bytes),
+               taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
+    if (!taken)
+        model_add(base, bytes);
+}
+
+/* `steps` random operations by `streams` streams, stream 0 among them from four on.  The layouts
+ * are compared after each step in `look`. */
+static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t streams,
+                   size_t steps, size_t look) {
+    static const uint64_t ids[] = {A, B, C, 0, 1};
+    uint64_t sequence = 0;
+
+    memset(&model, 0, sizeof model);
+    model.rule = *rule;
+    random_state = seed;
+    MUST_EQUAL(weir__placement_create(rule, &p), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_add(p, BASE, 64 * KIB), WEIR_PLACEMENT_OK);
+    model_add(BASE, 64 * KIB);
+    for (size_t i = 0; i < steps; i++) {
+        uint64_t stream = ids[random_below(streams)];
+        size_t what = random_below(100);
+        size_t takes = i / 300 % 2 == 0 ? 55 : 35; /* the region fills and empties in turn */
+
+        sequence++;
+        if (what < takes && random_below(12) == 0) {
+            differ_take_behind(stream, random_bytes());
+        } else if (what < takes) {
+            differ_take(stream, random_bytes());
+        } else if (what < 88) {
+            uint64_t late = random_below(30) == 0 ? 1 + random_below(60) : 0;
+
+            differ_give(stream, late < sequence ? sequence - late : sequence);
+        } else if (what < 92) {
+            differ_again(stream, &sequence);
+        } else if (what < 97) {
+            uint64_t past = sequence - random_below(sequence < 60 ? sequence : 60);
+
+            weir__placement_observe(p, stream, past);
+            model_observe(stream, past);
+        } else {
+            differ_region(stream, sequence);
+        }
+        /* To look may undo a short cut: runs of steps without a look are tested too. */
+        if (look == 1 || random_below(look) == 0)
+            same_layout();
+    }
+    same_layout();
+    end();
+}
+
+static const struct weir_placement_rule rules[] = {
+    {.granularity = 256, .split_waste = 128 * MIB},
+    {.granularity = 256, .split_waste = 4096},
+    {.granularity = 256, .split_waste = 256},
+    {.granularity = 16, .split_waste = 128 * MIB},
+    {.granularity = 256, .split_waste = 256, .own_first = 1},
+};
+enum { RULES = sizeof rules / sizeof rules[0] };
+
+TEST(one_stream_as_the_model) {
+    differ(&rules[_i % RULES], test_seed(_i), 1, 25000, _i < 4 ? 1 : 7);
+}
+
+TEST(streams_as_the_model) {
+    differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000, _i < 8 ? 1 : 7);
+}
+
+/* The second stream comes again and again, each time to another layout. */
+TEST(second_streams_as_the_model) {
+    for (int i = 0; i < 100; i++)
+        differ(&rules[i % RULES], test_seed(1000 + 100 * _i + i), 2 + (size_t)(i % 2) * 2,
+               20 + (size_t)i, 1 + (size_t)_i);
+}
+
+int main(void) {
+    Suite *suite = suite_create("placement model");
+    TCase *tests = suite_add_case(suite, "model", 120, NULL, NULL);
+
+    ADD_FOR_EACH(tests, 12, one_stream_as_the_model);
+    ADD_FOR_EACH(tests, 16, streams_as_the_model);
+    ADD_FOR_EACH(tests, 4, second_streams_as_the_model);
+    return run_suite(suite, CK_FORK_GETENV);
+}

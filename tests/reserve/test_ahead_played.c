@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT */
+/* test_ahead_played.c: growth in the background, ahead of demand, in virtual time.
+ *
+ * A modelled device has its turns played between the calls, so that the tests come out the same each time.
+ */
+#include "tests/fixtures/ahead.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/logged.h"
+
+/* What requests take is theirs alone, and the same each time. */
+static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_statistics *s) {
+    void *block[40];
+    open_device();
+    weir_allocator *a = make(driver, way, low, 0);
+    *in_requests = 0;
+    for (int i = 0; i < 40; i++) {
+        uint64_t from = driver->ticks();
+
+        block[i] = take(a, 20 * MIB, A);
+        if (i > 0) /* in the first the driver starts its pools */
+            *in_requests += driver->ticks() - from;
+        weir__model_advance(2 * MS);
+    }
+    *s = check_identities(a);
+    if (low > 0)
+        check_steps(a);
+    for (int i = 0; i < 40; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+    return driver->ticks();
+}
+
+TEST(on_the_model_it_costs_requests_nothing) {
+    weir_statistics plain, ahead, again;
+    uint64_t plain_ns, ahead_ns, again_ns;
+    (void)play_a_run(_i, 0, &plain_ns, &plain);
+    uint64_t end = play_a_run(_i, 200 * MIB, &ahead_ns, &ahead);
+    ck_assert_uint_gt(ahead.ahead_steps, 0);
+    ck_assert_uint_gt(ahead.ahead_ns, 0);
+    MUST_LE(ahead.growth_allocs, 4); /* until its first turns */
+    MUST_LE(10, plain.growth_allocs);
+    MUST_LE(ahead_ns, plain_ns / 2);
+    ck_assert_uint_eq(play_a_run(_i, 200 * MIB, &again_ns, &again), end);
+    ck_assert_uint_eq(again_ns, ahead_ns);
+    ck_assert_mem_eq(&again, &ahead, sizeof ahead);
+}
+
+/* Steps that are made in so many ms, from the first on. */
+static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
+    OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the driver's first growth takes it a while */
+    uint64_t steps = stats_of(a).ahead_steps;
+    weir__model_advance(ms * MS);
+    ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
+    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    return stats_of(a).ahead_steps - steps;
+}
+
+/* A step a millisecond, whether or not anybody looked meanwhile. */
+TEST(turns_come_when_they_are_due) {
+    weir_allocator *a = make(driver, _i, 66 * MIB, 3 * GIB);
+    uint64_t steps = steps_in(a, 10), all = 3 * GIB / a->reserve.engine->step_bytes;
+
+    if (all < 8) {
+        ck_assert_uint_eq(steps, all);
+    } else {
+        MUST_BE_WITHIN(8, steps, 10);
+    }
+    weir__model_advance(200 * MS);
+    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    MUST_BE_WITHIN(3 * GIB, idle_of(a), 3 * GIB + 65 * MIB + a->reserve.engine->step_bytes);
+    check_steps(a);
+    destroy(a);
+}
+
+/* The next request would make the step itself. */
+TEST(the_less_is_idle_the_sooner_they_come) {
+    weir_allocator *a = make(driver, _i, 3 * GIB, 0);
+    void *block[30];
+    for (int i = 0; i < 30; i++)
+        block[i] = take(a, 100 * MIB, A);
+    uint64_t steps = steps_in(a, a->reserve.engine->step_bytes > 64 * MIB ? 2 : 4);
+    MUST_LE(a->reserve.engine->step_bytes > 64 * MIB ? 5 : 24, steps);
+    check_steps(a);
+    for (int i = 0; i < 30; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* Not the first request, either: what it asks for is there as the allocator is, and so are its tables. */
+TEST(it_begins_with_the_allocator) {
+    weir_allocator *a = make(driver, _i, 300 * MIB, 0);
+    weir_statistics s = stats_of(a);
+
+    MUST_BE_WITHIN(300 * MIB, s.reserve, 300 * MIB + a->reserve.engine->step_bytes);
+    MUST_LE(1, s.ahead_steps);
+    MUST_LE(s.host_bytes, 64 * MIB);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    MUST_EQ(stats_of(a).growth_allocs, 0);
+    MUST_EQ(stats_of(a).stall_ns, 0);
+    check_steps(a);
+    destroy(a);
+}
+
+/* A request for more than is idle waits for one handle, though several are idle elsewhere; where the arena fits
+ * tightly, they move. */
+TEST(what_is_larger_waits_for_one_handle) {
+    weir_options options = options_for(MAPPED, 512 * MIB, 0);
+    void *block[4];
+    options.packing = _i;
+    weir_allocator *a = make_on(driver, &options);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 256 * MIB, A);
+    weir__model_advance(50 * MS);
+    OK(weir_free(a, take(a, 64 * MIB, A), A)); /* the thread goes on */
+    for (int i = 0; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    uint64_t made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
+    uint64_t moved = weir__model_calls(WEIR_ENTRY_cuMemUnmap);
+    void *large = take(a, 3 * GIB, A);
+    made = weir__model_calls(WEIR_ENTRY_cuMemCreate) - made;
+    moved = weir__model_calls(WEIR_ENTRY_cuMemUnmap) - moved;
+    if (_i == WEIR_PACKING_COMPACT) {
+        MUST_LE(1, moved);
+    } else {
+        MUST_EQ(moved, 0);
+        MUST_EQ(made, 1);
+    }
+    OK(weir_free(a, large, A));
+    for (int i = 1; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* What a limit does not let it keep idle is told. */
+TEST(more_than_can_be_had) {
+    weir_options options = options_for(_i, 2 * GIB, 3 * GIB);
+    catch_log();
+    options.limit = bytes_amount(GIB);
+    options.log = WEIR_LOG_WARNING;
+    weir_allocator *a = make_on(driver, &options);
+    (void)lines();
+    ck_assert_msg(strstr(logged, "grow-ahead of 2GiB is above the 1GiB that can be reserved") !=
+                      NULL,
+                  "%s", logged);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_LE(stats_of(a).reserve, GIB);
+    destroy(a);
+}
+
+/* Small requests of a mapped arena have memory of their own, of which some is kept idle as well. */
+TEST(small_requests_have_some_of_it) {
+    weir_allocator *a = make(driver, MAPPED, 512 * MIB, GIB);
+    void *block[200];
+    int count = 0;
+
+    while (count < 200) { /* 80 MiB of small ones */
+        block[count] = take(a, count % 5 == 0 ? 64 * MIB : MIB / 2, A);
+        count++;
+        weir__model_advance(2 * MS);
+    }
+    MUST_EQ(stats_of(a).growth_allocs, 0);
+    MUST_LE(stats_of(a).reserve, stats_of(a).in_use + GIB + 32 * MIB);
+    check_steps(a);
+    while (count > 0)
+        OK(weir_free(a, block[--count], A));
+    destroy(a);
+}
+
+/* More is idle than the mark, but in no piece that holds a request as large as one before.  The last piece, if it lacks
+ * little, gets that; no more than the high mark is idle then. */
+TEST(what_lies_together_is_what_a_request_needs) {
+    static const struct {
+        size_t largest, piece, then; /* MiB; the piece that is left, before and after */
+    } ways[] = {{600, 500, 600}, {600, 400, 400}, {1500, 850, 850}, {600, 700, 700}};
+    size_t piece = ways[_i].piece * MIB, then = ways[_i].then * MIB;
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    weir_allocator *a;
+    uint64_t grown;
+    void *block[4];
+
+    options.front = WEIR_SWITCH_OFF; /* each request plays the turns that are due */
+    a = make_on(driver, &options);
+    OK(weir_preallocate(a, 2 * GIB, NULL)); /* 16 MiB of it for small requests */
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, ways[_i].largest * MIB, A), A));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, (2 * GIB - 16 * MIB - piece) / 4, A);
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_LE(stats_of(a).reserve, 2 * GIB + then - piece + 4 * MIB);
+    grown = stats_of(a).growth_allocs;
+    OK(weir_free(a, take(a, then - 2 * MIB, A), A));
+    MUST_EQ(stats_of(a).growth_allocs, grown);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], A));
+    check_steps(a);
+    destroy(a);
+}
+
+/* More is idle than the high mark, in pieces: what decay gives back does not come again. */
+TEST(what_lies_together_is_no_more_than_may_be_idle) {
+    enum { BLOCKS = 64, FREED = 40 };
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    weir_allocator *a;
+    void *block[BLOCKS], *last;
+    uint64_t steps = 0;
+
+    options.front = WEIR_SWITCH_OFF;
+    options.decay_ms = 100;
+    a = make_on(driver, &options);
+    for (int i = 0; i < BLOCKS; i++) {
+        block[i] = take(a, 32 * MIB, A);
+        weir__model_advance(5 * MS);
+    }
+    last = take(a, 850 * MIB, A);
+    OK(weir_free(a, take(a, 1000 * MIB, A), A));
+    for (int i = 0; i < FREED; i += 2)
+        OK(weir_free(a, block[i], A));
+    OK(weir_free(a, last, A));
+    for (int i = 0; i < 100; i++) {
+        weir__model_advance(20 * MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A));
+        if (i == 20)
+            steps = stats_of(a).ahead_steps;
+    }
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i >= FREED || i % 2)
+            OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* A trim takes the rest of a piece for good; and where the limit leaves none, none is asked for. */
+TEST(what_lies_together_may_be_had_no_more) {
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    void *block[4];
+    options.front = WEIR_SWITCH_OFF;
+    if (_i)
+        options.limit = bytes_amount(2 * GIB);
+    weir_allocator *a = make_on(driver, &options);
+    OK(weir_preallocate(a, 2 * GIB, NULL));
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, 600 * MIB, A), A));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, (2 * GIB - 516 * MIB) / 4, A);
+    for (int i = 0; i < 50; i++) {
+        weir__model_advance(100 * MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A));
+    }
+    MUST_EQ(stats_of(a).ahead_refusals, 0);
+    OK(weir_trim(a, 2 * GIB - 128 * MIB, NULL));
+    uint64_t reserve = stats_of(a).reserve;
+    MUST_LE(reserve, 2 * GIB);
+    weir__model_advance(100 * MS);
+    OK(weir_free(a, take(a, 3 * MIB, A), A));
+    MUST_EQ(stats_of(a).reserve, reserve);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* Takes 12 MiB each until no more than that is idle; how many. */
+static int take_pieces(weir_allocator *a, uint64_t idle, void **piece) {
+    int count = 0;
+
+    while (idle_of(a) > idle && count < 100)
+        piece[count++] = take(a, 12 * MIB, A);
+    return count;
+}
+
+/* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then.  What others
+ * had of them since is of use. */
+TEST(idle_pieces_do_not_deceive_it) {
+    weir_allocator *a = make(driver, POOL, 200 * MIB, 0);
+    void *block[100], *piece[100];
+    for (int i = 0; i < 100; i++) {
+        block[i] = take(a, 20 * MIB, A);
+        weir__model_advance(2 * MS);
+    }
+    weir_statistics before = stats_of(a);
+    MUST_LE(before.growth_allocs, 12);
+    weir__ahead_hold(a->reserve.ahead);
+    int count = take_pieces(a, 60 * MIB, piece);
+    for (int i = 0; i < count; i++)
+        OK(weir_free(a, piece[i], A));
+    weir__ahead_go_on(a->reserve.ahead);
+    MUST_LE(500 * MIB, idle_of(a));
+    count = take_pieces(a, 500 * MIB, piece);
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, before.ahead_steps);
+    MUST_EQ(stats_of(a).growth_allocs, before.growth_allocs);
+    for (int i = 0; i < count; i++)
+        OK(weir_free(a, piece[i], A));
+    for (int i = 0; i < 100; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* A step of another thread is not waited for. */
+TEST(whoever_finds_a_turn_goes_on) {
+    weir_allocator *a = make(driver, _i, 200 * MIB, 2 * GIB);
+    uint64_t steps = stats_of(a).ahead_steps;
+
+    weir__ahead_hold(a->reserve.ahead);
+    weir__model_advance(5 * MS);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    weir__ahead_go_on(a->reserve.ahead);
+    OK(weir_free(a, take(a, 101 * MIB, A), A));
+    MUST_LE(steps + 1, stats_of(a).ahead_steps);
+    destroy(a);
+}
+
+/* Nothing is begun on a device that is lost, and the end is as prompt. */
+TEST(a_lost_device_is_left_alone) {
+    weir_options options = options_for(_i % WAYS, _i < WAYS ? 0 : 6 * GIB, 0);
+    if (_i < WAYS)
+        options.prealloc = bytes_amount(6 * GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    weir_allocator *a = make_on(&real, &options);
+    AWAIT(stats_of(a).ahead_steps > 0);
+    weir__ahead_hold(a->reserve.ahead);
+    weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
+    uint64_t steps = stats_of(a).ahead_steps;
+    weir__ahead_go_on(a->reserve.ahead);
+    nap(20);
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    OK(weir_allocator_destroy(a));
+}
+
+/* No thread is available from now on. */
+static void refuse_threads(void) {
+    pthread_attr_t huge;
+
+    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
+    MUST(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+}
+
+/* Then requests grow by themselves. */
+TEST(without_a_thread_there_is_an_allocator) {
+    weir_options options = options_for(_i, 64 * MIB, 0);
+    catch_log();
+    refuse_threads();
+    options.log = WEIR_LOG_WARNING;
+    weir_allocator *a = make_on(&real, &options);
+    (void)lines();
+    ck_assert(strstr(logged, "nothing is done in the background") != NULL);
+    uint64_t steps = stats_of(a).ahead_steps;
+    OK(weir_free(a, take(a, 2 * GIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    MUST_EQ(stats_of(a).growth_allocs, 1);
+    destroy(a);
+}
+
+/* And nobody pays for idle memory, so that it moves to them. */
+TEST(without_a_thread_memory_moves) {
+    weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0, 0);
+    void *block[4];
+    refuse_threads();
+    weir_allocator *a = make_on(&real, &options);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 256 * MIB, A);
+    for (int i = 0; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    uint64_t made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
+    OK(weir_free(a, take(a, 512 * MIB, A), A));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemCreate), made);
+    for (int i = 1; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+
+/* Parts of different amounts: the higher one is never below the lower. */
+TEST(a_high_mark_below_the_low_one) {
+    weir_options options = options_for(_i, 96 * MIB, 0);
+    options.headroom_high =
+        (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL}; /* a millionth */
+    weir_allocator *a = make_on(driver, &options);
+    void *block = take(a, MIB, A);
+    for (int i = 0; i < 100; i++) {
+        weir__model_advance(10 * MS);
+        OK(weir_free(a, take(a, 2 * MIB, A), A));
+    }
+    MUST_LE(96 * MIB, idle_of(a));
+    OK(weir_free(a, block, A));
+    OK(weir_allocator_destroy(a));
+}
+
+/* What a failure says could be had is not taken before the program can ask for it. */
+TEST(a_failure_leaves_what_there_is) {
+    weir_options options = options_for(_i, 0, 0);
+    void *block = NULL;
+    CUdeviceptr hog;
+    options.prealloc = bytes_amount(4 * GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.growth = WEIR_GROWTH_BFC; /* takes nine tenths of what was refused */
+    weir_allocator *a = make_on(driver, &options);
+    CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
+    weir__model_advance(5 * MS);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
+    weir_refusal failure = last_failure();
+    OK(weir_free(a, take(a, failure.largest, A), A));
+    destroy(a);
+    CU(driver->cuMemFree(hog));
+}
+
+TEST(pauses_after_failures_double_to_a_bound) {
+    weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
+    uint64_t pause = 0, before = 0, refusals;
+
+    OK(weir_free(a, take(a, 3 * MIB, A), A));
+    weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    for (uint64_t waited = 0; before < 11; waited++) {
+        weir__model_advance(MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A)); /* from the engine, which has it */
+        refusals = stats_of(a).ahead_refusals;
+        if (refusals == before)
+            continue;
+        MUST_EQ(refusals, before + 1);
+        if (pause > 0) {
+            MUST_LE(pause, waited + 1);
+            MUST_LE(waited, pause + 1);
+        }
+        pause = pause == 0 ? 10 : pause < 2560 ? 2 * pause : 2560;
+        before = refusals;
+        waited = 0;
+    }
+    ck_assert_uint_eq(pause, 2560);
+    weir__model_faults_clear();
+    destroy(a);
+}
+
+/* With it or without, a hit makes the same calls. */
+TEST(a_hit_costs_what_it_did) {
+    uint64_t made[2][WEIR_ENTRY_COUNT];
+
+    for (int on = 0; on < 2; on++) {
+        open_device();
+        weir_allocator *a = make(driver, _i, on ? GIB : 0, 0);
+        for (int i = 0; i < 10; i++)
+            OK(weir_free(a, take(a, 1000, A), A));
+        count_from_here();
+        OK(weir_free(a, take(a, 1000, A), A));
+        for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+            made[on][i] = calls((enum weir_driver_entry)i);
+        destroy(a);
+    }
+    ck_assert_mem_eq(made[0], made[1], sizeof made[0]);
+}
+
+int main(void) {
+    Suite *suite = suite_create("ahead, played");
+    TCase *tests = suite_add_case(suite, "played", 60, open_device, NULL);
+
+    ADD_FOR_EACH(tests, WAYS, on_the_model_it_costs_requests_nothing, turns_come_when_they_are_due,
+                 it_begins_with_the_allocator, more_than_can_be_had, whoever_finds_a_turn_goes_on,
+                 without_a_thread_there_is_an_allocator, a_high_mark_below_the_low_one,
+                 a_failure_leaves_what_there_is);
+    ADD_FOR_ROWS(tests, POOL, POOL_ALONE + 1, the_less_is_idle_the_sooner_they_come);
+    ADD_FOR_ROWS(tests, MAPPED, WAYS, the_less_is_idle_the_sooner_they_come);
+    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1,
+                 what_is_larger_waits_for_one_handle);
+    ADD_TESTS(tests, small_requests_have_some_of_it, what_lies_together_is_no_more_than_may_be_idle,
+              idle_pieces_do_not_deceive_it);
+    ADD_FOR_EACH(tests, 4, what_lies_together_is_what_a_request_needs);
+    ADD_FOR_EACH(tests, 2, what_lies_together_may_be_had_no_more, without_a_thread_memory_moves);
+    ADD_FOR_EACH(tests, 2 * WAYS, a_lost_device_is_left_alone);
+    ADD_FOR_EACH(tests, 1, pauses_after_failures_double_to_a_bound);
+    ADD_FOR_ROWS(tests, REGIONS, WAYS, pauses_after_failures_double_to_a_bound,
+                 a_hit_costs_what_it_did);
+    ADD_FOR_EACH(tests, POOL_ALONE, a_hit_costs_what_it_did);
+    return run_suite(suite, CK_FORK);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/* test_prealloc_processes.c: preallocation beside other processes, one after the other by a lock.
+ *
+ * Each process has a device model of its own, so that they do not take each other's memory; what they
+ * share is the lock.  Processes tell each other by pipes how far they are.
+ */
+#include "tests/fixtures/preallocated.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ipc/turn_lock.h"
+#include "tests/fixtures/own_file.h"
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+/* A process that holds the lock until it is told to end, or is killed. */
+struct holder {
+    pid_t pid;
+    int tell;
+};
+
+static void lock_name(char name[WEIR_UUID_BYTES]) {
+    CU(weir__driver_uuid(driver, 0, name));
+}
+
+static void let_go(const struct holder *holder) {
+    int state;
+
+    MUST(write(holder->tell, "", 1) == 1);
+    close(holder->tell);
+    MUST(waitpid(holder->pid, &state, 0) == holder->pid);
+}
+
+/* In a process of its own, which has a device of its own: what preallocation made of it. */
+struct outcome {
+    weir_status status;
+    uint64_t kept, waited_ns, took_ms;
+    uint64_t named; /* times that the driver was asked which device it is */
+    char log[512];
+};
+
+struct child {
+    pid_t pid;
+    int result; /* one byte as it begins, and the outcome */
+};
+
+static struct child start(const weir_options *options) {
+    struct child child;
+    int ends[2];
+    char begun;
+
+    MUST(pipe(ends) == 0);
+    child.pid = fork();
+    if (child.pid == 0) {
+        struct outcome o;
+        alarm(60);
+        memset(&o, 0, sizeof o);
+        start_model(8 * GIB);
+        catch_log();
+        MUST(write(ends[1], "", 1) == 1);
+        uint64_t from = real_ms();
+        o.status = try_on(driver, options);
+        o.took_ms = real_ms() - from;
+        if (a) {
+            o.kept = stats_of(a).prealloc_kept;
+            o.waited_ns = stats_of(a).prealloc_waited_ns;
+            o.named = weir__model_calls(WEIR_ENTRY_cuDeviceGetUuid);
+            (void)weir_allocator_destroy(a);
+        }
+        (void)lines();
+        snprintf(o.log, sizeof o.log, "%.*s", (int)sizeof o.log - 1, logged);
+        _exit(write(ends[1], &o, sizeof o) != (ssize_t)sizeof o);
+    }
+    close(ends[1]);
+    child.result = ends[0];
+    MUST(read(child.result, &begun, 1) == 1);
+    return child;
+}
+
+static int has_ended(const struct child *child, int ms) {
+    return poll(&(struct pollfd){.fd = child->result, .events = POLLIN}, 1, ms) == 1;
+}
+
+static struct outcome outcome_of(const struct child *child) {
+    struct outcome o;
+    int state;
+
+    MUST(read(child->result, &o, sizeof o) == (ssize_t)sizeof o);
+    MUST(waitpid(child->pid, &state, 0) == child->pid);
+    ck_assert_int_eq(state, 0);
+    close(child->result);
+    return o;
+}
+
+/* These tests open no driver in the process that forks. */
+static void set_up_apart(void) {
+    MUST(mkdtemp(folder) != NULL);
+    folder_owner = getpid();
+    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
+}
+
+/* The name needs a device to ask: in a process that goes. */
+static struct holder hold_apart(void) {
+    struct holder holder;
+    int told[2], ready[2];
+    char byte = 1;
+
+    MUST(pipe(told) == 0);
+    MUST(pipe(ready) == 0);
+    holder.pid = fork();
+    if (holder.pid == 0) {
+        struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+        char name[WEIR_UUID_BYTES];
+
+        alarm(60);
+        close(told[1]);
+        start_model(8 * GIB);
+        lock_name(name);
+        if (weir__process_lock_try(&lock, name) != 1 || write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        (void)!read(told[0], &byte, 1);
+        _exit(0);
+    }
+    close(ready[1]);
+    MUST(read(ready[0], &byte, 1) == 1);
+    close(told[0]);
+    holder.tell = told[1];
+    return holder;
+}
+
+TEST(one_after_the_other) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child = start(&options);
+    ck_assert(!has_ended(&child, 200));
+    let_go(&holder);
+    struct outcome o = outcome_of(&child);
+    ck_assert_int_eq(o.status, WEIR_OK);
+    ck_assert_uint_eq(o.kept, GIB);
+    MUST_LE(200, o.took_ms + 1);
+    MUST_LE(1, o.waited_ns);
+    ck_assert_uint_eq(o.named, 1); /* however often it looked */
+    ck_assert_str_eq(o.log, "");
+}
+
+TEST(who_dies_gives_it_up) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child = start(&options);
+
+    ck_assert(!has_ended(&child, 100));
+    MUST(kill(holder.pid, SIGKILL) == 0);
+    ck_assert_int_eq(outcome_of(&child).status, WEIR_OK);
+    MUST(waitpid(holder.pid, NULL, 0) == holder.pid);
+}
+
+/* Nothing is there, and that is no failure. */
+TEST(a_deadline_may_pass_in_the_queue) {
+    struct weir_process_lock before = WEIR_PROCESS_LOCK_NONE;
+    weir_options options = options_for(_i, GIB);
+    char name[WEIR_UUID_BYTES];
+    lock_name(name);
+    MUST_EQ(weir__process_lock_try(&before, name), 1);
+    options.prealloc_deadline_ms = 1; /* a pause is no shorter */
+    make_with(&options);
+    expect_log("got and kept 0B; the deadline has passed");
+    MUST_EQ(stats_of(a).reserve, 0);
+    weir__process_lock_give(&before);
+}
+
+TEST(a_deadline_bounds_the_wait) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child;
+    options.prealloc_deadline_ms = 2000; /* of which the wait takes half */
+    child = start(&options);
+    struct outcome o = outcome_of(&child);
+    ck_assert_int_eq(o.status, WEIR_OK);
+    ck_assert_uint_eq(o.kept, GIB);
+    MUST_LE(1000, o.took_ms + 1);
+    MUST_LE(o.took_ms, 30000);
+    ck_assert_msg(strstr(o.log, "another process has not ended its own") != NULL, "%s", o.log);
+    let_go(&holder);
+}
+
+/* The thread waits; neither creation nor a request does. */
+TEST(in_the_background_others_are_waited_for_too) {
+    struct holder holder = hold_apart();
+    int good = 0, state;
+    pid_t child = fork();
+
+    if (child == 0) {
+        uint64_t from = real_ms();
+        alarm(60);
+        start_model(8 * GIB);
+        real = *driver;
+        real.aside = NULL;
+        make_on(&real, _i, GIB, "prealloc-mode=background");
+        give(take(1000, A), A);
+        nap(100);
+        good = real_ms() - from < 30000 && stats_of(a).prealloc_got == 0 &&
+               stats_of(a).prealloc_pending > 0;
+        MUST(write(holder.tell, "", 1) == 1);
+        await_reserve(GIB);
+        good = good && stats_of(a).prealloc_waited_ns > 50 * MS;
+        (void)weir_allocator_destroy(a);
+        _exit(!good);
+    }
+    close(holder.tell);
+    MUST(waitpid(child, &state, 0) == child);
+    ck_assert_int_eq(state, 0);
+    MUST(waitpid(holder.pid, &state, 0) == holder.pid);
+}
+
+TEST(many_at_once) {
+    weir_options options = options_for(_i, 0);
+    struct child child[6];
+
+    options.prealloc = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_FREE};
+    for (int i = 0; i < 6; i++)
+        child[i] = start(&options);
+    for (int i = 0; i < 6; i++) {
+        struct outcome o = outcome_of(&child[i]);
+
+        ck_assert_int_eq(o.status, WEIR_OK);
+        MUST_LE(7 * GIB, o.kept);
+    }
+}
+
+/* ---- the lock alone -------------------------------------------------------------------------- */
+
+static void path_in(const char *where, char path[512]) {
+    snprintf(path, 512, "%s/weir-%lu-test.lock", where, (unsigned long)geteuid());
+}
+
+TEST(the_lock_excludes) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    struct stat is;
+    char path[512];
+
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1); /* it has it */
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    path_in(folder, path);
+    MUST(stat(path, &is) == 0);
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    weir__process_lock_give(&other);
+    ck_assert_int_eq(weir__process_lock_try(&one, "other"), 1);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&one);
+    weir__process_lock_give(&other);
+}
+
+/* Nor does a program that closes what is not its own lose what it has there since. */
+TEST(a_number_that_was_lost) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    if (_i == 1) /* as it waits */
+        ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    int number = _i == 0 ? one.file.number : other.file.number;
+    MUST(own_file_put(number));
+    MUST(flock(number, LOCK_EX | LOCK_NB) == 0);
+    if (_i == 1)
+        ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    MUST(own_file_is_whole(number));
+}
+
+/* A child of fork that lives on does not keep it. */
+TEST(a_child_of_fork_does_not_keep_it) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    MUST(kill(child, SIGKILL) == 0);
+    MUST(waitpid(child, NULL, 0) == child);
+}
+
+static void put_in_the_way(const char *path, const char *target, int what) {
+    if (what == 0)
+        MUST(symlink(target, path) == 0);
+    else if (what == 1)
+        MUST(mkfifo(path, 0600) == 0);
+    else
+        MUST(mkdir(path, 0700) == 0);
+}
+
+/* What lies in the way is left alone, and another folder does, unless there is to be no other. */
+TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+    char path[512], target[512], made[512], name[32];
+    struct stat is;
+
+    path_in(folder, path);
+    snprintf(target, sizeof target, "%s/target", folder);
+    put_in_the_way(path, target, _i);
+    ck_assert_int_eq(weir__process_lock_try(&lock, "test"), -1);
+    ck_assert_int_eq(stat(target, &is), -1);
+    MUST(lstat(path, &is) == 0);
+    MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
+    snprintf(name, sizeof name, "preallocation-%ld", (long)getpid()); /* this process's alone */
+    snprintf(path, sizeof path, "/dev/shm/weir-%lu-%s.lock", (unsigned long)geteuid(), name);
+    put_in_the_way(path, target, _i);
+    ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
+    snprintf(made, sizeof made, "/tmp/weir-%lu-%s.lock", (unsigned long)geteuid(), name);
+    ck_assert_str_eq(lock.path, made);
+    ck_assert_int_eq(stat(target, &is), -1);
+    MUST(lstat(path, &is) == 0);
+    weir__process_lock_give(&lock);
+    MUST(remove(path) == 0);
+    ck_assert_int_eq(lstat(made, &is), -1);
+}
+
+TEST(without_a_lock_it_goes_on) {
+    struct rlimit before;
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    struct rlimit none = before;
+    none.rlim_cur = 0;
+    MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    make(POOL, GIB, "");
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    expect_log("no lock against other processes (Too many open files): it goes on without");
+    ck_assert_uint_eq(stats_of(a).prealloc_kept, GIB);
+}
+
+int main(void) {
+    Suite *suite = suite_create("preallocation of processes");
+    TCase *tests = suite_add_case(suite, "amounts", 60, set_up, tear_down);
+
+    ADD_FOR_EACH(tests, WAYS, a_deadline_may_pass_in_the_queue);
+    ADD_TESTS(tests, without_a_lock_it_goes_on);
+    tests = suite_add_case(suite, "processes", 60, set_up_apart, tear_down);
+    ADD_FOR_EACH(tests, WAYS, one_after_the_other, many_at_once);
+    ADD_TESTS(tests, who_dies_gives_it_up, a_deadline_bounds_the_wait,
+              in_the_background_others_are_waited_for_too, the_lock_excludes,
+              a_child_of_fork_does_not_keep_it);
+    ADD_FOR_EACH(tests, 2, a_number_that_was_lost);
+    ADD_FOR_EACH(tests, 3, a_link_is_not_followed_nor_a_pipe_waited_for);
+    return run_suite(suite, CK_FORK);
+}
