@@ -224,7 +224,7 @@ unit_tests += tests/cli/test_idle
 endif
 endif
 tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/common/interrupt.h \
-	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
+	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
 tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
@@ -745,10 +745,10 @@ clean-local:
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(fake_nvml) $(model_driver) $(gate_driver) $(victim_work)
-check_PROGRAMS += tests/whole/sim $(unit_tests) $(gate_programs) $(fuzz_tests) $(stress_tests)
+check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
-check_DATA = $(victims)
+check_DATA = $(victims) $(gate_programs)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 

@@ -25,6 +25,7 @@
 #include "base/who.h"
 #include "cli/common/interrupt.h"
 #include "cli/parking/freeze.h"
+#include "cli/parking/nvml.h"
 #include "cli/parking/record.h"
 #include "cli/parking/ticker.h"
 
@@ -148,13 +149,18 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
+/* The driver is not asked where there is too little: an H200 could not restore mapped memory once it had failed so. */
 static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;
 
-    ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
-    result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
-    ticker_end(&ticker);
+    if (nvml_free() < move->bytes) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
+        result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
+        ticker_end(&ticker);
+    }
     move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (move->is_full)
         return fail(move, "the device has too little free memory for it; it stays parked");

@@ -11,12 +11,18 @@ struct nvml_process {
     unsigned instance, part;
 };
 
-static struct nvml {
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+
+/* Keepers are threads. */
+static _Thread_local struct nvml {
     int (*init)(void);
     int (*end)(void);
     int (*count)(unsigned *count);
     int (*device)(unsigned index, void **device);
     int (*processes)(void *device, unsigned *count, struct nvml_process *processes);
+    int (*memory)(void *device, struct nvml_memory *memory);
 } nvml;
 
 static int find(void *library, const char *name, void *function) {
@@ -38,8 +44,16 @@ static uint64_t used_of_device(void *device, pid_t pid) {
     return used;
 }
 
-static uint64_t used_of_devices(pid_t pid) {
-    uint64_t sum = 0, used;
+static uint64_t free_of_device(void *device, pid_t none) {
+    struct nvml_memory memory;
+
+    (void)none;
+    return nvml.memory(device, &memory) == 0 ? memory.free : NVML_UNKNOWN;
+}
+
+/* The sum of what is known. */
+static uint64_t sum_of_devices(uint64_t (*of)(void *device, pid_t pid), pid_t pid) {
+    uint64_t sum = 0, bytes;
     unsigned count = 0;
     int is_known = 0;
     void *device;
@@ -47,16 +61,16 @@ static uint64_t used_of_devices(pid_t pid) {
     if (nvml.count(&count) != 0)
         return NVML_UNKNOWN;
     for (unsigned i = 0; i < count; i++) {
-        used = nvml.device(i, &device) == 0 ? used_of_device(device, pid) : NVML_UNKNOWN;
-        is_known |= used != NVML_UNKNOWN;
-        sum += used == NVML_UNKNOWN ? 0 : used;
+        bytes = nvml.device(i, &device) == 0 ? of(device, pid) : NVML_UNKNOWN;
+        is_known |= bytes != NVML_UNKNOWN;
+        sum += bytes == NVML_UNKNOWN ? 0 : bytes;
     }
     return is_known ? sum : NVML_UNKNOWN;
 }
 
-uint64_t nvml_used(pid_t pid) {
+static uint64_t ask(uint64_t (*of)(void *device, pid_t pid), pid_t pid) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    uint64_t used = NVML_UNKNOWN;
+    uint64_t sum = NVML_UNKNOWN;
 
     if (!library)
         return NVML_UNKNOWN;
@@ -64,10 +78,18 @@ uint64_t nvml_used(pid_t pid) {
         find(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
         find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device) &&
         find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes) &&
-        nvml.init() == 0) {
-        used = used_of_devices(pid);
+        find(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) && nvml.init() == 0) {
+        sum = sum_of_devices(of, pid);
         (void)nvml.end();
     }
     (void)dlclose(library);
-    return used;
+    return sum;
+}
+
+uint64_t nvml_used(pid_t pid) {
+    return ask(used_of_device, pid);
+}
+
+uint64_t nvml_free(void) {
+    return ask(free_of_device, 0);
 }

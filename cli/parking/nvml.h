@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* nvml.h: how much device memory a process has, as NVIDIA's management library says.
+/* nvml.h: how much device memory a process has, and how much is free, as NVIDIA's management library says.
  *
  * Must not know: why.
  */
@@ -14,5 +14,7 @@
 /* Bytes of all devices together, contexts too.  NVML_UNKNOWN: there is no such library, or it does not know the process,
  * as in some containers. */
 uint64_t nvml_used(pid_t pid);
+/* Bytes that are free of all devices together, or NVML_UNKNOWN. */
+uint64_t nvml_free(void);
 
 #endif

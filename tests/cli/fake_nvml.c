@@ -8,12 +8,17 @@ struct process {
     unsigned instance, part;
 };
 
+struct memory {
+    unsigned long long total, free, used;
+};
+
 #pragma GCC visibility push(default)
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
 int nvmlDeviceGetCount_v2(unsigned *count);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *all);
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 #pragma GCC visibility pop
 
 int nvmlInit_v2(void) {
@@ -46,5 +51,14 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
     all[0] = (struct process){.pid = 1, .used = 5};
     all[1] =
         (struct process){.pid = pid ? (unsigned)strtoul(pid, NULL, 10) : 0, .used = 1ULL << 30};
+    return 0;
+}
+
+/* WEIR_TEST_NVML_FREE: bytes of each device. */
+int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
+    const char *free = getenv("WEIR_TEST_NVML_FREE");
+
+    (void)device;
+    *memory = (struct memory){.free = free ? strtoull(free, NULL, 10) : 0};
     return 0;
 }

@@ -616,20 +616,49 @@ TEST(device_memory_is_what_is_used) {
     end_victim(pid);
 }
 
-/* The driver's management library knows what one process has; without it, as above, others' memory counts too. */
-TEST(device_memory_is_what_the_management_library_says) {
+/* The driver's management library, which the tests have no other of. */
+static void *load_nvml(void) {
     const char *top = getenv("top_builddir");
-    char path[4096], pid[24];
+    char path[4096];
     void *library;
 
-    ck_assert(nvml_used(getpid()) == NVML_UNKNOWN);
+    ck_assert(nvml_used(getpid()) == NVML_UNKNOWN && nvml_free() == NVML_UNKNOWN);
     snprintf(path, sizeof path, "%s/tests/fake/nvml/.libs/libnvidia-ml.so.1", top ? top : ".");
     library = dlopen(path, RTLD_NOW);
     ck_assert_msg(library != NULL, "%s", dlerror());
+    return library;
+}
+
+TEST(the_management_library_knows_what_a_process_has) {
+    void *library = load_nvml();
+    char pid[24];
+
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     setenv("WEIR_TEST_NVML", pid, 1);
     ck_assert_uint_eq(nvml_used(getpid()), (uint64_t)2 << 30);
     ck_assert(nvml_used(getppid()) == NVML_UNKNOWN);
+    dlclose(library);
+}
+
+CASE("room", 60, set_up, tear_down);
+
+/* The driver would fail otherwise, and is not asked. */
+TEST(without_room_no_restore_is_tried) {
+    void *library = load_nvml();
+    pid_t pid = begin_victim();
+    struct move move = move_of(pid);
+
+    EXPECT_MOVE(move_out(&move), MOVED, "");
+    setenv("WEIR_TEST_NVML_FREE", "0", 1);
+    weir__model_fail(WEIR_ENTRY_cuCheckpointProcessRestore, 1, CUDA_ERROR_INVALID_VALUE, 0);
+    EXPECT_MOVE(move_back(&move), NOT_MOVED, "too little free memory");
+    ck_assert(move.is_full);
+    expect_parked(pid);
+    weir__model_faults_clear();
+    setenv("WEIR_TEST_NVML_FREE", "1099511627776", 1);
+    EXPECT_MOVE(move_back(&move), MOVED, "");
+    expect_runs(pid);
+    end_victim(pid);
     dlclose(library);
 }
 
