@@ -174,7 +174,7 @@ static enum moved restore(struct move *move) {
 
 /* The process stands still, and a record is there. */
 static enum moved save_or_undo(struct move *move, struct record *record) {
-    uint64_t resident = 0, now;
+    uint64_t had = nvml_used(move->pid), resident = 0, now;
     enum moved moved = interrupt_came() ? INTERRUPTED : save(move, &resident);
 
     if (moved == MOVED && interrupt_came()) {
@@ -185,7 +185,8 @@ static enum moved save_or_undo(struct move *move, struct record *record) {
     if (moved != MOVED)
         return moved;
     now = ticker_resident(move->pid);
-    record->bytes = move->bytes = now > resident ? now - resident : 0;
+    move->bytes = had != NVML_UNKNOWN ? had : now > resident ? now - resident : 0;
+    record->bytes = move->bytes;
     (void)record_write(record); /* without it, the size is not shown */
     return MOVED;
 }

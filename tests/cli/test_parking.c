@@ -647,8 +647,12 @@ TEST(without_room_no_restore_is_tried) {
     void *library = load_nvml();
     pid_t pid = begin_victim();
     struct move move = move_of(pid);
+    char name[24];
 
+    snprintf(name, sizeof name, "%ld", (long)pid);
+    setenv("WEIR_TEST_NVML", name, 1);
     EXPECT_MOVE(move_out(&move), MOVED, "");
+    ck_assert_uint_eq(move.bytes, (uint64_t)2 << 30);
     setenv("WEIR_TEST_NVML_FREE", "0", 1);
     weir__model_fail(WEIR_ENTRY_cuCheckpointProcessRestore, 1, CUDA_ERROR_INVALID_VALUE, 0);
     EXPECT_MOVE(move_back(&move), NOT_MOVED, "too little free memory");
