@@ -45,7 +45,7 @@ enum {
     CLOSE_MS = 2000,  /* for calls that are under way as a process steps aside */
     LOCK_MS = 2000,   /* for the work of an idle process */
     ASIDE_MS = 20000, /* and of one that steps aside */
-    TURN_MS = 1000,   /* after a process was parked, until who lacked memory has it */
+    TURN_MS = 1000,   /* after a process was parked, until the process that lacked memory has it */
 };
 /* How long a process waits for memory before it steps aside: doubled each time, up to the longest. */
 #define PATIENCE_NS (2 * SECOND)
@@ -162,7 +162,7 @@ static int refused(struct kept *k) {
         why = "this weir does not know a function of the driver that it is linked to:";
         break;
     default:
-        why = "it has looked up too many functions of the driver, at last";
+        why = "it has looked up more functions of the driver than weir can track; the last was";
         break;
     }
     if (!k->has_told)
@@ -228,7 +228,7 @@ static int park_in_turn(struct kept *k, int steps_aside) {
     return close_gate(k, steps_aside) && move_away(k, steps_aside);
 }
 
-/* Until who lacked memory has it, or it cannot be this process's. */
+/* Until the process that lacked memory has it, or it cannot be this process's. */
 static void wait_for_use(const struct kept *k) {
     uint64_t until = weir__clock_ns() + TURN_MS * MS;
 

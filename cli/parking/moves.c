@@ -149,7 +149,8 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
-/* The driver is not asked where there is too little: an H200 could not restore mapped memory once it had failed so. */
+/* A restore on a full device may be why an H200 could not restore mapped memory later; so none is tried without room,
+ * where NVML knows it. */
 static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;

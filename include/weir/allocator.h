@@ -154,7 +154,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
                                                   weir_stream stream, void **block);
 
 /* As weir_alloc, and returns the block's address, or the weir_status, which is negative, as a number.  For languages
- * to which an argument that the call fills is dear, as Python with ctypes.  Since 0.1. */
+ * in which an output argument is slow, such as Python with ctypes.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator, size_t bytes,
                                                        weir_stream stream);
 
