@@ -280,7 +280,7 @@ static const char park_doc[] =
 static const char wake_doc[] =
     "Brings the device memory of a parked process back, at the same addresses, and has the process "
     "go on.\vPROCESS is a number, or a name: a word of the command of a parked process.  If the "
-    "device has too little free memory, others under weir give back what they have idle; if that "
+    "device has too little free memory, weir asks other processes for idle memory.  If that "
     "does not suffice, the process stays parked.  weir wake also mends what a "
     "killed `weir park' or `weir wake' has left.\n\nExit code: 0 it goes on; 1 it does not; 2 "
     "usage.";

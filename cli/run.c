@@ -428,8 +428,10 @@ static int run_and_wait(struct run *run) {
     int keeps = run->idle_ns && keeper_try(why), status = 0, error;
     pid_t started;
 
-    if (run->idle_ns && !keeps)
+    if (run->idle_ns && !keeps) {
         (void)fail(0, "--park-when-idle: nothing is parked", why);
+        (void)unsetenv("WEIR_RUN_PARK"); /* its requests would wait for a keeper */
+    }
     error = command_start(run->command, &started);
     if (error) {
         if (run->report)

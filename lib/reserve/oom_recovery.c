@@ -313,7 +313,7 @@ static weir_status wait_for_parking(struct climb *c, weir_status why) {
     weir_refusal figures;
     int alone = 0, has_waited = weir__gated_may_park();
 
-    if (!peers || !is_short(c->v, why))
+    if (!peers || !is_short(c->v, why) || deadline_ns(c->v) == 0)
         return why;
     figures = read_live(c->v, c->r->bytes);
     if (is_too_much(c->v, &figures, c->r->bytes))
