@@ -2,7 +2,7 @@
 /* keeper.c: see keeper.h.
  *
  * A thread finds the gates of processes that name this one, and starts a thread for each, since moves take seconds.
- * Whoever parks a process has the user's turn for that, so two keepers never decide by the same memory; and it has the
+ * The keeper that parks a process has the user's turn for that, so two keepers never decide by the same memory; and it has the
  * lock of the gate, so that `weir wake' does not move it at the same time.
  *
  * A process whose calls, threads that are inside, or GPU work would not end in time goes on, and is left alone for a

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gate_page.c: see gate_page.h.
  *
- * Whoever closes stores the word and then looks at the slots; a thread stores its slot and then looks at the word.  Both
+ * The closing thread stores the word and then looks at the slots; a thread stores its slot and then looks at the word.  Both
  * pairs are in one order for all (seq_cst), so one of the two sees the other.
  */
 #include "ipc/gate_page.h"

@@ -3,7 +3,7 @@
  * map.
  *
  * The file is FOLDER/weir-UID-gate-NAMESPACE-PID-START, where FOLDER is as runfile.h says.  The process makes it at its
- * first call of the driver; whoever parks or wakes the process holds the kernel's lock on the file meanwhile.
+ * first call of the driver; the process that parks or wakes it holds the kernel's lock on the file meanwhile.
  *
  * Glossary
  *   gate      a word: while it is closed no thread of the process begins a call of the driver

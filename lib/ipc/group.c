@@ -7,7 +7,7 @@
  *
  * A slot has two values, for changes of even and of odd numbers.  A member writes the value that it will have, under
  * the number of its next change, and then makes the change; with that the value counts.  `applied' says which change
- * of the slot was the last.  The member may be killed before it writes that: so whoever is about to replace the
+ * of the slot was the last.  The member may be killed before it writes that: so a process that is about to replace the
  * counter's word first writes it for the author of the last change.  Thus the slot's value is always known exactly:
  *   the sum of all slots' values of their last applied change is the counter.
  *

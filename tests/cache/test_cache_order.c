@@ -81,7 +81,7 @@ TEST(remote_frees_find_their_cache) {
     MUST_EQ(stats_of(a).reserve, reserve);
 }
 
-/* Strays of a stream that ended come home after a wait for the device.  For much of it a growing request
+/* Remote frees of a stream that ended come home after a wait for the device.  For much of it a growing request
  * waits, for little it does not; and never where no waiting at all was asked for.  `fails`: so does the wait. */
 static void strand(int kind, int much, int patient, int fails) {
     static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};

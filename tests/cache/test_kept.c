@@ -394,7 +394,7 @@ TEST(tables_are_made_as_far_as_they_are_wanted) {
     MUST_LE(one + 4 * KIB, both);
 }
 
-/* Whoever has no context has none behind it either. */
+/* A process without a context has none behind it either. */
 TEST(an_end_leaves_the_context_as_it_was) {
     make(_i, "");
     CUcontext current;

@@ -59,7 +59,7 @@ static void refuse_from_now_on(int refuse) {
 }
 
 /* The table of streams is full when memory runs out, so what stream 108 frees is unlisted.  The next
- * take makes room for 108, and so forgets whoever has nothing tagged: the very stream that takes. */
+ * take makes room for 108, and so forgets a stream with nothing tagged: the very one that takes. */
 TEST(a_take_may_forget_its_own_stream) {
     uint64_t q = 0;
     size_t at[9];

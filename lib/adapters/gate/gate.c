@@ -81,7 +81,7 @@ static const char *shared_by(const char *name) {
 
 /* ---- Other lookups ---- */
 
-/* Without a lock: whoever comes finds the same. */
+/* Without a lock: each thread finds the same. */
 BARE weir_gate_lookup *weir__gate_real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -156,7 +156,7 @@ static void *find_behind(const char *name) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, name);
-        dlclose(library); /* whoever has opened it still does */
+        dlclose(library); /* those that opened it have it still */
     }
     (void)dlerror();
     return found;

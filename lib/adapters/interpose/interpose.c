@@ -92,7 +92,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Without a lock: whoever comes finds the same. */
+/* Without a lock: each thread finds the same. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -200,7 +200,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, row->symbol);
-        dlclose(library); /* whoever has opened it still does */
+        dlclose(library); /* those that opened it have it still */
     }
     (void)dlerror(); /* a miss here is no error of the program's */
     if (!found)
