@@ -17,27 +17,26 @@ static uint64_t give_nothing(void *owner, uint64_t bytes) {
     return 0;
 }
 
-static void join(struct asking *asking, const struct weir_driver *driver) {
+static struct weir_process_peers *join(struct asking *asking, const struct weir_driver *driver,
+                                       int device) {
     static const struct weir_process_peers_calls calls = {hold_nothing, give_nothing, NULL};
     char why[200];
+
+    asking->claims[device] = (struct weir_claim){.priority = 100};
+    return weir__process_peers_join(driver, device, &calls, &asking->claims[device], why,
+                                    sizeof why);
+}
+
+/* Where the registry cannot be joined now it is tried again by the next call. */
+void asking_ask(struct asking *asking, const struct weir_driver *driver, uint64_t bytes,
+                int posts) {
+    uint64_t now = weir__registry_now();
     int count = 0;
 
     (void)driver->cuDeviceGetCount(&count);
     for (int i = 0; i < count && i < ASKING_DEVICES; i++) {
-        asking->claims[i] = (struct weir_claim){.priority = 100};
-        asking->peers[i] =
-            weir__process_peers_join(driver, i, &calls, &asking->claims[i], why, sizeof why);
-    }
-    asking->has_joined = 1;
-}
-
-void asking_ask(struct asking *asking, const struct weir_driver *driver, uint64_t bytes,
-                int posts) {
-    uint64_t now = weir__registry_now();
-
-    if (!asking->has_joined)
-        join(asking, driver);
-    for (int i = 0; i < ASKING_DEVICES; i++) {
+        if (!asking->peers[i])
+            asking->peers[i] = join(asking, driver, i);
         if (!asking->peers[i])
             continue;
         (void)weir__process_peers_ask(asking->peers[i], bytes, now, now + GIVE_NS);
@@ -47,11 +46,10 @@ void asking_ask(struct asking *asking, const struct weir_driver *driver, uint64_
 }
 
 void asking_end(struct asking *asking) {
-    for (int i = 0; asking->has_joined && i < ASKING_DEVICES; i++)
+    for (int i = 0; i < ASKING_DEVICES; i++)
         if (asking->peers[i]) {
             (void)weir__process_peers_need(asking->peers[i], 0);
             weir__process_peers_leave(asking->peers[i], &asking->claims[i], &asking->shown[i]);
             asking->peers[i] = NULL;
         }
-    asking->has_joined = 0;
 }

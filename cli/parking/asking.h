@@ -18,7 +18,6 @@ struct asking {
     struct weir_process_peers *peers[ASKING_DEVICES];
     struct weir_claim claims[ASKING_DEVICES];
     _Atomic uint64_t shown[ASKING_DEVICES];
-    int has_joined;
 };
 
 /* Asks for so many bytes of idle memory, on all devices: which has the process's memory is not known.  With `posts' those

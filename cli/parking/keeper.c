@@ -43,6 +43,7 @@ enum {
     AWAY_MS = 1000,   /* at one that is parked: it rings */
     FULL_MS = 100,    /* at one that waits for room on the device */
     CLOSE_MS = 2000,  /* for calls that are under way as a process steps aside */
+    OWN_MS = 50,      /* for those of weir's own threads in an idle one */
     LOCK_MS = 2000,   /* for the work of an idle process */
     ASIDE_MS = 20000, /* and of one that steps aside */
     TURN_MS = 1000,   /* after a process was parked, until the process that lacked memory has it */
@@ -70,6 +71,7 @@ struct kept {
     uint64_t bytes;              /* of its memory that is away */
     int has_told;                /* why it is not parked, or not woken */
     int failures;                /* to park it, one after the other */
+    int is_stuck;                /* it was not parked, and has to be woken */
     struct asking asking;        /* while it waits for room */
 };
 
@@ -171,13 +173,14 @@ static int refused(struct kept *k) {
     return 1;
 }
 
-/* 1: the gate is closed, and the process has done nothing since it was found idle. */
+/* 1: the gate is closed, and the process has done nothing since it was found idle, nor since it was found to be one that
+ * may be parked. */
 static int close_gate(struct kept *k, int steps_aside) {
     int inside;
 
-    if (!weir__gate_close(&k->gate, steps_aside ? CLOSE_MS : 0))
+    if (!weir__gate_close(&k->gate, steps_aside ? CLOSE_MS : OWN_MS))
         return 0;
-    if (steps_aside || weir__gate_uses(&k->gate, &inside) == k->uses)
+    if ((steps_aside || weir__gate_uses(&k->gate, &inside) == k->uses) && !refused(k))
         return 1;
     weir__gate_open(&k->gate);
     return 0;
@@ -193,7 +196,11 @@ static int move_away(struct kept *k, int steps_aside) {
     char bytes[32];
 
     if (move_out(&move) != MOVED) {
-        weir__gate_open(&k->gate);
+        k->is_stuck = move.is_stuck;
+        if (k->is_stuck)
+            weir__gate_set_away(&k->gate, 1);
+        else
+            weir__gate_open(&k->gate);
         k->not_before = weir__clock_ns() + LEFT_ALONE_NS;
         if (++k->failures > 1) /* it may be about to begin, or to end */
             tell_once(k, "it is not parked", move.why);
@@ -296,7 +303,7 @@ static int wake(struct kept *k, int stepped_aside) {
         asking_end(&k->asking);
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
         k->used_ns = weir__clock_ns();
-        k->has_told = 0;
+        k->has_told = k->is_stuck = 0;
         if (stepped_aside)
             k->patience = weir__size_smaller(2 * k->patience, LONGEST_PATIENCE_NS);
         k->lacks_ns = stepped_aside ? k->used_ns : 0;
@@ -309,11 +316,23 @@ static int wake(struct kept *k, int stepped_aside) {
     return 0;
 }
 
+/* A process that became another program while it was parked has left its memory. */
+static void forget(struct kept *k) {
+    struct record record;
+
+    if (!weir__process_lives(k->pid, k->start))
+        (void)unlink(k->gate.path);
+    else if (!weir__gate_is_current(&k->gate) && record_find(k->pid, &record))
+        record_remove(&record);
+}
+
 /* ---- One process ---- */
 
 static unsigned maintain_parked(struct kept *k) {
     uint64_t lacks = atomic_load(&k->gate.page->aside);
 
+    if (k->is_stuck)
+        return wake(k, 0) ? LOOK_MS : AWAY_MS;
     if (lacks > 0 && !atomic_load(&ends)) {
         if (may_come_back(k, lacks))
             (void)wake(k, 1);
@@ -364,8 +383,7 @@ static void *keep(void *process) {
         weir__gate_wait(&k->gate, bell, is_away ? maintain_parked(k) : maintain_running(k));
     }
     asking_end(&k->asking);
-    if (!weir__process_lives(k->pid, k->start))
-        (void)unlink(k->gate.path);
+    forget(k);
     atomic_store(&k->is_over, 1);
     return NULL;
 }

@@ -114,6 +114,7 @@ static enum moved undo(struct move *move, enum moved moved, int is_frozen, int *
     char text[96];
 
     *goes_on = runs(move);
+    move->is_stuck = !*goes_on;
     if (*goes_on)
         return moved;
     if (moved == INTERRUPTED)
@@ -149,13 +150,22 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
-/* A restore on a full device may be why an H200 could not restore mapped memory later; so none is tried without room,
- * where NVML knows it. */
+/* As far as NVML knows. */
+static int has_room(const struct move *move) {
+    struct nvml_bytes room = nvml_free();
+
+    for (int i = 0; i < NVML_DEVICES; i++)
+        if (move->had.of[i] != NVML_UNKNOWN && room.of[i] < move->had.of[i])
+            return 0;
+    return nvml_sum(&room) >= move->bytes;
+}
+
+/* A restore on a full device may be why an H200 could not restore mapped memory later; so none is tried without room. */
 static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;
 
-    if (nvml_free() < move->bytes) {
+    if (!has_room(move)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
@@ -175,7 +185,7 @@ static enum moved restore(struct move *move) {
 
 /* The process stands still, and a record is there. */
 static enum moved save_or_undo(struct move *move, struct record *record) {
-    uint64_t had = nvml_used(move->pid), resident = 0, now;
+    uint64_t resident = 0, now;
     enum moved moved = interrupt_came() ? INTERRUPTED : save(move, &resident);
 
     if (moved == MOVED && interrupt_came()) {
@@ -186,9 +196,10 @@ static enum moved save_or_undo(struct move *move, struct record *record) {
     if (moved != MOVED)
         return moved;
     now = ticker_resident(move->pid);
-    move->bytes = had != NVML_UNKNOWN ? had : now > resident ? now - resident : 0;
-    record->bytes = move->bytes;
-    (void)record_write(record); /* without it, the size is not shown */
+    if (move->bytes == 0 && now > resident) {
+        move->bytes = record->bytes = now - resident;
+        (void)record_write(record); /* without it, the size is not shown */
+    }
     return MOVED;
 }
 
@@ -226,7 +237,12 @@ static enum moved move_out_alone(struct move *move) {
     CUresult result;
     int thread = 0;
 
-    move->bytes = 0;
+    move->is_stuck = 0;
+    move->had = record.had = nvml_used(move->pid);
+    move->bytes = nvml_sum(&move->had);
+    if (move->bytes == NVML_UNKNOWN)
+        move->bytes = 0;
+    record.bytes = move->bytes;
     if (moved != MOVED)
         return moved;
     result = move->driver->cuCheckpointProcessGetRestoreThreadId(move->pid, &thread);
@@ -240,6 +256,8 @@ static enum moved move_out_alone(struct move *move) {
         moved = park(move, &record);
     else if (runs(move))
         record_remove(&record);
+    else
+        move->is_stuck = 1;
     move->ns = weir__clock_ns() - began;
     return moved;
 }
@@ -320,9 +338,11 @@ static enum moved move_back_alone(struct move *move, struct weir_gate *gate) {
     int error;
 
     move->bytes = 0;
+    move->had = (struct nvml_bytes){{0}};
     move->is_full = 0;
     if (record_find(move->pid, &record)) {
         move->bytes = record.bytes;
+        move->had = record.had;
         error = freeze_begin(&freeze, move->pid, record.thread);
         if (error)
             return cannot_freeze(move, error);

@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/parking/nvml.h"
+#include "cli/parking/nvml.h"
 #include "driver/driver.h"
 #include "ipc/gate_page.h"
 
@@ -29,10 +31,12 @@ struct move {
     unsigned timeout_ms; /* of the lock */
     struct weir_gate *
         gate; /* the keeper's, who has closed it and has its lock; NULL: it is no keeper that moves it */
-    uint64_t bytes;      /* that are in host memory now, or were; 0: not known */
-    uint64_t ns;         /* that it took */
-    int is_full;         /* the device has no room for what is to come back */
-    char why[MOVES_WHY]; /* it was not done, and how the process is now */
+    uint64_t bytes;        /* that are in host memory now, or were; 0: not known */
+    struct nvml_bytes had; /* of each device */
+    uint64_t ns;           /* that it took */
+    int is_full;           /* the device has no room for what is to come back */
+    int is_stuck;          /* parking failed halfway, and it has to be woken */
+    char why[MOVES_WHY];   /* it was not done, and how the process is now */
 };
 
 enum moved {

@@ -51,45 +51,51 @@ static uint64_t free_of_device(void *device, pid_t none) {
     return nvml.memory(device, &memory) == 0 ? memory.free : NVML_UNKNOWN;
 }
 
-/* The sum of what is known. */
-static uint64_t sum_of_devices(uint64_t (*of)(void *device, pid_t pid), pid_t pid) {
-    uint64_t sum = 0, bytes;
+static void ask_devices(uint64_t (*of)(void *device, pid_t pid), pid_t pid,
+                        struct nvml_bytes *answer) {
     unsigned count = 0;
-    int is_known = 0;
     void *device;
 
     if (nvml.count(&count) != 0)
-        return NVML_UNKNOWN;
-    for (unsigned i = 0; i < count; i++) {
-        bytes = nvml.device(i, &device) == 0 ? of(device, pid) : NVML_UNKNOWN;
-        is_known |= bytes != NVML_UNKNOWN;
-        sum += bytes == NVML_UNKNOWN ? 0 : bytes;
-    }
-    return is_known ? sum : NVML_UNKNOWN;
+        return;
+    for (unsigned i = 0; i < count && i < NVML_DEVICES; i++)
+        if (nvml.device(i, &device) == 0)
+            answer->of[i] = of(device, pid);
 }
 
-static uint64_t ask(uint64_t (*of)(void *device, pid_t pid), pid_t pid) {
+static struct nvml_bytes ask(uint64_t (*of)(void *device, pid_t pid), pid_t pid) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    uint64_t sum = NVML_UNKNOWN;
+    struct nvml_bytes answer;
 
+    for (int i = 0; i < NVML_DEVICES; i++)
+        answer.of[i] = NVML_UNKNOWN;
     if (!library)
-        return NVML_UNKNOWN;
+        return answer;
     if (find(library, "nvmlInit_v2", &nvml.init) && find(library, "nvmlShutdown", &nvml.end) &&
         find(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
         find(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device) &&
         find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes) &&
         find(library, "nvmlDeviceGetMemoryInfo", &nvml.memory) && nvml.init() == 0) {
-        sum = sum_of_devices(of, pid);
+        ask_devices(of, pid, &answer);
         (void)nvml.end();
     }
     (void)dlclose(library);
-    return sum;
+    return answer;
 }
 
-uint64_t nvml_used(pid_t pid) {
+struct nvml_bytes nvml_used(pid_t pid) {
     return ask(used_of_device, pid);
 }
 
-uint64_t nvml_free(void) {
+struct nvml_bytes nvml_free(void) {
     return ask(free_of_device, 0);
+}
+
+uint64_t nvml_sum(const struct nvml_bytes *bytes) {
+    uint64_t sum = NVML_UNKNOWN;
+
+    for (int i = 0; i < NVML_DEVICES; i++)
+        if (bytes->of[i] != NVML_UNKNOWN)
+            sum = (sum == NVML_UNKNOWN ? 0 : sum) + bytes->of[i];
+    return sum;
 }

@@ -11,10 +11,18 @@
 
 #define NVML_UNKNOWN UINT64_MAX
 
-/* Bytes of all devices together, contexts too.  NVML_UNKNOWN: there is no such library, or it does not know the process,
- * as in some containers. */
-uint64_t nvml_used(pid_t pid);
-/* Bytes that are free of all devices together, or NVML_UNKNOWN. */
-uint64_t nvml_free(void);
+enum { NVML_DEVICES = 16 };
+
+/* For each device, in NVML's order; NVML_UNKNOWN: not known. */
+struct nvml_bytes {
+    uint64_t of[NVML_DEVICES];
+};
+
+/* What the process has, contexts too: not known where there is no such library, or it does not know the process, as in some
+ * containers. */
+struct nvml_bytes nvml_used(pid_t pid);
+struct nvml_bytes nvml_free(void);
+/* Of what is known, or NVML_UNKNOWN where nothing is. */
+uint64_t nvml_sum(const struct nvml_bytes *bytes);
 
 #endif

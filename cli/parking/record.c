@@ -14,7 +14,7 @@
 
 #define KIND "parked-"
 
-enum { PATH = 512 };
+enum { PATH = 512, TEXT = 64 + NVML_DEVICES * 21 };
 
 static int path_of(const struct record *record, char path[PATH]) {
     return weir__runfile_path(path, PATH, KIND "%" PRIu64 "-%ld-%" PRIu64,
@@ -22,14 +22,17 @@ static int path_of(const struct record *record, char path[PATH]) {
 }
 
 int record_write(const struct record *record) {
-    char path[PATH], text[64];
+    char path[PATH], text[TEXT];
     int file, length, failed;
     struct stat is;
 
     if (path_of(record, path) != 0)
         return -1;
-    length = snprintf(text, sizeof text, "%11ld %20" PRIu64 " %d\n", (long)record->thread,
+    length = snprintf(text, sizeof text, "%11ld %20" PRIu64 " %d", (long)record->thread,
                       record->bytes, record->is_gated != 0);
+    for (int i = 0; i < NVML_DEVICES; i++)
+        length +=
+            snprintf(text + length, sizeof text - (size_t)length, " %20" PRIu64, record->had.of[i]);
     file = weir__runfile_open(path, O_WRONLY | O_CREAT);
     if (file < 0)
         return -1;
@@ -53,10 +56,10 @@ void record_remove(const struct record *record) {
 }
 
 static int read_file(const char *path, struct record *out) {
-    char text[64];
+    int file = weir__runfile_open(path, O_RDONLY), good, at = 0, next;
+    char text[TEXT];
     struct stat is;
     long thread;
-    int file = weir__runfile_open(path, O_RDONLY), good;
     ssize_t length;
 
     if (file < 0)
@@ -67,9 +70,12 @@ static int read_file(const char *path, struct record *out) {
     if (length <= 0)
         return 0;
     text[length] = '\0';
-    if (sscanf(text, "%ld %" SCNu64 " %d", &thread, &out->bytes, &out->is_gated) != 3 ||
+    if (sscanf(text, "%ld %" SCNu64 " %d%n", &thread, &out->bytes, &out->is_gated, &at) != 3 ||
         thread <= 0)
         return 0;
+    for (int i = 0; i < NVML_DEVICES; i++, at += next)
+        if (sscanf(text + at, "%" SCNu64 "%n", &out->had.of[i], &next) != 1)
+            return 0;
     out->thread = (pid_t)thread;
     return 1;
 }

@@ -12,11 +12,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cli/parking/nvml.h"
+
 struct record {
     pid_t pid;
     uint64_t start; /* when it began (who.h) */
     pid_t thread;   /* which restores it */
-    uint64_t bytes; /* that are in host memory; 0: not known */
+    uint64_t bytes; /* that are in host memory, or are about to be; 0: not known */
+    struct nvml_bytes had; /* of each device */
     int is_gated;   /* it is not stopped, but waits at its gate (ipc/gate_page.h) */
 };
 

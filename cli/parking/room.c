@@ -190,7 +190,9 @@ int room_for(const struct weir_driver *driver, pid_t pid, uint64_t most, char wh
     int is_said = most > 0;
 
     if (!most && room < (most = room_of_devices(driver))) {
-        most = nvml_used(pid);
+        struct nvml_bytes used = nvml_used(pid);
+
+        most = nvml_sum(&used);
         if (most == NVML_UNKNOWN)
             most = room_used(driver, pid);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* fake_nvml.c: NVIDIA's management library with two devices, both of which the process WEIR_TEST_NVML uses, 1 GiB each. */
+#include <stdio.h>
 #include <stdlib.h>
 
 struct process {
@@ -21,6 +22,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 #pragma GCC visibility pop
 
+static int devices[2];
+
 int nvmlInit_v2(void) {
     return 0;
 }
@@ -35,8 +38,6 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
-    static int devices[2];
-
     *device = &devices[index];
     return 0;
 }
@@ -54,11 +55,13 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
     return 0;
 }
 
-/* WEIR_TEST_NVML_FREE: bytes of each device. */
+/* WEIR_TEST_NVML_FREE: bytes of the one and of the other. */
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
-    const char *free = getenv("WEIR_TEST_NVML_FREE");
+    const char *text = getenv("WEIR_TEST_NVML_FREE");
+    unsigned long long free[2] = {0, 0};
 
-    (void)device;
-    *memory = (struct memory){.free = free ? strtoull(free, NULL, 10) : 0};
+    if (text)
+        (void)sscanf(text, "%llu %llu", &free[0], &free[1]);
+    *memory = (struct memory){.free = free[device == &devices[1]]};
     return 0;
 }

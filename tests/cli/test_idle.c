@@ -39,6 +39,8 @@ static struct shared {
 void weir__gate_look_at_links(void) {
 }
 
+void weir__gate_pause(uint64_t lacks, unsigned ms);
+
 static void nap_us(long us) {
     nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
 }
@@ -272,6 +274,52 @@ TEST(what_fails_before_the_memory_has_moved_is_undone) {
     end_victim(pid);
 }
 
+TEST(what_cannot_be_undone_has_to_be_woken) {
+    pid_t pid = begin_victim();
+    struct weir_gate gate;
+    struct move move;
+
+    ck_assert_int_eq(weir__gate_find(&gate, pid, weir__process_start(pid)), 0);
+    ck_assert(weir__gate_close(&gate, 1000));
+    weir__model_fail(WEIR_ENTRY_cuCheckpointProcessCheckpoint, 1, CUDA_ERROR_NOT_SUPPORTED, 0);
+    weir__model_fail(WEIR_ENTRY_cuCheckpointProcessUnlock, 1, CUDA_ERROR_UNKNOWN, 0);
+    move = move_of(pid, &gate);
+    ck_assert_int_eq(move_out(&move), NOT_MOVED);
+    ck_assert(move.is_stuck);
+    ck_assert_msg(move_back(&move) == MOVED, "%s", move.why);
+    ck_assert(works_on());
+    weir__gate_unmap(&gate);
+    end_victim(pid);
+}
+
+static void *lack_memory(void *unused) {
+    ck_assert(weir__gate_enter());
+    weir__gate_pause(MIB, 50);
+    weir__gate_leave();
+    return unused;
+}
+
+TEST(a_thread_that_lacks_memory_wakes_the_process_if_another_got_some) {
+    struct weir_gate gate;
+    pthread_t thread;
+
+    ck_assert(weir__gate_enter());
+    weir__gate_leave();
+    ck_assert_int_eq(weir__gate_find(&gate, getpid(), weir__process_start(getpid())), 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, lack_memory, NULL), 0);
+    while (atomic_load(&gate.page->aside) == 0)
+        nap_us(100);
+    ck_assert(weir__gate_close(&gate, 1000));
+    weir__gate_set_away(&gate, 1);
+    weir__gate_pause(0, 0);
+    for (int i = 0; i < TRIES && atomic_load(&gate.page->waiting) == 0; i++)
+        nap_us(500);
+    ck_assert_uint_eq(atomic_load(&gate.page->waiting), 1);
+    weir__gate_open(&gate);
+    pthread_join(thread, NULL);
+    weir__gate_unmap(&gate);
+}
+
 static int rounds(void) {
     const char *text = getenv("WEIR_TEST_ROUNDS");
 
@@ -305,7 +353,9 @@ int main(void) {
     TCase *moves = suite_add_case(suite, "moves", 60, set_up, tear_down),
           *many = suite_add_case(suite, "many", 120 + rounds(), set_up, tear_down);
 
-    ADD_TESTS(moves, who_is_parked_at_its_gate_is_not_stopped_and_wakes);
+    ADD_TESTS(moves, who_is_parked_at_its_gate_is_not_stopped_and_wakes,
+              what_cannot_be_undone_has_to_be_woken,
+              a_thread_that_lacks_memory_wakes_the_process_if_another_got_some);
     ADD_FOR_EACH(moves, (int)(sizeof failures / sizeof failures[0]),
                  what_fails_before_the_memory_has_moved_is_undone);
     ADD_TESTS(many, whatever_a_killed_keeper_leaves_can_be_woken);

@@ -616,13 +616,19 @@ TEST(device_memory_is_what_is_used) {
     end_victim(pid);
 }
 
+static uint64_t sum_used(pid_t pid) {
+    struct nvml_bytes used = nvml_used(pid);
+
+    return nvml_sum(&used);
+}
+
 /* The driver's management library, which the tests have no other of. */
 static void *load_nvml(void) {
     const char *top = getenv("top_builddir");
     char path[4096];
     void *library;
 
-    ck_assert(nvml_used(getpid()) == NVML_UNKNOWN && nvml_free() == NVML_UNKNOWN);
+    ck_assert(sum_used(getpid()) == NVML_UNKNOWN);
     snprintf(path, sizeof path, "%s/tests/fake/nvml/.libs/libnvidia-ml.so.1", top ? top : ".");
     library = dlopen(path, RTLD_NOW);
     ck_assert_msg(library != NULL, "%s", dlerror());
@@ -635,8 +641,8 @@ TEST(the_management_library_knows_what_a_process_has) {
 
     snprintf(pid, sizeof pid, "%ld", (long)getpid());
     setenv("WEIR_TEST_NVML", pid, 1);
-    ck_assert_uint_eq(nvml_used(getpid()), (uint64_t)2 << 30);
-    ck_assert(nvml_used(getppid()) == NVML_UNKNOWN);
+    ck_assert_uint_eq(sum_used(getpid()), (uint64_t)2 << 30);
+    ck_assert(sum_used(getppid()) == NVML_UNKNOWN);
     dlclose(library);
 }
 
@@ -653,13 +659,15 @@ TEST(without_room_no_restore_is_tried) {
     setenv("WEIR_TEST_NVML", name, 1);
     EXPECT_MOVE(move_out(&move), MOVED, "");
     ck_assert_uint_eq(move.bytes, (uint64_t)2 << 30);
-    setenv("WEIR_TEST_NVML_FREE", "0", 1);
     weir__model_fail(WEIR_ENTRY_cuCheckpointProcessRestore, 1, CUDA_ERROR_INVALID_VALUE, 0);
-    EXPECT_MOVE(move_back(&move), NOT_MOVED, "too little free memory");
-    ck_assert(move.is_full);
-    expect_parked(pid);
+    for (int i = 0; i < 2; i++) { /* one of its two devices is full */
+        setenv("WEIR_TEST_NVML_FREE", i ? "1099511627776 0" : "0 1099511627776", 1);
+        EXPECT_MOVE(move_back(&move), NOT_MOVED, "too little free memory");
+        ck_assert(move.is_full);
+        expect_parked(pid);
+    }
     weir__model_faults_clear();
-    setenv("WEIR_TEST_NVML_FREE", "1099511627776", 1);
+    setenv("WEIR_TEST_NVML_FREE", "1073741824 1073741824", 1);
     EXPECT_MOVE(move_back(&move), MOVED, "");
     expect_runs(pid);
     end_victim(pid);

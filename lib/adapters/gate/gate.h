@@ -6,6 +6,8 @@
  * no function: each address that a lookup answers gets a stub of its own, which passes the gate, calls it, and comes
  * back.  Only the names that programs are linked to are listed (gate_names.h).
  *
+ * Not seen: functions in the tables that cuGetExportTable answers, which NVIDIA's own libraries use.
+ *
  * Glossary
  *   gate, inside, keeper   as ipc/gate_page.h has them
  *   stub                   a function here that stands before one elsewhere

@@ -197,27 +197,36 @@ static void tell_if_alone(const struct weir_gate_page *p) {
             (long)getpid(), (long)getpid());
 }
 
+/* Whether a thread that waits at the gate has the process woken. */
+enum asks {
+    NEVER, /* it is weir's own */
+    UNLESS_LACKS, /* it waits for memory: only if another thread has said meanwhile that the process does not */
+    ALWAYS
+};
+
 /* The thread is outside. */
-static void wait_until_open(struct weir_gate_page *p, int asks) {
-    int before = errno;
+static void wait_until_open(struct weir_gate_page *p, enum asks asks) {
+    int before = errno, has_asked = 0;
     uint32_t word;
 
-    if (asks) {
-        atomic_fetch_add(&p->waiting, 1);
-        ring(p);
-    }
     while ((word = atomic_load(&p->gate)) != WEIR_GATE_OPEN) {
+        if (!has_asked &&
+            (asks == ALWAYS || (asks == UNLESS_LACKS && atomic_load(&p->aside) == 0))) {
+            atomic_fetch_add(&p->waiting, 1);
+            ring(p);
+            has_asked = 1;
+        }
         (void)syscall(SYS_futex, &p->gate, WEIR_FUTEX_WAIT, word, &(struct timespec){1, 0}, NULL,
                       0);
         if (is_closed(p))
             tell_if_alone(p);
     }
-    if (asks)
+    if (has_asked)
         atomic_fetch_sub(&p->waiting, 1);
     errno = before;
 }
 
-static void pass(struct weir_gate_page *p, int asks) {
+static void pass(struct weir_gate_page *p, enum asks asks) {
     go_inside(p);
     while (__builtin_expect(is_closed(p), 0)) {
         go_outside(p);
@@ -233,7 +242,7 @@ int weir__gate_enter(void) {
         return 0;
     p = page_now();
     self.is_inside = 1;
-    pass(p, !self.is_own);
+    pass(p, self.is_own ? NEVER : ALWAYS);
     return 1;
 }
 
@@ -301,6 +310,7 @@ int weir__gate_may_park(void) {
 WEIR_GATE_EXPORT void weir__gate_pause(uint64_t lacks, unsigned ms);
 void weir__gate_pause(uint64_t lacks, unsigned ms) {
     struct weir_gate_page *p = atomic_load(&page);
+    enum asks asks = self.is_own ? NEVER : lacks > 0 ? UNLESS_LACKS : ALWAYS;
     int before = errno, was_inside = self.is_inside;
 
     if (p && atomic_exchange(&p->aside, lacks) == 0 && lacks > 0)
@@ -311,8 +321,8 @@ void weir__gate_pause(uint64_t lacks, unsigned ms) {
         go_outside(p);
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
     if (was_inside)
-        pass(p, 0);
+        pass(p, asks);
     else if (p && is_closed(p))
-        wait_until_open(p, lacks == 0);
+        wait_until_open(p, asks);
     errno = before;
 }

@@ -77,6 +77,13 @@ static void clear(struct slot *slot) {
     atomic_store(&slot->lock.thread, 0);
 }
 
+static void clear_if(struct slot *slot, uint64_t owner) {
+    if (!atomic_compare_exchange_strong(&slot->owner, &owner, NOBODY))
+        return;
+    clear(slot);
+    atomic_store(&slot->owner, 0);
+}
+
 /* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
 static void bury(void) {
     static _Atomic uint64_t last;
@@ -89,11 +96,8 @@ static void bury(void) {
         struct slot *slot = &shared.file->slots[i];
         uint64_t owner = atomic_load(&slot->owner);
 
-        if (owner == 0 || owner == NOBODY || lives(owner) ||
-            !atomic_compare_exchange_strong(&slot->owner, &owner, NOBODY))
-            continue;
-        clear(slot);
-        atomic_store(&slot->owner, 0);
+        if (owner > NOBODY && !lives(owner))
+            clear_if(slot, owner);
     }
 }
 
@@ -136,6 +140,8 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     bury();
+    for (int i = 0; i < SLOTS; i++) /* of what this process was before it became another program */
+        clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
         uint64_t nobody = 0;
 
