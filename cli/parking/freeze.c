@@ -88,11 +88,12 @@ static int follow(const struct freeze *freeze) {
            errno == ESRCH;
 }
 
-/* The kernel traps a thread that is stopped as it is seized. */
+/* The kernel traps a thread that is stopped as it is seized; one that somebody has continued meanwhile is interrupted. */
 static int seize(const struct freeze *freeze) {
     int status;
 
-    if (ptrace(PTRACE_SEIZE, freeze->thread, NULL, NULL) != 0)
+    if (ptrace(PTRACE_SEIZE, freeze->thread, NULL, NULL) != 0 ||
+        ptrace(PTRACE_INTERRUPT, freeze->thread, NULL, NULL) != 0)
         return errno;
     while (waitpid(freeze->thread, &status, __WALL) < 0)
         if (errno != EINTR)

@@ -72,6 +72,7 @@ struct kept {
     int has_told;                /* why it is not parked, or not woken */
     int failures;                /* to park it, one after the other */
     int is_stuck;                /* it was not parked, and has to be woken */
+    int was_away;                /* at the last look */
     struct asking asking;        /* while it waits for room */
 };
 
@@ -300,13 +301,9 @@ static int wake(struct kept *k, int stepped_aside) {
     }
     weir__gate_unlock(&k->gate);
     if (moved == MOVED) {
-        asking_end(&k->asking);
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
-        k->used_ns = weir__clock_ns();
-        k->has_told = k->is_stuck = 0;
         if (stepped_aside)
             k->patience = weir__size_smaller(2 * k->patience, LONGEST_PATIENCE_NS);
-        k->lacks_ns = stepped_aside ? k->used_ns : 0;
         return 1;
     }
     if (move.is_full)
@@ -316,14 +313,26 @@ static int wake(struct kept *k, int stepped_aside) {
     return 0;
 }
 
-/* A process that became another program while it was parked has left its memory. */
+/* 1: the process became another program while it was parked, which has none of its threads and memory. */
+static int is_another(const struct kept *k, struct record *record) {
+    char path[64];
+
+    if (!record_find(k->pid, record))
+        return 0;
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld", (long)k->pid, (long)record->thread);
+    return !weir__gate_is_current(&k->gate) || access(path, F_OK) != 0;
+}
+
 static void forget(struct kept *k) {
+    int is_current = weir__gate_is_current(&k->gate);
     struct record record;
 
-    if (!weir__process_lives(k->pid, k->start))
-        (void)unlink(k->gate.path);
-    else if (!weir__gate_is_current(&k->gate) && record_find(k->pid, &record))
+    if (is_another(k, &record))
         record_remove(&record);
+    else if (weir__process_lives(k->pid, k->start))
+        return;
+    if (is_current || !weir__process_lives(k->pid, k->start))
+        (void)unlink(k->gate.path);
 }
 
 /* ---- One process ---- */
@@ -368,18 +377,28 @@ static unsigned maintain_running(struct kept *k) {
     return LOOK_MS;
 }
 
+/* It is awake, by this keeper or by `weir wake'. */
+static void begin_again(struct kept *k) {
+    asking_end(&k->asking);
+    k->used_ns = weir__clock_ns();
+    k->lacks_ns = 0;
+    k->has_told = k->is_stuck = 0;
+}
+
 static void *keep(void *process) {
     struct kept *k = process;
+    struct record record;
 
     weir__thread_begin();
     while (weir__gate_is_current(&k->gate)) {
         uint32_t bell = atomic_load(&k->gate.page->bell);
         int is_away = atomic_load(&k->gate.page->gate) == WEIR_GATE_AWAY;
 
-        if (atomic_load(&ends) && !is_away)
+        if (is_away ? is_another(k, &record) : atomic_load(&ends))
             break;
-        if (!is_away)
-            asking_end(&k->asking); /* `weir wake' has woken it */
+        if (k->was_away && !is_away)
+            begin_again(k);
+        k->was_away = is_away;
         weir__gate_wait(&k->gate, bell, is_away ? maintain_parked(k) : maintain_running(k));
     }
     asking_end(&k->asking);

@@ -18,7 +18,6 @@
 #include <sys/types.h>
 
 #include "cli/parking/nvml.h"
-#include "cli/parking/nvml.h"
 #include "driver/driver.h"
 #include "ipc/gate_page.h"
 

@@ -98,9 +98,12 @@ int weir__gate_find(struct weir_gate *gate, pid_t pid, uint64_t start) {
 int weir__gate_is_current(const struct weir_gate *gate) {
     struct stat named, mapped;
 
-    return stat(gate->path, &named) == 0 && fstat(gate->file, &mapped) == 0 &&
-           named.st_ino == mapped.st_ino && named.st_dev == mapped.st_dev &&
-           weir__process_lives((pid_t)gate->page->pid, gate->page->start);
+    if (!weir__process_lives((pid_t)gate->page->pid, gate->page->start))
+        return 0;
+    if (stat(gate->path, &named) != 0) /* somebody has removed it */
+        return 1;
+    return fstat(gate->file, &mapped) == 0 && named.st_ino == mapped.st_ino &&
+           named.st_dev == mapped.st_dev;
 }
 
 void weir__gate_unmap(struct weir_gate *gate) {

@@ -80,7 +80,7 @@ struct weir_gate {
 int weir__gate_make(struct weir_gate *gate, uint64_t keeper_pid, uint64_t keeper_start);
 /* Maps that of a process, and keeps the file open.  0; -1: there is none, or it is none of this version. */
 int weir__gate_find(struct weir_gate *gate, pid_t pid, uint64_t start);
-/* 1: the process still has that page. */
+/* 1: the process lives, and has made no other page since. */
 int weir__gate_is_current(const struct weir_gate *gate);
 void weir__gate_unmap(struct weir_gate *gate);
 /* Visits the gates of processes that live, and removes the files of the others. */

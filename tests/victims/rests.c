@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* rests.c: a program that uses the device only as it is told on its standard input, a letter each, and says the letter
  * when that is done: g holds 96 MiB more (--mib N: N) and fills them, p the same by cuMemAlloc, r frees the last, l looks at the contents of
- * all, m takes and frees managed memory, b works until the next letter, e has the program begin again in its process.  Between two letters it calls nothing. */
+ * all, m takes and frees managed memory, b works until the next letter, e has the program begin again in its process,
+ * x has it become cat(1).  Between two letters it calls nothing. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -104,6 +105,10 @@ static void obey(char letter) {
     case 'e':
         execl("/proc/self/exe", "rests", (char *)NULL);
         HOLDS(!"another program");
+        break;
+    case 'x':
+        execlp("cat", "cat", (char *)NULL);
+        HOLDS(!"cat");
         break;
     default:
         HOLDS(!"a letter");

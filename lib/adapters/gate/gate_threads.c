@@ -302,7 +302,8 @@ WEIR_GATE_EXPORT int weir__gate_may_park(void);
 int weir__gate_may_park(void) {
     struct weir_gate_page *p = atomic_load(&page);
 
-    return p && p != &nobodys && atomic_load(&p->reason) == WEIR_GATE_MAY_PARK;
+    return p && p != &nobodys && atomic_load(&p->reason) == WEIR_GATE_MAY_PARK &&
+           weir__process_lives((pid_t)p->keeper_pid, p->keeper_start);
 }
 
 /* A thread in a call lacks so many bytes, holds no lock, and waits so long; the process may be parked meanwhile, and is

@@ -259,13 +259,16 @@ static struct slot *slot_of(struct model_lock *lock) {
     return (struct slot *)((char *)lock - offsetof(struct slot, lock));
 }
 
+/* Both of these may be done again after who did it was killed halfway. */
 void weir__model_shared_leave(struct model_lock *lock) {
     struct slot *slot = slot_of(lock);
 
     for (int i = 0; i < DEVICES; i++) {
-        uint64_t bytes = atomic_exchange(&slot->bytes[i], 0);
+        uint64_t bytes = atomic_load(&slot->bytes[i]);
 
-        atomic_fetch_add(&slot->saved[i], bytes);
+        if (bytes > 0)
+            atomic_store(&slot->saved[i], bytes);
+        atomic_store(&slot->bytes[i], 0);
     }
 }
 
@@ -273,13 +276,14 @@ int weir__model_shared_return(struct model_lock *lock, uint64_t capacity) {
     struct slot *slot = slot_of(lock);
 
     for (int i = 0; i < DEVICES; i++) {
-        uint64_t bytes = atomic_exchange(&slot->saved[i], 0);
+        uint64_t bytes = atomic_load(&slot->saved[i]);
 
-        if (bytes == 0 || take(slot, i, capacity, bytes) == 0)
-            continue;
-        atomic_store(&slot->saved[i], bytes);
-        weir__model_shared_leave(lock);
-        return -1;
+        atomic_store(&slot->wanted[i], 0);
+        if (bytes > 0 && atomic_load(&slot->bytes[i]) == 0 && take(slot, i, capacity, bytes) != 0) {
+            weir__model_shared_leave(lock);
+            return -1;
+        }
+        atomic_store(&slot->saved[i], 0);
     }
     return 0;
 }
