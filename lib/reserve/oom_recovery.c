@@ -47,7 +47,7 @@
 #define PARKING_NS UINT64_C(180000000000)
 enum {
     PARKING_PAUSE_MS = 20,
-    PARKING_LOOKS = 3 /* in which nobody else has memory: one may be waking */
+    PARKING_LOOKS = 10 /* in which nobody else has memory: one may be waking, or its memory not be free yet */
 };
 /* Of the deadline, what others have; all of it where one of them is ending. */
 #define PROCESS_PEERS_PART 10
