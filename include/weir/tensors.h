@@ -133,8 +133,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, 
  * A function that takes an id returns E_NOT_OWNED if there is no such pool; weir_tensors_pool_open makes it, and for
  * weir_tensors_trim and weir_tensors_visit it has nothing. */
 
-/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool is made; if not, or on an error,
- * its `end` is called at once. */
+/* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool has neither a source nor a segment
+ * yet; else, or on an error, its `end` is called at once. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tensors,
                                                               weir_tensors_id id,
                                                               const weir_tensors_source *source);

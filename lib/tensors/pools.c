@@ -50,15 +50,12 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-static struct weir_tensor_pool *make_pool(const weir_tensors *t, weir_tensors_id id,
-                                          const weir_tensors_source *source) {
+static struct weir_tensor_pool *make_pool(const weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
         return NULL;
     pool->id = id;
-    if (source)
-        pool->source = *source;
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         pool->part[i].placement = weir__part_placement(t);
         if (!pool->part[i].placement) {
@@ -118,7 +115,7 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
                                    const weir_tensors_source *source) {
     struct weir_tensor_pool *pool;
     weir_status status = check_id(t, id);
-    int is_new = 0;
+    int takes_source = 0;
 
     if (status != WEIR_OK) {
         end_source(source);
@@ -127,16 +124,19 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
     weir__tensors_lock(t);
     pool = weir__pool_find(t, id);
     if (!pool) {
-        pool = make_pool(t, id, source);
-        is_new = pool != NULL;
+        pool = make_pool(t, id);
         if (pool) {
             pool->next = t->pools;
             t->pools = pool;
         }
     }
-    if (pool)
+    if (pool) {
         pool->users++;
-    if (!is_new)
+        takes_source = source && !pool->source.alloc && !has_segments(pool);
+    }
+    if (takes_source)
+        pool->source = *source;
+    else
         end_source(source);
     weir__tensors_unlock(t);
     return pool ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);

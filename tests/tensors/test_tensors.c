@@ -376,6 +376,37 @@ TEST(a_pool_with_memory_from_elsewhere) {
     MUST_EQ(figures().reserved_bytes[0].freed, 4 * MIB);
 }
 
+TEST(a_source_that_comes_after_the_pool) {
+    int one = 1, before = source_ends;
+    weir_tensors_source source = {&one, source_alloc, source_free, source_end};
+    void *block;
+
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_pool_open(t, other, &source));
+    MUST_EQ(source_ends, before);
+    OK(weir_tensors_begin(t, other, always, NULL));
+    block = take(3 * MIB, A);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ((uintptr_t)given, (uintptr_t)block);
+    MUST_EQ(source_ends, before + 1);
+
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    block = take(3 * MIB, A);
+    OK(weir_tensors_pool_open(t, other, &source)); /* too late: it has a segment */
+    MUST_EQ(source_ends, before + 2);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(source_ends, before + 2);
+}
+
 /* ---- checkpoints -------------------------------------------------------------------------------- */
 
 enum { MOST = 64 };
