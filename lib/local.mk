@@ -306,7 +306,9 @@ torch_shim = \
 	lib/adapters/torch/errors.h \
 	lib/adapters/torch/history.h \
 	lib/adapters/torch/oom_text.h \
+	lib/adapters/torch/pool_source.h \
 	lib/adapters/torch/sharing.h \
+	lib/adapters/torch/versions.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py
 EXTRA_DIST += $(torch_shim)

@@ -3,7 +3,7 @@
  *
  * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what
  * a framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints
- * of such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.9
+ * of such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.6
  * to 2.11) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory

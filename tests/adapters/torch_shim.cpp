@@ -56,8 +56,33 @@ bool has(const std::string &text, const char *part) {
     return text.find(part) != std::string::npos;
 }
 
-constexpr c10::MempoolId_t ONE{0, 1}, TWO{0, 2};
+using weir_torch::MempoolId_t;
+constexpr MempoolId_t ONE{0, 1}, TWO{0, 2};
 constexpr size_t MIB = 1 << 20;
+
+// What 2.11 gave more parameters.
+#if WEIR_TORCH_VERSION >= 211
+constexpr const char *OTHER_FRACTION = ", or per_process_memory_fraction in PYTORCH_ALLOC_CONF";
+cca::SnapshotInfo snapshot_of(weir_torch::Allocator *a, MempoolId_t id) {
+    return a->snapshot(id, true);
+}
+void record(weir_torch::Allocator *a) {
+    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false, {});
+}
+void lend_none(weir_torch::Allocator *a, MempoolId_t id) {
+    a->setUseOnOOM(0, id, false);
+}
+#else
+constexpr const char *OTHER_FRACTION = "";
+cca::SnapshotInfo snapshot_of(weir_torch::Allocator *a, MempoolId_t id) {
+    return a->snapshot(id);
+}
+void record(weir_torch::Allocator *a) {
+    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false);
+}
+void lend_none(weir_torch::Allocator *, MempoolId_t) {
+}
+#endif
 
 void pools(weir_torch::Allocator *a) {
     auto all = [](cudaStream_t) { return true; };
@@ -73,20 +98,20 @@ void pools(weir_torch::Allocator *a) {
     a->beginAllocateToPool(0, ONE, all);
     a->beginAllocateToPool(0, TWO, all);
     void *block = a->raw_alloc_with_stream(MIB, nullptr);
-    auto segments = a->snapshot(TWO, true).segments; // the pool that began last
+    auto segments = snapshot_of(a, TWO).segments; // the pool that began last
     MUST(segments.size() > 0 && segments[0].owner_private_pool_id == TWO);
     MUST(!segments[0].is_expandable);
     a->endAllocateToPool(0, TWO);
     a->endAllocateToPool(0, ONE);
     a->raw_delete(block);
-    a->setUseOnOOM(0, {7, 7}, false); // no such pool
+    lend_none(a, {7, 7}); // no such pool
 }
 
 void limits(weir_torch::Allocator *a) {
     a->setMemoryFraction(0.001, 0);
     std::string error = thrown_by([&] { a->raw_alloc_with_stream(size_t(1) << 30, nullptr); });
-    MUST(has(error, "  Raise torch.cuda.set_per_process_memory_fraction, or "
-                    "per_process_memory_fraction in PYTORCH_ALLOC_CONF.\n"));
+    std::string advice = "  Raise torch.cuda.set_per_process_memory_fraction";
+    MUST(has(error, (advice + OTHER_FRACTION + ".\n").c_str()));
     MUST(!has(error, "weir_set_limit"));
     a->setMemoryFraction(1, 0);
 }
@@ -94,13 +119,13 @@ void limits(weir_torch::Allocator *a) {
 void events(weir_torch::Allocator *a) {
     auto reserved = [&] { return a->getDeviceStats(0).reserved_bytes[0].current; };
     int64_t grown = 0, shrunk = 0, before, during;
-    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false, {});
+    record(a);
     before = reserved();
     void *block = a->raw_alloc_with_stream(300 * MIB, nullptr);
     during = reserved();
     a->raw_delete(block);
     a->emptyCache();
-    auto snapshot = a->snapshot({0, 0}, true);
+    auto snapshot = snapshot_of(a, {0, 0});
     for (const auto &entry : snapshot.device_traces[0]) {
         auto bytes = static_cast<int64_t>(entry.size_);
         if (entry.action_ == Entry::SEGMENT_MAP || entry.action_ == Entry::SEGMENT_ALLOC)

@@ -2,7 +2,7 @@
 // history.h: what PyTorch wants to remember of its allocator: the last events of each device, with stacks; annotations;
 // observers.
 //
-// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.
+// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.  After versions.h.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,8 @@
 
 namespace weir_torch {
 
-namespace cca = c10::cuda::CUDACachingAllocator;
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
-
-inline c10::MempoolId_t id_from(weir_tensors_id id) {
-    return {id.first, id.second};
-}
-inline weir_tensors_id id_to(c10::MempoolId_t id) {
-    return {id.first, id.second};
-}
 
 // Of this thread: the stack of a free, for its events; and the name of the compiled region, as PyTorch pushes it.
 inline thread_local Context free_context;
@@ -152,15 +144,9 @@ class History {
                       : event.note            ? *static_cast<Context *>(event.note)
                                               : nullptr;
         }
-        cca::TraceEntry entry(action, static_cast<c10::DeviceIndex>(device), event.address,
-                              event.bytes, reinterpret_cast<cudaStream_t>(event.stream),
-                              id_from(event.pool), c10::getApproximateTime(), std::move(context),
-                              compile_contexts.empty() ? "N/A" : compile_contexts.back()
-#if WEIR_TORCH_VERSION >= 210
-                                                                  ,
-                              user_metadata()
-#endif
-        );
+        auto entry = trace_entry(action, static_cast<c10::DeviceIndex>(device), event.address,
+                                 event.bytes, reinterpret_cast<cudaStream_t>(event.stream),
+                                 std::move(context), tags_of(event));
         for (const auto &tracker : trackers)
             tracker(entry);
         if (is_recording() && !is_skipped(action))
@@ -195,6 +181,10 @@ class History {
     }
 
   private:
+    EventTags tags_of(const weir_tensors_event &event) {
+        return {id_from(event.pool), compile_contexts.empty() ? "N/A" : compile_contexts.back(),
+                user_metadata()};
+    }
     // By PyTorch's words for actions.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",

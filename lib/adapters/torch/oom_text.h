@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // oom_text.h: what an OutOfMemoryError says: sizes as PyTorch writes them, and weir's report.
+//
+// After versions.h.
 #pragma once
 
 #include <cstdint>
@@ -42,10 +44,12 @@ inline std::string with_fraction(std::string advice) {
     static const char end[] = " or more";
     size_t from = advice.find("Call weir_set_limit with ");
     size_t to = from == std::string::npos ? from : advice.find(end, from);
+    std::string instead = "Raise torch.cuda.set_per_process_memory_fraction";
+#if WEIR_TORCH_VERSION >= 211
+    instead += ", or per_process_memory_fraction in PYTORCH_ALLOC_CONF";
+#endif
     if (to != std::string::npos)
-        advice.replace(from, to + sizeof end - 1 - from,
-                       "Raise torch.cuda.set_per_process_memory_fraction, or "
-                       "per_process_memory_fraction in PYTORCH_ALLOC_CONF");
+        advice.replace(from, to + sizeof end - 1 - from, instead);
     return advice;
 }
 

@@ -24,21 +24,13 @@
 
 #include <weir/weir.h>
 
-#if __has_include(<torch/headeronly/version.h>)
-#include <torch/headeronly/version.h>
-#else
-#include <torch/csrc/api/include/torch/version.h>
-#endif
-#define WEIR_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
-#if WEIR_TORCH_VERSION < 209 || WEIR_TORCH_VERSION > 211
-#error weir knows the allocator interface of PyTorch 2.9 to 2.11, and this is another version
-#endif
-
-// Those behind it use it.
+// Those behind them use them.
 #include "errors.h"
+#include "versions.h"
 
 #include "history.h"
 #include "oom_text.h"
+#include "pool_source.h"
 #include "sharing.h"
 
 // Settings have their old names in older versions, and both in newer ones.
@@ -48,7 +40,6 @@ namespace weir_torch {
 
 using c10::DataPtr;
 using c10::DeviceIndex;
-using c10::MempoolId_t;
 
 constexpr size_t UNIT = 512; // what PyTorch rounds sizes to
 
@@ -86,25 +77,6 @@ size_t rounded(size_t bytes) {
                                                      : (bytes + UNIT - 1) / UNIT * UNIT;
 }
 
-// A route's filter, as weir calls it.
-int takes(void *context, weir_stream stream) {
-    auto *filter = static_cast<std::function<bool(cudaStream_t)> *>(context);
-    return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
-}
-
-// A pool's own allocator.
-void *source_alloc(void *context, size_t bytes) {
-    auto &own = *static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
-    return guarded([&] { return own->raw_alloc(bytes); });
-}
-void source_free(void *context, void *segment) {
-    auto &own = *static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
-    guarded([&] { own->raw_delete(segment); });
-}
-void source_end(void *context) {
-    delete static_cast<std::shared_ptr<cca::CUDAAllocator> *>(context);
-}
-
 struct State final : cca::AllocatorState {
     explicit State(weir_tensors_state *state_) : state(state_) {
     }
@@ -127,7 +99,7 @@ void uncached_free(void *block) {
     C10_CUDA_CHECK(cudaFree(block));
 }
 
-class Allocator final : public cca::CUDAAllocator {
+class Allocator final : public Interface {
   public:
     // ---- requests ----
 
@@ -405,23 +377,18 @@ class Allocator final : public cca::CUDAAllocator {
     // ---- private pools ----
 
 #if WEIR_TORCH_VERSION >= 211
-    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
-                            std::shared_ptr<cca::CUDAAllocator> own) override {
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id, Source own) override {
 #else
     void createOrIncrefPool(DeviceIndex device, MempoolId_t id, cca::CUDAAllocator *lent) override {
-        std::shared_ptr<cca::CUDAAllocator> own(lent, [](cca::CUDAAllocator *) {});
+        Source own = borrowed(lent);
 #endif
-        weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
-        if (own)
-            source.context = new std::shared_ptr<cca::CUDAAllocator>(std::move(own));
-        check(weir_tensors_pool_open(at(device), id_to(id), source.context ? &source : nullptr),
-              "memory pool");
+        open_pool(at(device), id, std::move(own));
     }
     void beginAllocateToPool(DeviceIndex device, MempoolId_t id,
                              std::function<bool(cudaStream_t)> filter) override {
-        auto context = std::make_unique<std::function<bool(cudaStream_t)>>(std::move(filter));
+        auto context = std::make_unique<Filter>(std::move(filter));
         weir_tensors *tensors = at(device);
-        check(weir_tensors_pool_open(tensors, id_to(id), nullptr), "memory pool");
+        open_pool(tensors, id, borrowed(active_allocator(id)));
         weir_status status = weir_tensors_begin(tensors, id_to(id), takes, context.get());
         if (status != WEIR_OK)
             (void)weir_tensors_pool_close(tensors, id_to(id));
@@ -435,7 +402,7 @@ class Allocator final : public cca::CUDAAllocator {
         TORCH_CHECK(status != WEIR_E_NOT_OWNED,
                     "endAllocatePool: not currently recording to mempool_id");
         check(status, "endAllocateToPool");
-        delete static_cast<std::function<bool(cudaStream_t)> *>(context);
+        delete static_cast<Filter *>(context);
     }
     void releasePool(DeviceIndex device, MempoolId_t id) override {
         check(weir_tensors_pool_close(at(device), id_to(id)), "releasePool");
@@ -670,9 +637,9 @@ class Allocator final : public cca::CUDAAllocator {
 
     // ---- figures ----
 
-    static_assert(static_cast<int>(c10::CachingAllocator::StatType::AGGREGATE) == 0 &&
-                      static_cast<int>(c10::CachingAllocator::StatType::SMALL_POOL) == 1 &&
-                      static_cast<int>(c10::CachingAllocator::StatType::LARGE_POOL) == 2,
+    static_assert(static_cast<int>(StatType::AGGREGATE) == 0 &&
+                      static_cast<int>(StatType::SMALL_POOL) == 1 &&
+                      static_cast<int>(StatType::LARGE_POOL) == 2,
                   "as in weir_tensors_figures");
     template <class Array> static void put(Array &to, const weir_tensors_figure from[3]) {
         for (size_t i = 0; i < 3; i++) {

@@ -10,7 +10,7 @@ from .support import DEVICE, GIB, MIB, block, counted, feature, holds, settle, t
 
 
 def pool_of(pool):
-    return torch.cuda.memory_snapshot(pool.id)
+    return pool.snapshot()
 
 
 @contextlib.contextmanager
@@ -36,7 +36,6 @@ def mempool():
     assert within(inside.data_ptr(), segments) and not within(outside.data_ptr(), segments)
     assert all(tuple(s["segment_pool_id"]) == tuple(pool.id) for s in segments)
     assert pool.use_count() == 1
-    assert within(inside.data_ptr(), pool.snapshot())
 
 
 @feature
@@ -179,6 +178,16 @@ def mempool_own_allocator():
         tensor = block(64 * MIB, 2)
     assert counts()[0] > begin[0]
     assert holds(tensor, 2) and holds(outside, 1) and within(tensor.data_ptr(), pool_of(pool))
+
+
+@feature
+def mempool_own_allocator_gets_its_memory_back():
+    allocator, counts = counted()
+    begin = counts()
+    pool = torch.cuda.MemPool(allocator.allocator())
+    with torch.cuda.use_mem_pool(pool):
+        tensor = block(64 * MIB)
+    assert counts()[0] > begin[0] and within(tensor.data_ptr(), pool_of(pool))
     del tensor, pool
     settle()
     end = counts()
