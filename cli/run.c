@@ -251,29 +251,12 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* PyTorch before 2.9 has no interface for a shim, but an allocator of its own on CUDA's memory pools. */
-static int tell_old_torch(struct run *run, FILE *lacks) {
-    static const char list[] = "PYTORCH_CUDA_ALLOC_CONF", pools[] = "backend:cudaMallocAsync";
-    int major = 0, minor = 0;
-
-    (void)sscanf(run->shim.version, "%d.%d", &major, &minor);
-    if (run->no_env || getenv(list) || major != 2 || minor < 6 || minor >= WEIR_TORCH_FIRST)
-        return 0;
-    fprintf(lacks,
-            "; PyTorch %s is too old for weir's shim (%d.%d to %d.%d are not), so it gets %s=%s",
-            run->shim.version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
-            WEIR_TORCH_LAST, list, pools);
-    return put(run, list, pools) == 0;
-}
-
 /* A shim for the PyTorch that the command may load: the library in the process finds it. */
-static void prepare_torch(struct run *run, FILE *lacks, FILE *notes) {
+static void prepare_torch(struct run *run, FILE *notes) {
     const char *before = "weir run:";
     struct shim *shim = &run->shim;
 
     if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->python[0])
-        return;
-    if (shim->state == SHIM_UNSUPPORTED && tell_old_torch(run, lacks))
         return;
     if (shim->state == SHIM_MISSING && !run->dry) {
         shim_build(shim, "run");
@@ -323,7 +306,7 @@ static int set_environment(struct run *run, const char *library) {
                                  &found[FRAMEWORK_JAX], lacking, file) != 0;
     if (!failed) {
         note_prealloc(run, file);
-        prepare_torch(run, lacking, file);
+        prepare_torch(run, file);
         versions_note(found, file);
     }
     if (run->said)

@@ -19,9 +19,9 @@
 
 enum {
     WEIR_BUILD_ID_BYTES = 2 * 32 + 1,
-    /* Versions of PyTorch whose interface weir_torch.cpp knows, which has these numbers, too: */
+    /* Versions of PyTorch whose interface weir_torch.cpp knows; versions.h has these numbers, too: */
     WEIR_TORCH_MAJOR = 2,
-    WEIR_TORCH_FIRST = 9,
+    WEIR_TORCH_FIRST = 6,
     WEIR_TORCH_LAST = 11
 };
 
