@@ -3,7 +3,7 @@
 
 import torch
 
-from .support import DEVICE, GIB, MIB, block, feature, settle
+from .support import DEVICE, GIB, MIB, block, feature, settle, since
 
 
 @feature
@@ -160,6 +160,7 @@ def cache_is_reused():
 
 
 @feature
+@since(2, 9)
 def accelerator_names():
     """The figures by the names that all accelerators share."""
     tensor = torch.ones(1 << 20, device=DEVICE)

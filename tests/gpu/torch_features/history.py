@@ -12,7 +12,7 @@ import tempfile
 import torch
 from torch.cuda import _memory_viz as viz
 
-from .support import DEVICE, GIB, MIB, block, feature, net, settle
+from .support import DEVICE, GIB, MIB, block, feature, net, settle, since
 
 GREW, SHRANK = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 
@@ -149,6 +149,7 @@ def record_oom():
 
 
 @feature
+@since(2, 10)
 def record_metadata():
     with recorded():
         torch.cuda.memory._set_memory_metadata("step 7")

@@ -6,7 +6,7 @@ import torch.nn.functional as functional
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from .support import DEVICE, MIB, Skip, block, close, feature, holds, net
+from .support import DEVICE, MIB, Skip, block, close, feature, holds, net, since
 
 
 @feature
@@ -64,6 +64,7 @@ def resize_storage():
 
 
 @feature
+@since(2, 7)
 def pinned_memory():
     source = torch.arange(1 << 20, dtype=torch.int32).pin_memory()
     assert source.is_pinned()

@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from .support import DEVICE, GIB, MIB, block, counted, feature, holds, settle, total_memory, within
+from .support import DEVICE, GIB, MIB, block, counted, feature, holds, settle, since, total_memory, within
 
 
 def pool_of(pool):
@@ -125,6 +125,7 @@ def mempool_and_graph():
 
 
 @feature
+@since(2, 8)
 def mempool_use_on_oom():
     """Idle memory of a pool serves others where the device has no more; memory of other pools does not."""
     idle, kept = torch.cuda.MemPool(use_on_oom=True), torch.cuda.MemPool()
@@ -153,6 +154,7 @@ def mempool_use_on_oom():
 
 
 @feature
+@since(2, 10)
 def mempool_no_split():
     """Where segments are not split, each holds one block."""
     pool = torch.cuda.MemPool(no_split=True)

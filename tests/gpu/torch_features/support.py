@@ -55,6 +55,22 @@ def feature(function=None, *, timeout=60):
     return function
 
 
+def since(major, minor):
+    """Under `@feature': with an older PyTorch the feature is skipped."""
+
+    def decorator(function):
+        @functools.wraps(function)
+        def checked():
+            version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+            if version < (major, minor):
+                raise Skip(f"PyTorch {torch.__version__} lacks it: {major}.{minor} has it")
+            return function()
+
+        return checked
+
+    return decorator
+
+
 def feature_of_two(function):
     """A feature that needs two GPUs."""
 
