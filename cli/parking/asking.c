@@ -27,7 +27,7 @@ static struct weir_process_peers *join(struct asking *asking, const struct weir_
                                     sizeof why);
 }
 
-/* Where the registry cannot be joined now it is tried again by the next call. */
+/* If the registry cannot be joined now, the next call tries again. */
 void asking_ask(struct asking *asking, const struct weir_driver *driver, uint64_t bytes,
                 int posts) {
     uint64_t now = weir__registry_now();

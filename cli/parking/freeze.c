@@ -88,7 +88,7 @@ static int follow(const struct freeze *freeze) {
            errno == ESRCH;
 }
 
-/* The kernel traps a thread that is stopped as it is seized; one that somebody has continued meanwhile is interrupted. */
+/* The kernel traps a stopped thread as it is seized.  If somebody has continued it meanwhile, the interrupt traps it. */
 static int seize(const struct freeze *freeze) {
     int status;
 

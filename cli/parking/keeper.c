@@ -71,7 +71,7 @@ struct kept {
     uint64_t bytes;              /* of its memory that is away */
     int has_told;                /* why it is not parked, or not woken */
     int failures;                /* to park it, one after the other */
-    int is_stuck;                /* it was not parked, and has to be woken */
+    int is_stuck;                /* parking failed halfway: it has to be woken */
     int was_away;                /* at the last look */
     struct asking asking;        /* while it waits for room */
 };
@@ -174,8 +174,7 @@ static int refused(struct kept *k) {
     return 1;
 }
 
-/* 1: the gate is closed, and the process has done nothing since it was found idle, nor since it was found to be one that
- * may be parked. */
+/* 1: the gate is closed, the process has made no call since it was found idle, and it may still be parked. */
 static int close_gate(struct kept *k, int steps_aside) {
     int inside;
 
@@ -313,7 +312,7 @@ static int wake(struct kept *k, int stepped_aside) {
     return 0;
 }
 
-/* 1: the process became another program while it was parked, which has none of its threads and memory. */
+/* 1: the process became another program while it was parked: the threads and the memory of the first have gone. */
 static int is_another(const struct kept *k, struct record *record) {
     char path[64];
 

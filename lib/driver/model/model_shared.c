@@ -140,7 +140,7 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     bury();
-    for (int i = 0; i < SLOTS; i++) /* of what this process was before it became another program */
+    for (int i = 0; i < SLOTS; i++) /* of the program that this process ran before */
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
         uint64_t nobody = 0;
@@ -259,7 +259,7 @@ static struct slot *slot_of(struct model_lock *lock) {
     return (struct slot *)((char *)lock - offsetof(struct slot, lock));
 }
 
-/* Both of these may be done again after who did it was killed halfway. */
+/* This and the next may be done again after the process that did it was killed halfway. */
 void weir__model_shared_leave(struct model_lock *lock) {
     struct slot *slot = slot_of(lock);
 
