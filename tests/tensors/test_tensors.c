@@ -351,6 +351,15 @@ static void source_end(void *context) {
     source_ends += *(int *)context;
 }
 
+/* Frees the pool's only block, and both its users leave. */
+static void leave_pool(void *block) {
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_trim(t, none));
+}
+
 TEST(a_pool_with_memory_from_elsewhere) {
     int one = 1;
     weir_tensors_source source = {&one, source_alloc, source_free, source_end};
@@ -365,11 +374,7 @@ TEST(a_pool_with_memory_from_elsewhere) {
     f = figures();
     MUST_EQ(f.reserved_bytes[0].current, 4 * MIB);
     MUST_EQ(f.segment[0].current, 1);
-    OK(weir_tensors_free(block));
-    OK(weir_tensors_end(t, other, NULL));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_trim(t, none));
+    leave_pool(block);
     MUST_EQ((uintptr_t)given, (uintptr_t)block);
     MUST_EQ(source_ends, 2);
     MUST_EQ(figures().reserved_bytes[0].current, 0);
@@ -386,11 +391,7 @@ TEST(a_source_that_comes_after_the_pool) {
     MUST_EQ(source_ends, before);
     OK(weir_tensors_begin(t, other, always, NULL));
     block = take(3 * MIB, A);
-    OK(weir_tensors_free(block));
-    OK(weir_tensors_end(t, other, NULL));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_trim(t, none));
+    leave_pool(block);
     MUST_EQ((uintptr_t)given, (uintptr_t)block);
     MUST_EQ(source_ends, before + 1);
 
@@ -399,11 +400,7 @@ TEST(a_source_that_comes_after_the_pool) {
     block = take(3 * MIB, A);
     OK(weir_tensors_pool_open(t, other, &source)); /* too late: it has a segment */
     MUST_EQ(source_ends, before + 2);
-    OK(weir_tensors_free(block));
-    OK(weir_tensors_end(t, other, NULL));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_pool_close(t, other));
-    OK(weir_tensors_trim(t, none));
+    leave_pool(block);
     MUST_EQ(source_ends, before + 2);
 }
 

@@ -2,7 +2,7 @@
 // history.h: what PyTorch wants to remember of its allocator: the last events of each device, with stacks; annotations;
 // observers.
 //
-// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.  After versions.h.
+// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.  Include versions.h before.
 #pragma once
 
 #include <atomic>

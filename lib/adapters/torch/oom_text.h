@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // oom_text.h: what an OutOfMemoryError says: sizes as PyTorch writes them, and weir's report.
 //
-// After versions.h.
+// Include versions.h before.
 #pragma once
 
 #include <cstdint>

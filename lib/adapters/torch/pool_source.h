@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // pool_source.h: a pool's own allocator, from which weir takes the pool's segments, and the filter of a pool's route.
 //
-// After errors.h and versions.h.
+// Include errors.h and versions.h before.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // sharing.h: tensors that other processes open: handles as PyTorch sends them, and what was opened here.
 //
-// After errors.h.
+// Include errors.h before.
 #pragma once
 
 #include <cstring>

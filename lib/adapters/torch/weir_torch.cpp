@@ -24,7 +24,7 @@
 
 #include <weir/weir.h>
 
-// Those behind them use them.
+// The next ones need these two.
 #include "errors.h"
 #include "versions.h"
 
