@@ -3,10 +3,10 @@
 done.  Between two lines it calls nothing.
 
     g GIB       holds a tensor of that size more
-    l           looks at the contents of all
+    look        looks at the contents of all
     r           frees the last
     train PEAK ITERATIONS   iterations that hold a quarter of PEAK GiB all the time, and PEAK GiB for a moment
-    host        from now on a thread writes page-locked host memory, and a copy, all the time; l compares them
+    host        from now on a thread writes page-locked host memory, and a copy, all the time; look compares them
 """
 
 import sys
@@ -16,6 +16,7 @@ import time
 import torch
 
 held, pinned, plain, lock = [], None, None, threading.Lock()
+writer, is_over = None, threading.Event()
 GIB = 1 << 30
 
 
@@ -39,7 +40,7 @@ def look():
 
 def write_host():
     at = 0
-    while True:
+    while not is_over.is_set():
         with lock:
             pinned[at % len(pinned)] = plain[at % len(pinned)] = at % 251
         at += 1
@@ -67,7 +68,7 @@ for line in sys.stdin:
     word, *arguments = line.split()
     if word == "g":
         hold(*arguments)
-    elif word == "l":
+    elif word == "look":
         look()
     elif word == "r":
         held.pop()
@@ -76,7 +77,11 @@ for line in sys.stdin:
     elif word == "host":
         pinned = torch.zeros(1 << 20, dtype=torch.uint8).pin_memory()
         plain = torch.zeros(1 << 20, dtype=torch.uint8)
-        threading.Thread(target=write_host, daemon=True).start()
+        writer = threading.Thread(target=write_host)
+        writer.start()
     print(line.strip(), flush=True)
 look()
+is_over.set()
+if writer:
+    writer.join()
 print("end", flush=True)
