@@ -31,6 +31,9 @@
 
 enum { SETTLE_TRIES = 600 };
 #define SETTLE_NS 100000000L
+/* What must be free besides what a process had, and for its context where that is not known. */
+#define BESIDE (UINT64_C(64) << 20)
+#define CONTEXT (UINT64_C(1) << 30)
 
 static enum moved fail(struct move *move, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -150,17 +153,19 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
-/* As far as NVML knows. */
+/* As far as NVML knows.  Where it does not know the process, as in some containers, `bytes' has no context. */
 static int has_room(const struct move *move) {
     struct nvml_bytes room = nvml_free();
+    uint64_t sum = nvml_sum(&move->had);
 
     for (int i = 0; i < NVML_DEVICES; i++)
-        if (move->had.of[i] != NVML_UNKNOWN && room.of[i] < move->had.of[i])
+        if (move->had.of[i] != NVML_UNKNOWN && room.of[i] < move->had.of[i] + BESIDE)
             return 0;
-    return nvml_sum(&room) >= move->bytes;
+    return sum != NVML_UNKNOWN || nvml_sum(&room) >= move->bytes + CONTEXT;
 }
 
-/* A restore on a full device may be why an H200 could not restore mapped memory later; so none is tried without room. */
+/* After a restore that found a full device the process could not be restored at all, with room for it either (driver
+ * 580.159.04).  So none is tried without room.  The driver takes the memory at once, in some tens of milliseconds. */
 static enum moved restore(struct move *move) {
     struct ticker ticker;
     CUresult result;

@@ -660,14 +660,17 @@ TEST(without_room_no_restore_is_tried) {
     EXPECT_MOVE(move_out(&move), MOVED, "");
     ck_assert_uint_eq(move.bytes, (uint64_t)2 << 30);
     weir__model_fail(WEIR_ENTRY_cuCheckpointProcessRestore, 1, CUDA_ERROR_INVALID_VALUE, 0);
-    for (int i = 0; i < 2; i++) { /* one of its two devices is full */
-        setenv("WEIR_TEST_NVML_FREE", i ? "1099511627776 0" : "0 1099511627776", 1);
+    for (int i = 0; i < 3; i++) { /* one of its two devices is full, or almost */
+        static const char *const room[] = {"1099511627776 0", "0 1099511627776",
+                                           "1099511627776 1073741824"};
+
+        setenv("WEIR_TEST_NVML_FREE", room[i], 1);
         EXPECT_MOVE(move_back(&move), NOT_MOVED, "too little free memory");
         ck_assert(move.is_full);
         expect_parked(pid);
     }
     weir__model_faults_clear();
-    setenv("WEIR_TEST_NVML_FREE", "1073741824 1073741824", 1);
+    setenv("WEIR_TEST_NVML_FREE", "1140850688 1140850688", 1);
     EXPECT_MOVE(move_back(&move), MOVED, "");
     expect_runs(pid);
     end_victim(pid);
