@@ -297,11 +297,12 @@ tests_fake_resolver_2_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=2
 tests_fake_resolver_2_libcuda_la_LDFLAGS = $(fake_ldflags)
 
 # A driver whose device is the device model, for programs that know nothing of weir; see
-# tests/libcuda/libcuda.c.  As NVIDIA's, it stays loaded once it is.
+# tests/libcuda/libcuda.c.  As NVIDIA's, it stays loaded once it is, and answers with its own functions whatever was loaded before.
 model_driver = tests/libcuda/libcuda.la
 tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
-tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete
+tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete \
+	-Wl,-Bsymbolic-functions
 
 # NVIDIA's management library; see tests/cli/fake_nvml.c.
 fake_nvml = tests/fake/nvml/libnvidia-ml.la

@@ -48,9 +48,10 @@ enum {
     ASIDE_MS = 20000, /* and of one that steps aside */
     TURN_MS = 1000,   /* after a process was parked, until the process that lacked memory has it */
 };
-/* How long a process waits for memory before it steps aside: doubled each time, up to the longest. */
-#define PATIENCE_NS (2 * SECOND)
-#define LONGEST_PATIENCE_NS (64 * SECOND)
+/* How long a process waits for memory before it steps aside: for what others have idle. */
+#define PATIENCE_NS (SECOND / 2)
+/* How long it stays aside: so many times what its move took, so that moves take a small part of all time. */
+#define ASIDE_MOVES 8
 /* How long one that the driver could not park is left alone, and one that had just begun to call it. */
 #define LEFT_ALONE_NS (5 * SECOND)
 #define AGAIN_NS (SECOND / 4)
@@ -65,15 +66,16 @@ struct kept {
     struct weir_gate gate;
     pthread_t thread;
     atomic_int is_over;
-    uint64_t uses, used_ns;      /* calls so far, and since when there was none */
-    uint64_t lacks_ns, patience; /* since when it waits for memory; 0: it does not */
-    uint64_t not_before;         /* it is left alone until then */
-    uint64_t bytes;              /* of its memory that is away */
-    int has_told;                /* why it is not parked, or not woken */
-    int failures;                /* to park it, one after the other */
-    int is_stuck;                /* parking failed halfway: it has to be woken */
-    int was_away;                /* at the last look */
-    struct asking asking;        /* while it waits for room */
+    uint64_t uses, used_ns; /* calls so far, and since when there was none */
+    uint64_t lacks_ns;      /* since when it waits for memory; 0: it does not */
+    uint64_t not_before;    /* it is left alone until then */
+    uint64_t aside_ns;      /* until when it stays aside */
+    uint64_t bytes;         /* of its memory that is away */
+    int has_told;           /* why it is not parked, or not woken */
+    int failures;           /* to park it, one after the other */
+    int is_stuck;           /* parking failed halfway: it has to be woken */
+    int was_away;           /* at the last look */
+    struct asking asking;   /* while it waits for room */
 };
 
 static struct keeper_options options;
@@ -208,6 +210,7 @@ static int move_away(struct kept *k, int steps_aside) {
     }
     weir__gate_set_away(&k->gate, 1);
     k->bytes = move.bytes;
+    k->aside_ns = weir__clock_ns() + ASIDE_MOVES * move.ns;
     k->failures = 0;
     weir__bytes_show(move.bytes, bytes, sizeof bytes);
     tell(k, 0, "%s, %s, %.1f s", steps_aside ? "it waits for memory, and steps aside" : "parked",
@@ -221,7 +224,7 @@ static int park_in_turn(struct kept *k, int steps_aside) {
     char why[ROOM_WHY];
     struct record record;
 
-    if ((steps_aside ? !others.any_first : others.lacks == 0) || record_find(k->pid, &record) ||
+    if (!(steps_aside ? others.lacks_first : others.lacks > 0) || record_find(k->pid, &record) ||
         weir__process_is_stopped(k->pid))
         return 0;
     if (!the_driver()) {
@@ -263,14 +266,16 @@ static void park(struct kept *k, int steps_aside) {
 /* ---- Back ---- */
 
 /* One that stepped aside comes back when there is room for all that it has and lacks, or when nobody has memory who may
- * be parked: others that run would only be in its way again. */
+ * be parked. */
 static int may_come_back(struct kept *k, uint64_t lacks) {
     struct others others = others_look(k->pid, k->start);
     uint64_t needs = k->bytes + lacks + BESIDE;
 
+    if (others.any_lacks)
+        return 0;
     if (!others.any)
         return 1;
-    if (others.any_lacks)
+    if (weir__clock_ns() < k->aside_ns)
         return 0;
     others_ring();
     nanosleep(&(struct timespec){0, 20000000}, NULL);
@@ -301,12 +306,10 @@ static int wake(struct kept *k, int stepped_aside) {
     weir__gate_unlock(&k->gate);
     if (moved == MOVED) {
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
-        if (stepped_aside)
-            k->patience = weir__size_smaller(2 * k->patience, LONGEST_PATIENCE_NS);
         return 1;
     }
     if (move.is_full)
-        asking_ask(&k->asking, driver, k->bytes + BESIDE, 1);
+        asking_ask(&k->asking, driver, k->bytes + BESIDE, !stepped_aside);
     else
         tell_once(k, "it is not woken yet", move.why);
     return 0;
@@ -366,8 +369,8 @@ static unsigned maintain_running(struct kept *k) {
         k->lacks_ns = now;
     if (now < k->not_before || atomic_load(&ends))
         return LOOK_MS;
-    if (lacks > 0 && now - k->lacks_ns >= k->patience) {
-        if (others_look(k->pid, k->start).any_first && !refused(k))
+    if (lacks > 0 && now - k->lacks_ns >= PATIENCE_NS) {
+        if (others_look(k->pid, k->start).lacks_first && !refused(k))
             park(k, 1);
     } else if (lacks == 0 && now - k->used_ns >= options.idle_ns) {
         if (!refused(k) && others_look(k->pid, k->start).lacks > 0)
@@ -423,7 +426,6 @@ static void find_one(pid_t pid, uint64_t start, void *unused) {
     }
     k->pid = pid;
     k->start = start;
-    k->patience = PATIENCE_NS;
     k->used_ns = weir__clock_ns();
     if (k->gate.page->keeper_pid != (uint64_t)getpid() ||
         k->gate.page->keeper_start != weir__process_start(getpid()) ||

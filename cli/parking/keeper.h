@@ -2,9 +2,9 @@
 /* keeper.h: parks the processes of a command while they are idle and another process lacks memory, and wakes each at its
  * next call of the driver.
  *
- * The processes have libweir-gate.so (adapters/gate) and name this process as their keeper.  A process that waits in a
- * request for memory, since others that may be parked have it and are busy, is parked too, until there is room: it
- * steps aside.  Of two that wait the one that began later does.  Never do all.
+ * The processes have libweir-gate.so (adapters/gate) and name this process as their keeper.  If a process that waits in a
+ * request for memory has some that another process lacks, it is parked too, until there is room: it steps aside.  Of two
+ * that wait the one that began later does.  Never do all.
  *
  * Must not know: how a command is started.
  */

@@ -27,21 +27,24 @@ static int began_earlier(const struct weir_registry_entry *entry, const struct l
 static void add_entry(const struct weir_registry_entry *entry, const struct look *look,
                       struct others *to) {
     struct record record;
+    int is_parked = record_find((pid_t)entry->pid, &record);
 
     to->lacks = weir__size_larger(to->lacks, entry->needs);
     to->room = weir__size_larger(to->room, entry->device_free);
-    if (!entry->parks || entry->reserve == 0 || record_find((pid_t)entry->pid, &record))
+    if (is_parked)
         return;
-    to->any = 1;
-    to->any_lacks |= entry->needs > 0;
-    to->any_first |= entry->needs == 0 || began_earlier(entry, look);
+    to->any |= weir__registry_frees_if_parked(entry);
+    if (entry->needs == 0)
+        return;
+    to->any_lacks = 1;
+    to->lacks_first |= entry->parks == WEIR_REGISTRY_STAYS || began_earlier(entry, look);
 }
 
 static void add(struct others *to, const struct others *more) {
     to->lacks = weir__size_larger(to->lacks, more->lacks);
     to->any |= more->any;
     to->any_lacks |= more->any_lacks;
-    to->any_first |= more->any_first;
+    to->lacks_first |= more->lacks_first;
     to->room = weir__size_larger(to->room, more->room);
 }
 

@@ -12,9 +12,9 @@
 
 struct others {
     uint64_t lacks; /* bytes that a request of one of them lacks */
-    /* Those that may be parked, have memory and are not parked: whether there is one; one that lacks memory; one that
-     * lacks none, or began earlier. */
-    int any, any_lacks, any_first;
+    int any;        /* one of them may be parked, and would free memory */
+    /* Of those that are not parked: one lacks memory; one that began earlier, or that cannot be parked meanwhile. */
+    int any_lacks, lacks_first;
     uint64_t room; /* bytes that are free on the device, or idle, as they said last */
 };
 

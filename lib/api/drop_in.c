@@ -11,6 +11,7 @@
 #include "api/create.h"
 #include "api/default_engine.h"
 #include "api/oom_report.h"
+#include "base/gated.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -288,7 +289,8 @@ static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
 }
 
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission) {
+                         const weir_options *options, struct weir_admission *admission,
+                         struct weir_parking_wait *parking) {
     int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
     _Atomic uint64_t nothing_yet = 0;
     struct weir_process_peers *n;
@@ -303,14 +305,17 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
         return 0;
     claim = weir__allocator_claim(&complete);
     (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
-    any = weir__allocator_admit(n, admission);
+    any = weir__allocator_admit(n, admission) ||
+          (parking && complete.recovery_timeout_ms > 0 &&
+           weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES));
     if (!any)
         tell_why(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
     return any;
 }
 
-int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission,
+                                  struct weir_parking_wait *parking) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__group_driver(weir__driver_open("cuda", &failure));
     weir_options options;
@@ -318,7 +323,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
     weir_options_init(&options);
     return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
-           weir__drop_in_ask_on(driver, device, &options, admission);
+           weir__drop_in_ask_on(driver, device, &options, admission, parking);
 }
 
 /* ---- what weir does not serve -------------------------------------------------------------------- */
@@ -367,30 +372,57 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) {
+/* Those whom a request of so many bytes may ask; NULL: nobody, as the options say, or whatever others give. */
+static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes,
+                                              weir_options *complete) {
     const struct weir_driver *driver = real_driver();
-    weir_options options, complete;
-    struct weir_answers answers;
-    struct weir_process_peers *n;
+    weir_options options;
     size_t total = 0;
     char why[96];
 
     weir_options_init(&options);
     if (!driver || device < 0 || device >= MOST_DEVICES ||
-        weir__registry_now() - began >= MEMORY_NS ||
         weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
-        weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
-        complete.ledger != WEIR_SWITCH_ON)
-        return 0;
-    if (driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
-        return 0; /* whatever others give */
-    n = take_part(driver, device, log_level());
-    if (!n)
+        weir__options_complete(&options, complete, NULL, 0) != WEIR_OK ||
+        complete->ledger != WEIR_SWITCH_ON ||
+        driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
+        return NULL;
+    return take_part(driver, device, log_level());
+}
+
+int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) {
+    struct weir_process_peers *n;
+    struct weir_answers answers;
+    weir_options complete;
+
+    if (weir__registry_now() - began >= MEMORY_NS || !(n = whom_to_ask(device, bytes, &complete)))
         return 0;
     answers = weir__group_ask_whom_it_concerns(n, bytes, began, began + MEMORY_NS);
     if (answers.given == 0 && answers.awaited)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     return answers.given > 0 || answers.awaited;
+}
+
+int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, struct weir_parking_wait *wait) {
+    struct weir_process_peers *n;
+    weir_options complete;
+
+    n = wait->peers ? wait->peers : whom_to_ask(device, bytes, &complete);
+    return n && (wait->peers || complete.recovery_timeout_ms > 0) &&
+           weir__parking_wait(wait, n, bytes);
+}
+
+void weir__drop_in_note_plain(CUdevice device) {
+    static struct weir_claim plain[MOST_DEVICES];
+    static atomic_int is_noted[MOST_DEVICES];
+    weir_options complete;
+
+    if (device < 0 || device >= MOST_DEVICES || atomic_load(&is_noted[device]) ||
+        !weir__gated_may_park() || !whom_to_ask(device, 0, &complete) ||
+        atomic_exchange(&is_noted[device], 1))
+        return;
+    plain[device].has_plain = 1;
+    (void)weir__allocator_join(real_driver(), device, &plain[device], log_level());
 }
 
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,

@@ -14,6 +14,7 @@
 #include <weir/weir.h>
 
 #include "driver/driver.h"
+#include "ipc/parking_wait.h"
 #include "ipc/process_peers.h"
 
 /* 1 in a child of fork: see driver.h. */
@@ -118,11 +119,13 @@ int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 /* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
  * unless the environment has turned the registry off.  1: the driver is to be asked again, since somebody gave or may
  * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
- * in all. */
-int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
+ * in all.  `parking': then it waits for processes that are parked while they are idle; NULL: that would be of no use. */
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission,
+                                  struct weir_parking_wait *parking);
 /* The same of that driver, with these options. */
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission);
+                         const weir_options *options, struct weir_admission *admission,
+                         struct weir_parking_wait *parking);
 
 /* The group of this process on that device, joined; NULL: there is none.  A group that cannot be joined is told once, and
  * *refused set: nothing may be taken. */
@@ -133,6 +136,10 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* A request of so many bytes that weir does not serve finds no memory on the device, or in the group: asks other
  * processes for what they have idle, since `began' (CLOCK_MONOTONIC).  1: there may be some now. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
+/* Such a request waits for processes that are parked while they are idle.  1: it may try again. */
+int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, struct weir_parking_wait *wait);
+/* This process has such memory on the device: if it may be parked, others are to know.  Does nothing the next time. */
+void weir__drop_in_note_plain(CUdevice device);
 /* The group has refused such a request: tells who has what in it, some times. */
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
                               size_t bytes);

@@ -68,7 +68,7 @@ struct weir_process_peers {
     struct weir_process_peers_calls calls;
     struct weir_registry registry;
     pthread_t thread;
-    atomic_int stopped, shares;
+    atomic_int stopped, shares, has_plain;
     uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* the thread's own, as is */
     unsigned answers;
 
@@ -134,7 +134,9 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
-    n->entry.parks = (uint64_t)weir__gated_may_park();
+    n->entry.parks = !weir__gated_may_park()      ? WEIR_REGISTRY_STAYS
+                     : atomic_load(&n->has_plain) ? WEIR_REGISTRY_PARKS_ANYWAY
+                                                  : WEIR_REGISTRY_PARKS;
     n->entry.limit = sum.limit;
     /* Otherwise the sum stays as it was noted: there is no allocator yet, or they grow all the time. */
     if (any && notes == n->notes) {
@@ -152,15 +154,17 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
 
 /* Of all claims the largest.  The caller holds the lock. */
 static void claim_anew(struct weir_process_peers *n) {
-    int shares = 0;
+    int shares = 0, has_plain = 0;
 
     n->entry.priority = n->entry.weight = 0;
     for (const struct weir_claim *c = n->claims; c; c = c->next) {
         n->entry.priority = weir__size_larger(n->entry.priority, c->priority);
         n->entry.weight = weir__size_larger(n->entry.weight, c->weight);
         shares |= c->shares;
+        has_plain |= c->has_plain;
     }
     atomic_store(&n->shares, shares);
+    atomic_store(&n->has_plain, has_plain);
     weir__registry_publish(&n->registry, &n->entry);
 }
 
@@ -209,7 +213,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 }
 
 int weir__process_peers_any(struct weir_process_peers *n) {
-    return weir__registry_has_others(&n->registry, 0);
+    return weir__registry_has_others(&n->registry, WEIR_OTHERS_ALL);
 }
 
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
@@ -301,7 +305,7 @@ static void show_parked(struct weir_process_peers *n) {
     entry.in_use = entry.reserve;
     entry.idle = 0;
     if (weir__gated_is_away())
-        entry.reserve = entry.in_use = 0;
+        entry.reserve = entry.in_use = 0, entry.parks = WEIR_REGISTRY_STAYS;
     weir__registry_publish(&n->registry, &entry);
     pthread_mutex_unlock(&n->lock);
 }
@@ -610,7 +614,9 @@ int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
     pthread_mutex_unlock(&n->lock);
     if (is_news)
         weir__registry_ring(&n->registry);
-    return bytes > 0 && weir__registry_has_others(&n->registry, 1);
+    return bytes > 0 &&
+           (weir__registry_has_others(&n->registry, WEIR_OTHERS_PARK) ||
+            (weir__gated_may_park() && weir__registry_has_others(&n->registry, WEIR_OTHERS_LACK)));
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */

@@ -559,13 +559,28 @@ int weir__registry_slot(struct weir_registry *l) {
     return slot;
 }
 
-int weir__registry_has_others(struct weir_registry *l, int parks) {
+int weir__registry_frees_if_parked(const struct weir_registry_entry *entry) {
+    return entry->parks == WEIR_REGISTRY_PARKS_ANYWAY ||
+           (entry->parks == WEIR_REGISTRY_PARKS && entry->reserve > 0);
+}
+
+static int is_one_of(const struct weir_registry_entry *entry, enum weir_registry_others which) {
+    switch (which) {
+    case WEIR_OTHERS_PARK:
+        return weir__registry_frees_if_parked(entry);
+    case WEIR_OTHERS_LACK:
+        return entry->needs > 0;
+    default:
+        return 1;
+    }
+}
+
+int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which) {
     int own = weir__registry_slot(l);
     struct weir_registry_entry entry;
 
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (slot != own && weir__registry_read(l, slot, &entry) &&
-            (!parks || (entry.parks && entry.reserve > 0)))
+        if (slot != own && weir__registry_read(l, slot, &entry) && is_one_of(&entry, which))
             return 1;
     return 0;
 }

@@ -15,8 +15,7 @@
  *      Of what the limit of the process group (group.h) has too little of, only its members are asked, those first
  *      that have more than their share; all others keep theirs.
  *   6. processes that are parked while they are idle (`weir run --park-when-idle'): what is lacking is told to those who
- *      park them, and waited for while such a process has memory there; for three minutes, or, in such a process itself,
- *      until it has it: it may be parked while it waits.
+ *      park them, and waited for (parking_wait.h).
  *   7. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * None of them is for a graph's request, on a stream that is being captured.
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
@@ -30,9 +29,9 @@
 
 #include <time.h>
 
-#include "base/gated.h"
 #include "base/size.h"
 #include "ipc/group_process.h"
+#include "ipc/parking_wait.h"
 #include "ipc/registry.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
@@ -43,12 +42,6 @@
 #define ENDING_PAUSE_NS UINT64_C(10000000)
 /* What engines may have to grow by for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* For processes that are to be parked, and how often another try is made meanwhile. */
-#define PARKING_NS UINT64_C(180000000000)
-enum {
-    PARKING_PAUSE_MS = 20,
-    PARKING_LOOKS = 10 /* in which nobody else has memory: one may be waking, or its memory not be free yet */
-};
 /* Of the deadline, what others have; all of it where one of them is ending. */
 #define PROCESS_PEERS_PART 10
 /* How long those who have just left may take to be gone, once nobody is there. */
@@ -308,28 +301,19 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
 
 /* Rung 6, in real time.  Likewise. */
 static weir_status wait_for_parking(struct climb *c, weir_status why) {
-    struct weir_process_peers *peers = c->v->events.peers;
-    uint64_t until = weir__registry_now() + PARKING_NS, lacks;
+    struct weir_parking_wait wait = {0};
     weir_refusal figures;
-    int alone = 0, has_waited = weir__gated_may_park();
+    uint64_t lacks;
 
-    if (!peers || !is_short(c->v, why) || deadline_ns(c->v) == 0)
+    if (!c->v->events.peers || !is_short(c->v, why) || deadline_ns(c->v) == 0)
         return why;
     figures = read_live(c->v, c->r->bytes);
     if (is_too_much(c->v, &figures, c->r->bytes))
         return why;
     lacks = weir__size_larger(lack_of(c->v, &figures, c->r->bytes), UNIT);
-    while (is_short(c->v, why) && alone < PARKING_LOOKS &&
-           (weir__gated_may_park() || weir__registry_now() < until)) {
-        alone = weir__process_peers_need(peers, lacks) ? 0 : alone + 1;
-        if (alone == 1 && has_waited == 0)
-            break;
-        has_waited = 1;
-        weir__gated_pause(lacks, PARKING_PAUSE_MS);
-        why = try_with_more(c);
-    }
-    (void)weir__process_peers_need(peers, 0);
-    weir__gated_pause(0, 0);
+    while (is_short(c->v, why) && weir__parking_wait(&wait, c->v->events.peers, lacks))
+        why = ask_process_peers(c, try_with_more(c)); /* what they have idle by now */
+    weir__parking_wait_end(&wait);
     return why;
 }
 

@@ -253,10 +253,14 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && enter()) {
         any = find_room(p);
+        if (!any && (any = weir__drop_in_wait_for_parking(p->device, p->bytes, &p->parking)))
+            p->began = weir__clock_ns(); /* others may have more idle by now */
         if (!any)
             tell_failure();
         leave();
     }
+    if (!any)
+        weir__parking_wait_end(&p->parking);
     return any;
 }
 
@@ -336,6 +340,14 @@ static void note_captured(const struct weir_plain *p) {
     atomic_store(&any_graphs, 1);
 }
 
+/* The process has something that is worth parking. */
+static void tell_keeper(CUdevice device) {
+    if (!enter())
+        return;
+    weir__drop_in_note_plain(device);
+    leave();
+}
+
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes) {
     uint64_t counted = 0;
 
@@ -348,6 +360,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
     if (result == CUDA_SUCCESS && note(p, key, bytes, find_caller())) {
         counted = bytes;
         begin_show();
+        tell_keeper(p->device);
     }
     if (!p->group)
         return;

@@ -12,6 +12,7 @@
 
 #include "driver/cuda_abi.h"
 #include "ipc/group.h"
+#include "ipc/parking_wait.h"
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
@@ -24,12 +25,13 @@ struct weir_plain {
     struct weir_group *group; /* which has counted the bytes; NULL: none */
     int is_seen;              /* it is the program's own */
     int has_trimmed;          /* weir's allocators have given back what they had idle */
+    struct weir_parking_wait parking;
 };
 
 /* 1: the driver may be asked; 0: the group refuses, and that has been told.  `device' -1: the current one. */
 int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice device,
                       size_t bytes);
-/* The driver has no memory for it: 1 if other allocators or processes have given some. */
+/* The driver's answer: 1 if it has no memory for it, and other allocators or processes have given some meanwhile. */
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
 /* The driver's answer; `key': the address or the handle, `bytes': what it took at last. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
