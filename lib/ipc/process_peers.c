@@ -44,8 +44,7 @@
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
  * process that was killed does not end. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
-/* Of those that have memory, how many are named. */
-enum { MOST_SHOWN = 3 };
+enum { MOST_SHOWN = 3 /* of those that have memory */ };
 
 struct silent {
     uint64_t start; /* of the process */
@@ -59,8 +58,7 @@ struct ending {
     uint64_t pid, start, since_ns;
 };
 
-/* How often the allocators are asked again what they have, since one has grown meanwhile. */
-enum { REFRESHES = 8 };
+enum { REFRESHES = 8 /* of what the allocators have, since one has grown meanwhile */ };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
@@ -68,14 +66,15 @@ struct weir_process_peers {
     struct weir_process_peers_calls calls;
     struct weir_registry registry;
     pthread_t thread;
-    atomic_int stopped, shares, has_plain;
+    atomic_int stopped, shares;
     uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* the thread's own, as is */
     unsigned answers;
 
     pthread_mutex_t lock; /* guards the entry, and what follows */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    uint64_t notes; /* how often a reserved memory was noted */
+    enum weir_registry_parks parks; /* if it may be parked */
+    uint64_t notes;                 /* how often a reserved memory was noted */
 
     pthread_mutex_t asking; /* held by the caller; guards what follows */
     struct silent silent[SILENT];
@@ -134,9 +133,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
-    n->entry.parks = !weir__gated_may_park()      ? WEIR_REGISTRY_STAYS
-                     : atomic_load(&n->has_plain) ? WEIR_REGISTRY_PARKS_ANYWAY
-                                                  : WEIR_REGISTRY_PARKS;
+    n->entry.parks = weir__gated_may_park() ? n->parks : WEIR_REGISTRY_STAYS;
     n->entry.limit = sum.limit;
     /* Otherwise the sum stays as it was noted: there is no allocator yet, or they grow all the time. */
     if (any && notes == n->notes) {
@@ -164,7 +161,7 @@ static void claim_anew(struct weir_process_peers *n) {
         has_plain |= c->has_plain;
     }
     atomic_store(&n->shares, shares);
-    atomic_store(&n->has_plain, has_plain);
+    n->parks = has_plain ? WEIR_REGISTRY_PARKS_ANYWAY : WEIR_REGISTRY_PARKS;
     weir__registry_publish(&n->registry, &n->entry);
 }
 
@@ -615,8 +612,8 @@ int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
     if (is_news)
         weir__registry_ring(&n->registry);
     return bytes > 0 &&
-           (weir__registry_has_others(&n->registry, WEIR_OTHERS_PARK) ||
-            (weir__gated_may_park() && weir__registry_has_others(&n->registry, WEIR_OTHERS_LACK)));
+           weir__registry_has_others(&n->registry, weir__gated_may_park() ? WEIR_OTHERS_PARK_OR_LACK
+                                                                          : WEIR_OTHERS_PARK);
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */
@@ -722,6 +719,7 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
+/* The caller holds `joining'. */
 static struct weir_process_peers *make(const struct weir_driver *driver, CUdevice device,
                                        const struct weir_process_peers_calls *calls,
                                        const char *name, char *why, size_t why_bytes) {
@@ -742,8 +740,10 @@ static struct weir_process_peers *make(const struct weir_driver *driver, CUdevic
         return NULL;
     }
     weir__process_peers_name(n->entry.command, sizeof n->entry.command);
-    if (start(n))
-        return n;
+    if (start(n)) {
+        n->next = first;
+        return first = n;
+    }
     snprintf(why, why_bytes, "%s", strerror(errno));
     weir__registry_close(&n->registry);
     discard(n);
@@ -770,10 +770,6 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
         if (has_failed) /* it has been said */
             why[0] = '\0';
         has_failed |= !n;
-        if (n) {
-            n->next = first;
-            first = n;
-        }
     }
     if (n)
         put_claim(n, claim);

@@ -565,14 +565,8 @@ int weir__registry_frees_if_parked(const struct weir_registry_entry *entry) {
 }
 
 static int is_one_of(const struct weir_registry_entry *entry, enum weir_registry_others which) {
-    switch (which) {
-    case WEIR_OTHERS_PARK:
-        return weir__registry_frees_if_parked(entry);
-    case WEIR_OTHERS_LACK:
-        return entry->needs > 0;
-    default:
-        return 1;
-    }
+    return which == WEIR_OTHERS_ALL || weir__registry_frees_if_parked(entry) ||
+           (which == WEIR_OTHERS_PARK_OR_LACK && entry->needs > 0);
 }
 
 int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which) {

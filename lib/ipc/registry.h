@@ -111,8 +111,8 @@ void weir__registry_ending(struct weir_registry *l,
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
-/* 1: there is another process, or one that frees memory if it is parked, or one that waits for memory. */
-enum weir_registry_others { WEIR_OTHERS_ALL, WEIR_OTHERS_PARK, WEIR_OTHERS_LACK };
+/* 1: there is another process; one that frees memory if it is parked; that, or one that waits for memory. */
+enum weir_registry_others { WEIR_OTHERS_ALL, WEIR_OTHERS_PARK, WEIR_OTHERS_PARK_OR_LACK };
 int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which);
 /* 1: that one does. */
 int weir__registry_frees_if_parked(const struct weir_registry_entry *entry);
