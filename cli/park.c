@@ -115,7 +115,7 @@ static int end_of(enum moved moved, const struct target *target, const struct mo
     if (moved == NOT_MOVED)
         return fail(name_of(target), move->why);
     if (moved == INTERRUPTED)
-        return fail(name_of(target), "interrupted; it goes on as before");
+        return fail(name_of(target), "interrupted; nothing has changed");
     if (move->bytes)
         printf("%s: %s, %s, %.1f s\n", name_of(target), done, size_text(move->bytes, bytes),
                (double)move->ns / 1e9);

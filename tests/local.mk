@@ -225,7 +225,7 @@ endif
 endif
 tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/common/interrupt.h \
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
-	cli/parking/record.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
+	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
 tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
 	cli/replay/samples.c \

@@ -252,7 +252,7 @@ static void park(struct kept *k, int steps_aside) {
 
     if (turn < 0)
         return;
-    if (weir__gate_lock(&k->gate, 0)) {
+    if (weir__gate_lock(&k->gate)) {
         is_parked = park_in_turn(k, steps_aside);
         weir__gate_unlock(&k->gate);
     }
@@ -291,7 +291,7 @@ static int wake(struct kept *k, int stepped_aside) {
     struct move move = {.driver = driver, .pid = k->pid, .start = k->start, .gate = &k->gate};
     enum moved moved;
 
-    if (!the_driver() || !weir__gate_lock(&k->gate, 0))
+    if (!the_driver() || !weir__gate_lock(&k->gate))
         return 0;
     if (atomic_load(&k->gate.page->gate) == WEIR_GATE_OPEN) {
         moved = MOVED; /* by `weir wake' */

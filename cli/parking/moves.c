@@ -27,10 +27,12 @@
 #include "cli/parking/freeze.h"
 #include "cli/parking/nvml.h"
 #include "cli/parking/record.h"
+#include "cli/parking/room.h"
 #include "cli/parking/ticker.h"
 
 enum { SETTLE_TRIES = 600 };
 #define SETTLE_NS 100000000L
+#define TURN_NS 20000000L
 /* What must be free besides what a process had, and for its context where that is not known. */
 #define BESIDE (UINT64_C(64) << 20)
 #define CONTEXT (UINT64_C(1) << 30)
@@ -153,11 +155,13 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
-/* As far as NVML knows.  Where it does not know the process, as in some containers, `bytes' has no context. */
+/* Where NVML does not know the process, as in some containers, `bytes' has no context. */
 static int has_room(const struct move *move) {
     struct nvml_bytes room = nvml_free();
     uint64_t sum = nvml_sum(&move->had);
 
+    if (nvml_sum(&room) == NVML_UNKNOWN)
+        return room_left(move->driver) >= move->bytes + BESIDE;
     for (int i = 0; i < NVML_DEVICES; i++)
         if (move->had.of[i] != NVML_UNKNOWN && room.of[i] < move->had.of[i] + BESIDE)
             return 0;
@@ -268,18 +272,27 @@ static enum moved move_out_alone(struct move *move) {
 }
 
 /* A keeper must not move it at the same time.  No gate: there is none. */
-static void take_turn(const struct move *move, struct weir_gate *gate) {
-    if (move->gate || weir__gate_find(gate, move->pid, move->start) != 0)
+static int take_turn(const struct move *move, struct weir_gate *gate) {
+    if (move->gate || weir__gate_find(gate, move->pid, move->start) != 0) {
         *gate = (struct weir_gate){.file = -1};
-    else
-        (void)weir__gate_lock(gate, 1);
+        return 1;
+    }
+    while (!weir__gate_lock(gate)) {
+        if (interrupt_came()) {
+            weir__gate_unmap(gate);
+            return 0;
+        }
+        nanosleep(&(struct timespec){0, TURN_NS}, NULL);
+    }
+    return 1;
 }
 
 enum moved move_out(struct move *move) {
     struct weir_gate gate;
     enum moved moved;
 
-    take_turn(move, &gate);
+    if (!take_turn(move, &gate))
+        return INTERRUPTED;
     moved = move_out_alone(move);
     weir__gate_unmap(&gate);
     return moved;
@@ -370,7 +383,8 @@ enum moved move_back(struct move *move) {
     struct weir_gate gate;
     enum moved moved;
 
-    take_turn(move, &gate);
+    if (!take_turn(move, &gate))
+        return INTERRUPTED;
     moved = move_back_alone(move, move->gate ? move->gate : &gate);
     weir__gate_unmap(&gate);
     return moved;

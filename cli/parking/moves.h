@@ -41,7 +41,7 @@ struct move {
 enum moved {
     MOVED,
     NOT_MOVED,   /* the process goes on as before; or is as parked as before */
-    INTERRUPTED, /* SIGINT or SIGTERM came, and the process goes on as before */
+    INTERRUPTED, /* SIGINT or SIGTERM came; likewise */
 };
 
 enum moved move_out(struct move *move);

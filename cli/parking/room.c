@@ -156,21 +156,30 @@ static uint64_t reserved_by_others(const struct weir_driver *driver, CUdevice de
 }
 
 /* A device that is too full for a context is full. */
-static uint64_t used_of(const struct weir_driver *driver, CUdevice device) {
-    size_t total = 0, left = 0, whole;
+static uint64_t left_of(const struct weir_driver *driver, CUdevice device) {
     struct weir_driver_scope scope;
+    size_t left = 0, whole;
     CUcontext context;
 
-    (void)driver->cuDeviceTotalMem(&total, device);
     if (driver->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
-        return total;
+        return 0;
     if (weir__driver_enter(driver, context, &scope) == CUDA_SUCCESS) {
         if (driver->cuMemGetInfo(&left, &whole) != CUDA_SUCCESS)
             left = 0;
         weir__driver_leave(driver, &scope);
     }
     (void)driver->cuDevicePrimaryCtxRelease(device);
-    return weir__size_less(total, left);
+    return left;
+}
+
+uint64_t room_left(const struct weir_driver *driver) {
+    uint64_t sum = 0;
+    int count = 0;
+
+    (void)driver->cuDeviceGetCount(&count);
+    for (int i = 0; i < count; i++)
+        sum += left_of(driver, i);
+    return sum;
 }
 
 uint64_t room_used(const struct weir_driver *driver, pid_t but) {
@@ -178,8 +187,13 @@ uint64_t room_used(const struct weir_driver *driver, pid_t but) {
     int count = 0;
 
     (void)driver->cuDeviceGetCount(&count);
-    for (int i = 0; i < count; i++)
-        sum += weir__size_less(used_of(driver, i), reserved_by_others(driver, i, but));
+    for (int i = 0; i < count; i++) {
+        size_t total = 0;
+
+        (void)driver->cuDeviceTotalMem(&total, i);
+        sum += weir__size_less(weir__size_less(total, left_of(driver, i)),
+                               reserved_by_others(driver, i, but));
+    }
     return sum;
 }
 

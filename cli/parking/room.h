@@ -19,6 +19,8 @@ uint64_t room_of_devices(const struct weir_driver *driver);
 /* Bytes that are used of all devices, but for what other processes under weir have of them: no process has more.  Makes
  * contexts. */
 uint64_t room_used(const struct weir_driver *driver, pid_t but);
+/* Bytes that are free of all devices together; 0 of one that has no room for a context.  Makes contexts. */
+uint64_t room_left(const struct weir_driver *driver);
 /* 1: the host has room for what the process may have of devices: `most' bytes, or all that it may (0); 0 and why not. */
 enum { ROOM_WHY = 256 };
 int room_for(const struct weir_driver *driver, pid_t pid, uint64_t most, char why[ROOM_WHY]);

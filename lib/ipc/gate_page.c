@@ -140,13 +140,8 @@ void weir__gate_each(void (*visit)(pid_t pid, uint64_t start, void *context), vo
     weir__runfile_each(KIND, visit_one, &v);
 }
 
-int weir__gate_lock(struct weir_gate *gate, int waits) {
-    int failed;
-
-    do
-        failed = flock(gate->file, waits ? LOCK_EX : LOCK_EX | LOCK_NB);
-    while (failed && errno == EINTR);
-    return !failed;
+int weir__gate_lock(struct weir_gate *gate) {
+    return flock(gate->file, LOCK_EX | LOCK_NB) == 0;
 }
 
 void weir__gate_unlock(struct weir_gate *gate) {

@@ -86,9 +86,8 @@ void weir__gate_unmap(struct weir_gate *gate);
 /* Visits the gates of processes that live, and removes the files of the others. */
 void weir__gate_each(void (*visit)(pid_t pid, uint64_t start, void *context), void *context);
 
-/* The kernel's lock on the file: waits for it, or, with `waits' 0, answers 0 if another has it.  Both end with the
- * process. */
-int weir__gate_lock(struct weir_gate *gate, int waits);
+/* The kernel's lock on the file: 1; 0: another has it.  It ends with the process. */
+int weir__gate_lock(struct weir_gate *gate);
 void weir__gate_unlock(struct weir_gate *gate);
 
 /* Closes the gate: 1, and no thread is inside; 0: one still was after so many milliseconds, and it is open again. */

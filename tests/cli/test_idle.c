@@ -19,6 +19,7 @@
 #include "adapters/gate/gate.h"
 #include "base/clock.h"
 #include "base/who.h"
+#include "cli/common/interrupt.h"
 #include "cli/parking/moves.h"
 #include "cli/parking/record.h"
 #include "tests/fixtures/model_device.h"
@@ -189,8 +190,8 @@ static int park(struct weir_gate *gate, pid_t pid) {
 static void move_once(struct weir_gate *gate, pid_t pid) {
     struct move move = move_of(pid, gate);
 
-    if (!weir__gate_lock(gate, 1))
-        return;
+    while (!weir__gate_lock(gate))
+        nap_us(1000);
     if (atomic_load(&gate->page->gate) != WEIR_GATE_OPEN)
         (void)move_back(&move);
     else if (park(gate, pid))
@@ -249,6 +250,30 @@ TEST(who_is_parked_at_its_gate_is_not_stopped_and_wakes) {
         ck_assert(works_on());
     }
     weir__gate_unmap(&gate);
+    end_victim(pid);
+}
+
+static void *interrupt_soon(void *unused) {
+    nap_us(50000);
+    kill(getpid(), SIGTERM);
+    return unused;
+}
+
+TEST(who_waits_for_another_that_moves_it_can_be_interrupted) {
+    pid_t pid = begin_victim();
+    struct move move = move_of(pid, NULL);
+    struct weir_gate gate;
+    pthread_t thread;
+
+    ck_assert_int_eq(weir__gate_find(&gate, pid, weir__process_start(pid)), 0);
+    ck_assert(weir__gate_lock(&gate));
+    interrupt_watch();
+    ck_assert_int_eq(pthread_create(&thread, NULL, interrupt_soon, NULL), 0);
+    ck_assert_int_eq(move_back(&move), INTERRUPTED);
+    ck_assert_int_eq(move_out(&move), INTERRUPTED);
+    pthread_join(thread, NULL);
+    weir__gate_unmap(&gate);
+    ck_assert(works_on());
     end_victim(pid);
 }
 
@@ -354,6 +379,7 @@ int main(void) {
           *many = suite_add_case(suite, "many", 120 + rounds(), set_up, tear_down);
 
     ADD_TESTS(moves, who_is_parked_at_its_gate_is_not_stopped_and_wakes,
+              who_waits_for_another_that_moves_it_can_be_interrupted,
               what_cannot_be_undone_has_to_be_woken,
               a_thread_that_lacks_memory_wakes_the_process_if_another_got_some);
     ADD_FOR_EACH(moves, (int)(sizeof failures / sizeof failures[0]),
