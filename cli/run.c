@@ -656,8 +656,7 @@ int weir_cmd_run(int argc, char **argv) {
          "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},
         {"park-when-idle", PARK_KEY, "TIME", 0,
          "Park the program when it has not used the GPU for TIME (30s) and another program needs "
-         "memory, and wake it at its next call.  An experiment: not for work that you cannot "
-         "lose.  See weir-park(1).",
+         "memory, and wake it at its next call.  See weir-park(1).",
          0},
         {"settings", SETTINGS_KEY, "FILE", 0,
          "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag "

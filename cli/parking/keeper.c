@@ -75,6 +75,7 @@ struct kept {
     int failures;           /* to park it, one after the other */
     int is_stuck;           /* parking failed halfway: it has to be woken */
     int was_away;           /* at the last look */
+    int was_full;           /* the device, since it was to be woken */
     struct asking asking;   /* while it waits for room */
 };
 
@@ -102,7 +103,7 @@ static void tell(struct kept *k, int always, const char *format, ...) {
 }
 
 static void tell_once(struct kept *k, const char *what, const char *why) {
-    if (!k->has_told)
+    if (!k->has_told && weir__process_lives(k->pid, k->start))
         tell(k, 1, "%s: %s", what, why);
     k->has_told = 1;
 }
@@ -308,6 +309,8 @@ static int wake(struct kept *k, int stepped_aside) {
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
         return 1;
     }
+    if (move.is_full && !k->was_full++)
+        tell(k, 0, "it is not woken yet: %s", move.why);
     if (move.is_full)
         asking_ask(&k->asking, driver, k->bytes + BESIDE, !stepped_aside);
     else
@@ -384,7 +387,7 @@ static void begin_again(struct kept *k) {
     asking_end(&k->asking);
     k->used_ns = weir__clock_ns();
     k->lacks_ns = 0;
-    k->has_told = k->is_stuck = 0;
+    k->has_told = k->is_stuck = k->was_full = 0;
 }
 
 static void *keep(void *process) {

@@ -172,6 +172,7 @@ static int has_room(const struct move *move) {
  * 580.159.04).  So none is tried without room.  The driver takes the memory at once, in some tens of milliseconds. */
 static enum moved restore(struct move *move) {
     struct ticker ticker;
+    char bytes[32];
     CUresult result;
 
     if (!has_room(move)) {
@@ -182,8 +183,11 @@ static enum moved restore(struct move *move) {
         ticker_end(&ticker);
     }
     move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
-    if (move->is_full)
-        return fail(move, "the device has too little free memory for it; it stays parked");
+    if (move->is_full) {
+        weir__bytes_show(move->bytes, bytes, sizeof bytes);
+        return fail(move, "the device has too little free memory for it%s%s; it stays parked",
+                    move->bytes ? ", which needs " : "", move->bytes ? bytes : "");
+    }
     if (result == CUDA_SUCCESS)
         return MOVED;
     (void)refuse(move, "cuCheckpointProcessRestore", result);

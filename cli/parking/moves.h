@@ -41,7 +41,7 @@ struct move {
 enum moved {
     MOVED,
     NOT_MOVED,   /* the process goes on as before; or is as parked as before */
-    INTERRUPTED, /* SIGINT or SIGTERM came; likewise */
+    INTERRUPTED, /* SIGINT or SIGTERM came, and nothing has changed */
 };
 
 enum moved move_out(struct move *move);

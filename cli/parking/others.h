@@ -12,10 +12,11 @@
 
 struct others {
     uint64_t lacks; /* bytes that a request of one of them lacks */
-    int any;        /* one of them may be parked, and would free memory */
-    /* Of those that are not parked: one lacks memory; one that began earlier, or that cannot be parked meanwhile. */
-    int any_lacks, lacks_first;
-    uint64_t room; /* bytes that are free on the device, or idle, as they said last */
+    /* Of those that are not parked. */
+    int any;         /* one may be parked, and would free memory */
+    int any_lacks;   /* one lacks memory */
+    int lacks_first; /* one lacks memory that began earlier, or that cannot be parked */
+    uint64_t room;   /* bytes that are free on the device, or idle, as they said last */
 };
 
 /* Where the process is in no registry all devices count. */

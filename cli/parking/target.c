@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,22 @@ static int libraries_of(pid_t pid) {
     if (file)
         fclose(file);
     return has;
+}
+
+/* 1: it is this program, such as the `weir run' that started a process; nobody wants that parked. */
+static int is_weir(pid_t pid) {
+    char path[32], program[PATH_MAX];
+    struct stat own, other;
+    ssize_t length;
+
+    snprintf(path, sizeof path, "/proc/%ld/exe", (long)pid);
+    length = readlink(path, program, sizeof program - 1);
+    if (length < 0)
+        return 0;
+    program[length] = '\0';
+    return length >= 5 && strcmp(program + length - 5, "/weir") == 0 &&
+           stat("/proc/self/exe", &own) == 0 && stat(path, &other) == 0 &&
+           own.st_ino == other.st_ino && own.st_dev == other.st_dev;
 }
 
 /* 0: none, or it cannot be told. */
@@ -129,7 +146,7 @@ static int compare(pid_t pid, void *context) {
     struct target target;
     size_t length;
 
-    if (pid == getpid() || !is_of_user(pid))
+    if (!is_of_user(pid) || is_weir(pid))
         return 0;
     fill(&target, pid);
     if (target.start == 0 || !has_name(target.command, search->name) ||
@@ -208,7 +225,7 @@ static int look_at(pid_t pid, void *context) {
     struct relatives *relatives = context;
     pid_t target = relatives->target->pid;
 
-    if (pid <= 1 || pid == target || pid == getpid() ||
+    if (pid <= 1 || pid == target || is_weir(pid) ||
         (!descends(pid, target) && !descends(target, pid)) || !(libraries_of(pid) & HAS_CUDA))
         return 0;
     relatives->found = pid;
