@@ -19,8 +19,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/runfile.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "base/who.h"
 #include "cli/common/interrupt.h"
@@ -33,7 +36,7 @@
 enum { SETTLE_TRIES = 600 };
 #define SETTLE_NS 100000000L
 #define TURN_NS 20000000L
-/* What must be free besides what a process had, and for its context where that is not known. */
+/* What must be free besides what a process had; and what contexts take at most. */
 #define BESIDE (UINT64_C(64) << 20)
 #define CONTEXT (UINT64_C(1) << 30)
 
@@ -155,33 +158,43 @@ static enum moved save(struct move *move, uint64_t *resident) {
     return result == CUDA_SUCCESS ? MOVED : refuse(move, "cuCheckpointProcessCheckpoint", result);
 }
 
-/* Where NVML does not know the process, as in some containers, `bytes' has no context. */
+/* On each device where it had memory.  Without NVML by all that is free, and by what its resident memory grew. */
 static int has_room(const struct move *move) {
     struct nvml_bytes room = nvml_free();
-    uint64_t sum = nvml_sum(&move->had);
 
-    if (nvml_sum(&room) == NVML_UNKNOWN)
+    if (nvml_sum(&room) == NVML_UNKNOWN || nvml_sum(&move->had) == NVML_UNKNOWN)
         return room_left(move->driver) >= move->bytes + BESIDE;
     for (int i = 0; i < NVML_DEVICES; i++)
-        if (move->had.of[i] != NVML_UNKNOWN && room.of[i] < move->had.of[i] + BESIDE)
+        if (move->had.of[i] != NVML_UNKNOWN && move->had.of[i] > 0 &&
+            (room.of[i] == NVML_UNKNOWN || room.of[i] < move->had.of[i] + BESIDE))
             return 0;
-    return sum != NVML_UNKNOWN || nvml_sum(&room) >= move->bytes + CONTEXT;
+    return 1;
 }
 
 /* After a restore that found a full device the process could not be restored at all, with room for it either (driver
- * 580.159.04).  So none is tried without room.  The driver takes the memory at once, in some tens of milliseconds. */
-static enum moved restore(struct move *move) {
+ * 580.159.04).  So none is tried without room, and no other process of the user's is restored at the same time.  The
+ * driver takes the memory at once, in some tens of milliseconds. */
+static CUresult restore_in_turn(struct move *move) {
+    int turn = weir__runfile_lock("waking");
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct ticker ticker;
-    char bytes[32];
-    CUresult result;
 
-    if (!has_room(move)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
+    if (turn < 0 && errno == EWOULDBLOCK)
+        return result;
+    if (has_room(move)) {
         ticker_begin(&ticker, move->gate ? NULL : "waking", move->pid);
         result = move->driver->cuCheckpointProcessRestore(move->pid, NULL);
         ticker_end(&ticker);
     }
+    if (turn >= 0)
+        close(turn);
+    return result;
+}
+
+static enum moved restore(struct move *move) {
+    CUresult result = restore_in_turn(move);
+    char bytes[32];
+
     move->is_full = result == CUDA_ERROR_OUT_OF_MEMORY;
     if (move->is_full) {
         weir__bytes_show(move->bytes, bytes, sizeof bytes);
@@ -196,24 +209,37 @@ static enum moved restore(struct move *move) {
     return NOT_MOVED;
 }
 
+/* What it had, where NVML did not know the process, as in some containers: what has become free, some of it by others. */
+static void note_size(struct move *move, struct record *record, const struct nvml_bytes *before,
+                      uint64_t resident) {
+    struct nvml_bytes after = nvml_free();
+    uint64_t grown = weir__size_less(ticker_resident(move->pid), resident);
+
+    if (nvml_sum(&move->had) == NVML_UNKNOWN)
+        for (int i = 0; i < NVML_DEVICES; i++)
+            if (before->of[i] != NVML_UNKNOWN && after.of[i] != NVML_UNKNOWN)
+                move->had.of[i] = weir__size_smaller(weir__size_less(after.of[i], before->of[i]),
+                                                     grown + CONTEXT);
+    if (move->bytes == 0 && nvml_sum(&move->had) != NVML_UNKNOWN)
+        move->bytes = nvml_sum(&move->had);
+    if (move->bytes == 0)
+        move->bytes = grown;
+    record->had = move->had;
+    record->bytes = move->bytes;
+    (void)record_write(record); /* without it, the size is not shown */
+}
+
 /* The process stands still, and a record is there. */
 static enum moved save_or_undo(struct move *move, struct record *record) {
-    uint64_t resident = 0, now;
+    struct nvml_bytes before = nvml_free();
+    uint64_t resident = 0;
     enum moved moved = interrupt_came() ? INTERRUPTED : save(move, &resident);
 
-    if (moved == MOVED && interrupt_came()) {
-        if (restore(move) != MOVED)
-            return MOVED;
-        moved = INTERRUPTED;
-    }
-    if (moved != MOVED)
-        return moved;
-    now = ticker_resident(move->pid);
-    if (move->bytes == 0 && now > resident) {
-        move->bytes = record->bytes = now - resident;
-        (void)record_write(record); /* without it, the size is not shown */
-    }
-    return MOVED;
+    if (moved == MOVED)
+        note_size(move, record, &before, resident);
+    if (moved == MOVED && interrupt_came())
+        moved = restore(move) == MOVED ? INTERRUPTED : MOVED;
+    return moved;
 }
 
 /* The process is locked, and a record is there, which somebody may have removed meanwhile. */
@@ -360,7 +386,7 @@ static enum moved move_back_alone(struct move *move, struct weir_gate *gate) {
     int error;
 
     move->bytes = 0;
-    move->had = (struct nvml_bytes){{0}};
+    memset(&move->had, 0xff, sizeof move->had); /* NVML_UNKNOWN */
     move->is_full = 0;
     if (record_find(move->pid, &record)) {
         move->bytes = record.bytes;

@@ -2,9 +2,7 @@
 /* others.c: see others.h. */
 #include "cli/parking/others.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/runfile.h"
@@ -98,17 +96,7 @@ void others_ring(void) {
 }
 
 int others_take_turn(void) {
-    char path[512];
-    int file;
-
-    if (weir__runfile_path(path, sizeof path, "parking") != 0)
-        return -1;
-    file = weir__runfile_open(path, O_RDWR | O_CREAT);
-    if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
-        return file;
-    if (file >= 0)
-        close(file);
-    return -1;
+    return weir__runfile_lock("parking");
 }
 
 void others_end_turn(int turn) {

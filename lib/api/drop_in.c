@@ -305,9 +305,10 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
         return 0;
     claim = weir__allocator_claim(&complete);
     (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
-    any = weir__allocator_admit(n, admission) ||
-          (parking && complete.recovery_timeout_ms > 0 &&
-           weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES));
+    any = weir__allocator_admit(n, admission);
+    if (!any && parking && complete.recovery_timeout_ms > 0 &&
+        (any = weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES)))
+        *admission = (struct weir_admission){0}; /* others may have more idle by now */
     if (!any)
         tell_why(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
@@ -403,11 +404,12 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
     return answers.given > 0 || answers.awaited;
 }
 
-int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, struct weir_parking_wait *wait) {
+int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
+                                   struct weir_parking_wait *wait) {
     struct weir_process_peers *n;
     weir_options complete;
 
-    n = wait->peers ? wait->peers : whom_to_ask(device, bytes, &complete);
+    n = wait->peers ? wait->peers : whom_to_ask(device, bytes + plain, &complete);
     return n && (wait->peers || complete.recovery_timeout_ms > 0) &&
            weir__parking_wait(wait, n, bytes);
 }
@@ -418,8 +420,8 @@ void weir__drop_in_note_plain(CUdevice device) {
     weir_options complete;
 
     if (device < 0 || device >= MOST_DEVICES || atomic_load(&is_noted[device]) ||
-        !weir__gated_may_park() || !whom_to_ask(device, 0, &complete) ||
-        atomic_exchange(&is_noted[device], 1))
+        atomic_exchange(&is_noted[device], 1) || !weir__gated_may_park() ||
+        !whom_to_ask(device, 0, &complete))
         return;
     plain[device].has_plain = 1;
     (void)weir__allocator_join(real_driver(), device, &plain[device], log_level());

@@ -136,8 +136,10 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* A request of so many bytes that weir does not serve finds no memory on the device, or in the group: asks other
  * processes for what they have idle, since `began' (CLOCK_MONOTONIC).  1: there may be some now. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Such a request waits for processes that are parked while they are idle.  1: it may try again. */
-int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, struct weir_parking_wait *wait);
+/* Such a request waits for processes that are parked while they are idle.  1: it may try again.  `plain': bytes of the
+ * device that this process has by such requests already. */
+int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
+                                   struct weir_parking_wait *wait);
 /* This process has such memory on the device: if it may be parked, others are to know.  Does nothing the next time. */
 void weir__drop_in_note_plain(CUdevice device);
 /* The group has refused such a request: tells who has what in it, some times. */

@@ -42,4 +42,8 @@ int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_byt
  * look and the removal.  A link is not followed.  0: the file does not have the name (any more); -1 and errno. */
 int weir__runfile_unname(int file, const char *path);
 
+/* The user's lock of that name: a number for close(2); -1 with EWOULDBLOCK: another process has it, or another errno.  It
+ * ends with the process. */
+int weir__runfile_lock(const char *name);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* parking_wait.h: a request that lacks memory waits for processes that are parked while they are idle (`weir run
- * --park-when-idle'): for three minutes, or, in such a process itself, until it has the memory: it may be parked while it
- * waits.
+ * --park-when-idle'): for three minutes in vain, in all requests of the process, or, in such a process itself, until it
+ * has the memory: it may be parked while it waits.
  *
  * Must not know: what is requested.
  */
@@ -15,7 +15,7 @@
 /* Of one request; zeroed: it has not waited. */
 struct weir_parking_wait {
     struct weir_process_peers *peers;
-    uint64_t until_ns;
+    uint64_t began_ns;
     int has_waited, alone; /* looks, one after the other, at which there was none to wait for */
 };
 

@@ -302,7 +302,7 @@ static void show_parked(struct weir_process_peers *n) {
     entry.in_use = entry.reserve;
     entry.idle = 0;
     if (weir__gated_is_away())
-        entry.reserve = entry.in_use = 0, entry.parks = WEIR_REGISTRY_STAYS;
+        entry.reserve = entry.in_use = 0, entry.parks = WEIR_REGISTRY_AWAY;
     weir__registry_publish(&n->registry, &entry);
     pthread_mutex_unlock(&n->lock);
 }

@@ -566,7 +566,8 @@ int weir__registry_frees_if_parked(const struct weir_registry_entry *entry) {
 
 static int is_one_of(const struct weir_registry_entry *entry, enum weir_registry_others which) {
     return which == WEIR_OTHERS_ALL || weir__registry_frees_if_parked(entry) ||
-           (which == WEIR_OTHERS_PARK_OR_LACK && entry->needs > 0);
+           (which == WEIR_OTHERS_PARK_OR_LACK && entry->needs > 0 &&
+            entry->parks != WEIR_REGISTRY_AWAY);
 }
 
 int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which) {

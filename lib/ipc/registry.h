@@ -49,9 +49,10 @@ struct weir_registry_answer {
 
 /* Whether a process may be parked while it is idle, or while it waits. */
 enum weir_registry_parks {
-    WEIR_REGISTRY_STAYS, /* no, or it is parked */
+    WEIR_REGISTRY_STAYS, /* no */
     WEIR_REGISTRY_PARKS,
-    WEIR_REGISTRY_PARKS_ANYWAY /* and it has memory that is not in `reserve' */
+    WEIR_REGISTRY_PARKS_ANYWAY, /* and it has memory that is not in `reserve' */
+    WEIR_REGISTRY_AWAY          /* it is parked */
 };
 
 /* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
@@ -111,7 +112,7 @@ void weir__registry_ending(struct weir_registry *l,
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
-/* 1: there is another process; one that frees memory if it is parked; that, or one that waits for memory. */
+/* 1: there is another process; one that frees memory if it is parked; that, or one that waits for memory, and is not parked. */
 enum weir_registry_others { WEIR_OTHERS_ALL, WEIR_OTHERS_PARK, WEIR_OTHERS_PARK_OR_LACK };
 int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which);
 /* 1: that one does. */

@@ -24,12 +24,14 @@ struct asked {
 };
 
 /* A program that comes to a device which others have filled with idle memory has nothing yet by which to ask for
- * it, and its context does not fit. */
-static int may_have_context(CUresult result, CUdevice device, struct asked *asked) {
+ * it, and its context does not fit.  A group counts the context meanwhile, so its members do not wait for parking. */
+static int may_have_context(CUresult result, CUdevice device, const struct weir_group *group,
+                            struct asked *asked) {
     int any = 0;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
-        any = weir__drop_in_ask_for_context(device, &asked->admission, &asked->parking);
+        any = weir__drop_in_ask_for_context(device, &asked->admission,
+                                            group ? NULL : &asked->parking);
         leave();
     }
     if (!any)
@@ -99,7 +101,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
         return result;
     do
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    while (may_have_context(result, device, &asked));
+    while (may_have_context(result, device, group, &asked));
     end_primary(group, result);
     if (result == CUDA_SUCCESS && !weir__inside && device >= 0 && device < WEIR_MOST_DEVICES)
         atomic_store(&primary[device], *context);
@@ -115,7 +117,7 @@ CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUde
         return result;
     do
         result = REAL(cuCtxCreate_v2)(context, flags, device);
-    while (may_have_context(result, device, &asked));
+    while (may_have_context(result, device, group, &asked));
     end_context(group, context, result);
     return note_context(result);
 }
@@ -130,7 +132,7 @@ CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int co
         return result;
     do
         result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
-    while (may_have_context(result, device, &asked));
+    while (may_have_context(result, device, group, &asked));
     end_context(group, context, result);
     return note_context(result);
 }
@@ -145,7 +147,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
         return result;
     do
         result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
-    while (may_have_context(result, device, &asked));
+    while (may_have_context(result, device, group, &asked));
     end_context(group, context, result);
     return note_context(result);
 }
