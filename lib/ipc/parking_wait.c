@@ -17,7 +17,7 @@ enum {
     LOOKS = 4 /* in which nobody is there: one may be waking, or its memory not be free yet */
 };
 
-static _Atomic uint64_t in_vain_ns; /* by requests that gave up */
+static _Atomic uint64_t failed_ns; /* by requests that gave up */
 
 static void tell_once(uint64_t lacks) {
     static atomic_int is_told;
@@ -33,7 +33,7 @@ static void tell_once(uint64_t lacks) {
 }
 
 static int give_up(const struct weir_parking_wait *wait, uint64_t now) {
-    atomic_fetch_add(&in_vain_ns, now - wait->began_ns);
+    atomic_fetch_add(&failed_ns, now - wait->began_ns);
     return 0;
 }
 
@@ -49,7 +49,7 @@ int weir__parking_wait(struct weir_parking_wait *wait, struct weir_process_peers
     }
     if (wait->alone >= LOOKS ||
         (!may_park &&
-         now - wait->began_ns >= weir__size_less(LONGEST_NS, atomic_load(&in_vain_ns))))
+         now - wait->began_ns >= weir__size_less(LONGEST_NS, atomic_load(&failed_ns))))
         return give_up(wait, now);
     wait->alone = weir__process_peers_need(peers, lacks) ? 0 : wait->alone + 1;
     if (wait->alone == 1 && !wait->has_waited)

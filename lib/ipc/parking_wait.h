@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* parking_wait.h: a request that lacks memory waits for processes that are parked while they are idle (`weir run
- * --park-when-idle'): for three minutes in vain, in all requests of the process, or, in such a process itself, until it
+ * --park-when-idle'): for three minutes, all its failed requests together, or, in such a process itself, until it
  * has the memory: it may be parked while it waits.
  *
  * Must not know: what is requested.
