@@ -25,9 +25,8 @@
 #include "cli/parking/trial.h"
 
 #define DRIVER "cuda"
-/* How long a process that is to wake waits for room on the device, and what it needs beside its memory. */
+/* How long a process that is to wake waits for room on the device. */
 #define ROOM_NS UINT64_C(15000000000)
-#define BESIDE (UINT64_C(64) << 20)
 
 enum { LIST_KEY = 0x5001, TEST_KEY, UNSHARED_KEY, MEMORY_KEY, SIZE_TEXT = 32, COMMAND_TEXT = 60 };
 
@@ -153,7 +152,7 @@ static enum moved move_back_with_room(struct move *move) {
     struct asking asking = {0};
 
     while (moved == NOT_MOVED && move->is_full && weir__clock_ns() < until && !interrupt_came()) {
-        asking_ask(&asking, move->driver, move->bytes + BESIDE, 1);
+        asking_ask(&asking, move->driver, move->bytes + MOVES_BESIDE, 1);
         nanosleep(&(struct timespec){0, 200000000}, NULL);
         moved = move_back(move);
     }

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/runfile.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -55,8 +56,6 @@ enum {
 /* How long one that the driver could not park is left alone, and one that had just begun to call it. */
 #define LEFT_ALONE_NS (5 * SECOND)
 #define AGAIN_NS (SECOND / 4)
-/* What a driver needs beside a process's memory for it to come back. */
-#define BESIDE (UINT64_C(64) << 20)
 
 /* A process. */
 struct kept {
@@ -249,7 +248,7 @@ static void wait_for_use(const struct kept *k) {
 }
 
 static void park(struct kept *k, int steps_aside) {
-    int turn = others_take_turn(), is_parked = 0;
+    int turn = weir__runfile_lock("parking"), is_parked = 0;
 
     if (turn < 0)
         return;
@@ -261,7 +260,7 @@ static void park(struct kept *k, int steps_aside) {
         wait_for_use(k);
     else
         k->not_before = weir__size_larger(k->not_before, weir__clock_ns() + AGAIN_NS);
-    others_end_turn(turn);
+    close(turn);
 }
 
 /* ---- Back ---- */
@@ -270,7 +269,7 @@ static void park(struct kept *k, int steps_aside) {
  * be parked. */
 static int may_come_back(struct kept *k, uint64_t lacks) {
     struct others others = others_look(k->pid, k->start);
-    uint64_t needs = k->bytes + lacks + BESIDE;
+    uint64_t needs = k->bytes + lacks + MOVES_BESIDE;
 
     if (others.any_lacks)
         return 0;
@@ -309,12 +308,14 @@ static int wake(struct kept *k, int stepped_aside) {
         tell(k, 0, "awake, %.1f s", (double)move.ns / 1e9);
         return 1;
     }
-    if (move.is_full && !k->was_full++)
-        tell(k, 0, "it is not woken yet: %s", move.why);
-    if (move.is_full)
-        asking_ask(&k->asking, driver, k->bytes + BESIDE, !stepped_aside);
-    else
+    if (!move.is_full) {
         tell_once(k, "it is not woken yet", move.why);
+        return 0;
+    }
+    if (!k->was_full)
+        tell(k, 0, "it is not woken yet: %s", move.why);
+    k->was_full = 1;
+    asking_ask(&k->asking, driver, k->bytes + MOVES_BESIDE, !stepped_aside);
     return 0;
 }
 

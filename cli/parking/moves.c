@@ -36,8 +36,7 @@
 enum { SETTLE_TRIES = 600 };
 #define SETTLE_NS 100000000L
 #define TURN_NS 20000000L
-/* What must be free besides what a process had; and what contexts take at most. */
-#define BESIDE (UINT64_C(64) << 20)
+/* What a process's contexts take at most. */
 #define CONTEXT (UINT64_C(1) << 30)
 
 static enum moved fail(struct move *move, const char *format, ...)
@@ -163,10 +162,10 @@ static int has_room(const struct move *move) {
     struct nvml_bytes room = nvml_free();
 
     if (nvml_sum(&room) == NVML_UNKNOWN || nvml_sum(&move->had) == NVML_UNKNOWN)
-        return room_left(move->driver) >= move->bytes + BESIDE;
+        return room_left(move->driver) >= move->bytes + MOVES_BESIDE;
     for (int i = 0; i < NVML_DEVICES; i++)
         if (move->had.of[i] != NVML_UNKNOWN && move->had.of[i] > 0 &&
-            (room.of[i] == NVML_UNKNOWN || room.of[i] < move->had.of[i] + BESIDE))
+            (room.of[i] == NVML_UNKNOWN || room.of[i] < move->had.of[i] + MOVES_BESIDE))
             return 0;
     return 1;
 }
@@ -226,7 +225,7 @@ static void note_size(struct move *move, struct record *record, const struct nvm
         move->bytes = grown;
     record->had = move->had;
     record->bytes = move->bytes;
-    (void)record_write(record); /* without it, the size is not shown */
+    (void)record_write(record); /* without it, what it needs is not known */
 }
 
 /* The process stands still, and a record is there. */

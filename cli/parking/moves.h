@@ -22,6 +22,8 @@
 #include "ipc/gate_page.h"
 
 enum { MOVES_WHY = 512 };
+/* What a driver needs beside a process's memory for it to come back. */
+#define MOVES_BESIDE (UINT64_C(64) << 20)
 
 struct move {
     const struct weir_driver *driver;

@@ -3,9 +3,7 @@
 #include "cli/parking/others.h"
 
 #include <string.h>
-#include <unistd.h>
 
-#include "base/runfile.h"
 #include "base/size.h"
 #include "cli/parking/record.h"
 #include "ipc/registry.h"
@@ -93,12 +91,4 @@ static void ring_device(const char *device, void *context) {
 
 void others_ring(void) {
     weir__registry_each(ring_device, NULL);
-}
-
-int others_take_turn(void) {
-    return weir__runfile_lock("parking");
-}
-
-void others_end_turn(int turn) {
-    close(turn);
 }

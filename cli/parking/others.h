@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* others.h: what the other processes on the devices of one have, and lack, as their shared registries say; and whose turn
- * it is to park one.
+/* others.h: what the other processes on the devices of one have, and lack, as their shared registries say.
  *
  * Must not know: how a process is parked.
  */
@@ -23,9 +22,5 @@ struct others {
 struct others others_look(pid_t pid, uint64_t start);
 /* Has them say what they have. */
 void others_ring(void);
-
-/* The user's turn to park a process: a number, or -1: another has it.  It ends with the process. */
-int others_take_turn(void);
-void others_end_turn(int turn);
 
 #endif

@@ -306,9 +306,12 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     claim = weir__allocator_claim(&complete);
     (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
     any = weir__allocator_admit(n, admission);
-    if (!any && parking && complete.recovery_timeout_ms > 0 &&
-        (any = weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES)))
-        *admission = (struct weir_admission){0}; /* others may have more idle by now */
+    if (!any && parking && complete.recovery_timeout_ms > 0) {
+        parking->log = log;
+        any = weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES);
+        if (any)
+            *admission = (struct weir_admission){0}; /* others may have more idle by now */
+    }
     if (!any)
         tell_why(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
@@ -406,12 +409,16 @@ int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) 
 
 int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
                                    struct weir_parking_wait *wait) {
-    struct weir_process_peers *n;
+    struct weir_process_peers *n = wait->peers;
     weir_options complete;
 
-    n = wait->peers ? wait->peers : whom_to_ask(device, bytes + plain, &complete);
-    return n && (wait->peers || complete.recovery_timeout_ms > 0) &&
-           weir__parking_wait(wait, n, bytes);
+    if (!n) {
+        n = bytes > SIZE_MAX - plain ? NULL : whom_to_ask(device, bytes + plain, &complete);
+        if (!n || complete.recovery_timeout_ms == 0)
+            return 0;
+        wait->log = log_level();
+    }
+    return weir__parking_wait(wait, n, bytes);
 }
 
 void weir__drop_in_note_plain(CUdevice device) {

@@ -19,7 +19,7 @@ enum {
 
 static _Atomic uint64_t failed_ns; /* by requests that gave up */
 
-static void tell_once(uint64_t lacks) {
+static void tell_once(int log, uint64_t lacks) {
     static atomic_int is_told;
     char bytes[32];
 
@@ -27,7 +27,7 @@ static void tell_once(uint64_t lacks) {
         return;
     weir__bytes_show(lacks, bytes, sizeof bytes);
     weir__log(
-        WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+        log, WEIR_LOG_WARNING,
         "a request waits for %s that other processes have: `weir info --processes' shows them",
         bytes);
 }
@@ -48,14 +48,13 @@ int weir__parking_wait(struct weir_parking_wait *wait, struct weir_process_peers
         wait->has_waited = may_park;
     }
     if (wait->alone >= LOOKS ||
-        (!may_park &&
-         now - wait->began_ns >= weir__size_less(LONGEST_NS, atomic_load(&failed_ns))))
+        (!may_park && now - wait->began_ns >= weir__size_less(LONGEST_NS, atomic_load(&failed_ns))))
         return give_up(wait, now);
     wait->alone = weir__process_peers_need(peers, lacks) ? 0 : wait->alone + 1;
     if (wait->alone == 1 && !wait->has_waited)
         return 0;
     if (now - wait->began_ns >= TOLD_NS)
-        tell_once(lacks);
+        tell_once(wait->log, lacks);
     wait->has_waited = 1;
     weir__gated_pause(lacks, PAUSE_MS);
     return 1;

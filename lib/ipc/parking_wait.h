@@ -12,8 +12,9 @@
 
 #include "ipc/process_peers.h"
 
-/* Of one request; zeroed: it has not waited. */
+/* Of one request; zeroed but for `log': it has not waited. */
 struct weir_parking_wait {
+    int log; /* what may be said, as log.h has it */
     struct weir_process_peers *peers;
     uint64_t began_ns;
     int has_waited, alone; /* looks, one after the other, at which there was none to wait for */

@@ -301,7 +301,7 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
 
 /* Rung 6, in real time.  Likewise. */
 static weir_status wait_for_parking(struct climb *c, weir_status why) {
-    struct weir_parking_wait wait = {0};
+    struct weir_parking_wait wait = {.log = c->v->options->log};
     weir_refusal figures;
     uint64_t lacks;
 
