@@ -125,6 +125,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/local_peers.h \
 	lib/ipc/peers_look.c \
 	lib/ipc/parking_wait.c \
+	lib/ipc/parking_wait.h \
 	lib/ipc/process_peers.c \
 	lib/ipc/process_peers.h \
 	lib/ipc/memory_text.c \

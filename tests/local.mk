@@ -726,7 +726,13 @@ check-configurations:
 	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/tree/check-configurations \
 	    $(CONFIGURATIONS)
 
-# That the same commit makes the same tarball, in which nothing is left out.
+# That nothing is left out of the tarball, and that it builds and works.
+EXTRA_DIST += tests/tree/check-dist
+.PHONY: check-dist
+check-dist: dist-xz
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-dist '$(abs_builddir)/$(distdir).tar.xz'
+
+# That the same commit makes the same tarball.
 EXTRA_DIST += tests/tree/check-tarball
 .PHONY: check-tarball
 check-tarball:
