@@ -54,11 +54,10 @@ _weir_values() { # COMMAND FLAG
     bench--scenario) echo 'pair churn threads streams producer-consumer steal lifecycle' ;;
     bench--subject) echo 'loop driver pool bfc pool-bound bfc-bound malloc mimalloc tcmalloc' ;;
     bench--arena | info--arena | replay--arena | run--arena) echo 'fixed regions mapped' ;;
-    bench--cache | bench--export | bench--latency | bench--registry | bench--stream-checks | info--cache | info--export | info--latency | info--registry | info--stream-checks | replay--cache | replay--export | replay--latency | replay--registry | replay--stream-checks | run--cache | run--export | run--latency | run--registry | run--stream-checks) echo 'on off' ;;
+    bench--cache | bench--export | bench--internal-dependencies | bench--latency | bench--registry | bench--stream-checks | info--cache | info--export | info--internal-dependencies | info--latency | info--registry | info--stream-checks | replay--cache | replay--export | replay--internal-dependencies | replay--latency | replay--registry | replay--stream-checks | run--cache | run--export | run--internal-dependencies | run--latency | run--registry | run--stream-checks) echo 'on off' ;;
     bench--engine | info--engine | replay--engine | run--engine) echo 'mapped pool bfc direct' ;;
     bench--growth | info--growth | replay--growth | run--growth) echo 'exact step geometric remaining bfc' ;;
     bench--harden | info--harden | replay--harden | run--harden) echo 'off poison guard zero-stream zero-always' ;;
-    bench--internal-dependencies | info--internal-dependencies | replay--internal-dependencies | run--internal-dependencies) echo 'on auto off' ;;
     bench--log | info--log | replay--log | run--log) echo 'none error warning info debug' ;;
     bench--packing | info--packing | replay--packing | run--packing) echo 'compact balanced fast' ;;
     bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;

@@ -26,7 +26,6 @@ nobase_dist_doc_DATA = \
 	bench/results/park-h200-2026-11-28.txt \
 	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
-	bench/results/stream-waits-model-2026-11-28.txt \
 	doc/benchmark.svg \
 	doc/benchmarking.md \
 	doc/c.md \

@@ -193,8 +193,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/pool_grow.c \
 	lib/engine/pool_state.h \
 	lib/engine/pool_trim.c \
-	lib/engine/stream_lateness.c \
-	lib/engine/stream_lateness.h \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \

@@ -143,7 +143,7 @@ enum {
 };
 
 /* Three-valued switches: zero means the option's default. */
-enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2, WEIR_SWITCH_AUTO = 3 };
+enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 
 /* The arguments of an out-of-memory callback. */
 typedef struct weir_oom {
@@ -322,14 +322,17 @@ typedef struct weir_options {
      * that.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
-    /* WEIR_SWITCH_: before growing, reuse memory freed on other streams that are still at work.  The request's
-     * stream waits for them on the device (cuStreamWaitEvent).  The driver's pool does the same under
-     * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: weir reserves less memory, and streams that would run
-     * side by side may run one after the other.  WEIR_SWITCH_AUTO: only where the other stream's work is predicted to
-     * be done before the request's stream comes to the wait, as it was in the last two rounds; engine mapped only,
-     * elsewhere as off.  Turn it off where kernels of two streams wait for each other, also through other devices
-     * (collectives on several streams).  Default: auto for engine mapped, on with WEIR_PACKING_COMPACT; else off.  For
-     * blocks that other streams use with weir_use the host waits, as always. */
+    /* WEIR_SWITCH_; default off: weir adds no wait between streams.  On: before weir grows for a request, it reuses
+     * memory that other streams freed while they are still at work.  weir makes the request's stream wait on the device
+     * for that work (cuStreamWaitEvent).  The driver's pool does so under
+     * CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  weir then reserves less memory, but has two costs:
+     *   stalls     the request's stream waits until the other stream has done its work, however long that takes.
+     *              Streams that would run side by side may run one after the other.
+     *   deadlock   neither stream ever goes on if that work waits for the request's stream, on the device, through the
+     *              host or through another device.  Collectives of several NCCL communicators wait for each other like
+     *              this.
+     * weir never makes a stream wait for a block that other streams use (weir_use).  Such a block is reused once the
+     * host has observed that their work has completed. */
     int internal_dependencies;
 
     /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each

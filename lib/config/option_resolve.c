@@ -24,12 +24,6 @@ int weir__options_can_open(const weir_options *o) {
     return o->engine == WEIR_ENGINE_POOL || weir__options_map(o);
 }
 
-static int default_dependencies(const weir_options *options) {
-    if (!weir__options_map(options))
-        return WEIR_SWITCH_OFF;
-    return options->packing == WEIR_PACKING_COMPACT ? WEIR_SWITCH_ON : WEIR_SWITCH_AUTO;
-}
-
 void weir__options_fill(weir_options *options) {
     if (weir__options_map(options)) {
         options->engine = WEIR_ENGINE_BFC;
@@ -49,10 +43,6 @@ void weir__options_fill(weir_options *options) {
         options->decay_ms = WEIR_NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
-    if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
-        options->internal_dependencies = default_dependencies(options);
-    if (options->internal_dependencies == WEIR_SWITCH_AUTO && !weir__options_map(options))
-        options->internal_dependencies = WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)

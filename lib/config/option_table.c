@@ -59,13 +59,6 @@ static const struct weir_option_word switches[] = {
     {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
     {"no", WEIR_SWITCH_OFF},  {"yes", WEIR_SWITCH_ON},    {NULL, 0},
 };
-static const struct weir_option_word dependencies[] = {
-    {"off", WEIR_SWITCH_OFF}, {"auto", WEIR_SWITCH_AUTO},
-    {"on", WEIR_SWITCH_ON},   {"0", WEIR_SWITCH_OFF},
-    {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF},
-    {"true", WEIR_SWITCH_ON}, {"no", WEIR_SWITCH_OFF},
-    {"yes", WEIR_SWITCH_ON},  {NULL, 0},
-};
 
 static const struct weir_option_word log_levels[] = {
     {"none", WEIR_LOG_NONE}, {"error", WEIR_LOG_ERROR}, {"warning", WEIR_LOG_WARNING},
@@ -210,12 +203,11 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "Give idle memory that nothing has needed for HALF-LIFE back to the "
         "device: half of it each HALF-LIFE.  Preallocated memory stays.",
         BASIC),
-    ROW(INTERNAL_DEPENDENCIES, word, internal_dependencies, dependencies, "internal-dependencies",
-        "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on, auto or off",
-        "auto for engine mapped, on with packing compact; else off",
-        "Before growing, reuse memory freed on other streams by waiting on an event.  This saves "
-        "memory, but less work runs in parallel.  auto: only where the wait is predicted to cost "
-        "no time.",
+    ROW(INTERNAL_DEPENDENCIES, word, internal_dependencies, switches, "internal-dependencies",
+        "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off", "off",
+        "Before growing, reuse memory freed on other streams by waiting for their work on the "
+        "device.  This saves memory, but less work runs in parallel, and kernels that wait for "
+        "each other can deadlock.",
         ADVANCED),
     ROW(VERDICT, oom_report, verdict, NULL, "oom-report", "WEIR_OOM_REPORT", "FILE",
         "stderr, a file, or off", "off; stderr for weir run",

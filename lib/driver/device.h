@@ -40,9 +40,6 @@ struct weir_device {
     /* Opportunistic reuse is off: what one stream has freed serves others only after the host has waited or memory
      * was given back to the device. */
     atomic_int keeps_apart;
-    /* Kernels on two streams may wait for each other, as those of two communicators do: no stream waits for another
-     * because a wait is predicted to be free. */
-    atomic_int runs_together;
     /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
     int (*_Atomic watches)(weir_stream stream);
     struct weir_access access; /* who may use the memory from the beginning */

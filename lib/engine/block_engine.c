@@ -136,10 +136,8 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
         return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
     placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
                                          grows ? reserve : 0, out);
-    if (placed == WEIR_PLACEMENT_NO_FIT && grows) {
-        weir__suballoc_foresee(&a->blocks, r->id, r->stream);
+    if (placed == WEIR_PLACEMENT_NO_FIT && grows)
         placed = place_behind(a, r, out);
-    }
     if (placed == WEIR_PLACEMENT_NO_FIT && is_above)
         placed = weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out);
     return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : placed_or(placed);

@@ -60,9 +60,8 @@ static int what_is(const struct survey *v, const struct weir_placement_span *spa
         return CLEAN;
     if (span->stream == v->id && v->id != 0)
         return OWN;
-    return weir__suballoc_may_follow(&v->arena->blocks, v->id, span->stream, span->sequence)
-               ? BEHIND
-               : OTHERS;
+    return weir__suballoc_may_follow(&v->arena->blocks, span->stream, span->sequence) ? BEHIND
+                                                                                      : OTHERS;
 }
 
 static void visit_free(void *context, const struct weir_placement_span *span) {

@@ -24,19 +24,15 @@ enum {
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     SELDOM = 16,          /* events, at most, until one at work is asked again */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
-    OLD_PER_NEW = 2,      /* streams that a new one has looked after */
-    MARGIN = 8            /* by such a part longer than ever of late a stream may take */
+    OLD_PER_NEW = 2       /* streams that a new one has looked after */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_TELLING (UINT64_C(16) << 20)
-#define BASE_NS INT64_C(60000000000) /* a time in float milliseconds is exact enough up to here */
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
-    int64_t recorded_ns;   /* by the host's clock, */
-    unsigned calls, burst; /* and the stream's then */
     struct weir_order_mark *next;
 };
 
@@ -44,14 +40,12 @@ struct weir_order_mark {
 
 /* An event that nothing waits for. */
 static CUresult take_event(struct weir_order *o, CUevent *event) {
-    unsigned flags = o->timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
-
     if (o->spare_count > 0) {
         *event = o->spare[--o->spare_count];
         return CUDA_SUCCESS;
     }
     return WEIR_IN_SCOPE(o->device->driver, o->device->context,
-                         o->device->driver->cuEventCreate(event, flags));
+                         o->device->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
 }
 
 static void give_event(struct weir_order *o, CUevent event) {
@@ -180,8 +174,7 @@ static void add_mark(struct weir_order *o, struct weir_order_stream *s,
 static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
     struct weir_order_mark *mark = s->marks;
 
-    if (mark->event != o->base)
-        give_event(o, mark->event);
+    give_event(o, mark->event);
     s->marks = mark->next;
     free(mark);
     o->waiting_marks--;
@@ -193,12 +186,6 @@ static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
         append(o, &o->quiet, s);
 }
 
-static int64_t host_ns(const struct weir_order *o) {
-    const struct weir_driver *driver = o->device->driver;
-
-    return (int64_t)driver->ticks_to_ns(driver->ticks());
-}
-
 /* Records an event for all frees on the stream up to `sequence`. */
 static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
                           uint64_t sequence) {
@@ -207,9 +194,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
 
     if (!mark)
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    *mark = (struct weir_order_mark){.sequence = sequence, .calls = s->calls, .burst = s->burst};
-    if (o->timed)
-        mark->recorded_ns = host_ns(o);
+    *mark = (struct weir_order_mark){.sequence = sequence};
     status = record_on(o, stream, 0, &mark->event);
     if (status == WEIR_OK)
         add_mark(o, s, mark);
@@ -218,55 +203,10 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return status;
 }
 
-/* Asked as is_done asks. */
-static CUresult elapsed(struct weir_order *o, CUevent event, float *ms) {
-    const struct weir_driver *driver = o->device->driver;
-
-    return WEIR_RELAXED(driver, driver->cuEventElapsedTime(ms, o->base, event));
-}
-
-/* Times are told from this event on, which is done. */
-static void take_base(struct weir_order *o, const struct weir_order_mark *mark, int64_t ns) {
-    if (o->base)
-        give_event(o, o->base);
-    o->base = mark->event;
-    o->base_ns = ns;
-    o->ahead_ns = INT64_MIN;
-}
-
-/* The mark is done: notes how late it was. */
-static void note_lateness(struct weir_order *o, struct weir_order_stream *s,
-                          const struct weir_order_mark *mark) {
-    int64_t ns = mark->recorded_ns;
-    float ms = 0;
-
-    if (!o->timed)
-        return;
-    if (o->base) {
-        if (elapsed(o, mark->event, &ms) != CUDA_SUCCESS)
-            return;
-        ns = o->base_ns + (int64_t)((double)ms * 1e6);
-    }
-    if (!o->base || ns - o->base_ns > BASE_NS)
-        take_base(o, mark, ns);
-    if (ns - host_ns(o) > o->ahead_ns)
-        o->ahead_ns = ns - host_ns(o);
-    weir__lateness_note(&s->late, mark->burst, mark->calls, ns - mark->recorded_ns);
-}
-
-/* Nothing is queued on the stream any more. */
-static void end_burst(struct weir_order_stream *s) {
-    s->burst += s->calls > 0;
-    s->calls = 0;
-}
-
 /* Nothing of the stream is behind anything any more. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
-    while (s->marks) {
-        note_lateness(o, s, s->marks);
+    while (s->marks)
         drop_mark(o, s);
-    }
-    end_burst(s);
     cover(o, s);
     s->observed = s->sequence;
     o->observed(o->context, s->id, s->sequence);
@@ -304,8 +244,6 @@ void weir__order_close(struct weir_order *o) {
     struct weir_driver_scope scope;
 
     settle_all(o);
-    if (o->base)
-        give_event(o, o->base);
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
@@ -378,10 +316,8 @@ static void left(const struct weir_order *o, struct weir_order_stream *s) {
 }
 
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
-    if (s) {
+    if (s)
         s->called = ++o->calls;
-        s->calls++;
-    }
     if (o->recent && o->recent != s)
         left(o, o->recent);
     o->recent = s;
@@ -470,13 +406,6 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
-/* Sees whether something is still queued on the stream. */
-static void catch_up(struct weir_order *o, struct weir_order_stream *s) {
-    weir__order_observe(o, s);
-    if (!s->marks)
-        end_burst(s);
-}
-
 /* What the stream has open is completed, or has an event. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
@@ -487,8 +416,6 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
             return 1;
         }
     }
-    if (o->timed)
-        catch_up(o, s);
     if (record(o, s, stream, s->sequence) != WEIR_OK)
         return 0;
     cover(o, s);
@@ -534,7 +461,6 @@ static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_
 
     while (s->marks && *most > 0 && is_done(o, s->marks->event)) {
         sequence = s->marks->sequence;
-        note_lateness(o, s, s->marks);
         drop_mark(o, s);
         --*most;
     }
@@ -573,12 +499,12 @@ void weir__order_observe_all(struct weir_order *o) {
 }
 
 /* NULL: it is not known, or was forgotten. */
-static struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
+static const struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
     if (id == 0)
         return o->unknown;
-    return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
+    return weir__map_get(&o->streams, id, &found) ? (const struct weir_order_stream *)found : NULL;
 }
 
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
@@ -605,43 +531,6 @@ static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_
 
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     return mark_of(o, id, sequence) != NULL;
-}
-
-/* The stream's events are not all of those that are not done. */
-static int is_beside_others(const struct weir_order *o, const struct weir_order_stream *s) {
-    return o->marked.first && (o->marked.first != s || o->marked.last != s);
-}
-
-void weir__order_foresee(struct weir_order *o, uint64_t id, weir_stream stream) {
-    struct weir_order_stream *s = id ? look_up(o, id) : NULL;
-    struct weir_lateness_bounds late;
-
-    o->reach_of = 0;
-    if (!o->timed || !s || !is_beside_others(o, s))
-        return;
-    catch_up(o, s);
-    if (record(o, s, stream, s->sequence) != WEIR_OK)
-        return;
-    cover(o, s);
-    if (!weir__lateness_foresee(&s->late, s->calls, &late))
-        return;
-    o->reach_of = id;
-    o->reach_ns = late.least_ns - o->ahead_ns;
-    o->reach_from_ns = host_ns(o);
-}
-
-int weir__order_is_free(const struct weir_order *o, uint64_t by, uint64_t id, uint64_t sequence) {
-    int is_foreseen = by != 0 && o->reach_of == by;
-    const struct weir_order_mark *mark = is_foreseen ? mark_of(o, id, sequence) : NULL;
-    const struct weir_order_stream *s = mark ? look_up(o, id) : NULL;
-    struct weir_lateness_bounds late;
-    int64_t age, most;
-
-    if (!s || !weir__lateness_foresee(&s->late, mark->calls, &late))
-        return 0;
-    age = o->reach_from_ns - mark->recorded_ns; /* so the answer stays while memory is mapped */
-    most = late.most_ns - o->ahead_ns;
-    return age <= most && most + most / MARGIN <= age + o->reach_ns;
 }
 
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,

@@ -56,16 +56,6 @@
  * Streams are told apart by cuStreamGetId; 0 is a stream that is not known (below driver 12.0 none
  * is).  Marks on stream 0 must each be recorded at once: a later call's handle may mean another one.
  *
- * Which waits are free.  An owner that wants to know (`timed`) has the device time of each event.  An event that was
- * recorded at one time and done at another was late by the difference (stream_lateness.h).  A wait of stream t for an
- * event of stream s is free if the event is predicted to be done by the time at which t has done what is queued on it:
- *
- *     recorded + 9/8 most late of s there  <=  now + least late of t here
- *
- * The device's clock is ahead of the host's by an unknown time, which both have in them: an event was done before it was
- * completed, so it is at least the largest difference of the two.  An event that is not done when it was predicted to be
- * done is not waited for, nor is anything before both streams were here in two bursts.
- *
  * The caller holds the lock under which all of it lies; driver calls for events are made under it.
  *
  * Must not know: placement, blocks, growth; what its owner does with what it is told.
@@ -76,7 +66,6 @@
 #include "base/lock.h"
 #include "base/map.h"
 #include "engine/engine.h"
-#include "engine/stream_lateness.h"
 
 /* The host has observed stream `id` past `sequence`.  Must not call back into the order. */
 typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
@@ -116,10 +105,7 @@ struct weir_order_stream {
     int is_apart;        /* runs beside the legacy stream; below 0: not known */
     unsigned between;    /* events between two questions whether it is idle, */
     unsigned recorded;   /* and events since the last one */
-    unsigned calls;      /* on it since it had nothing queued, as far as was seen: in its burst */
-    unsigned burst;      /* the number of that */
-    struct weir_lateness late;
-    uint64_t called;                            /* value of order.calls at its last call */
+    uint64_t called;     /* value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
     struct weir_order_place by_marks; /* in order.marked, or in order.quiet, or in neither */
     struct weir_order_place by_open;  /* in order.silent, if frees are open */
@@ -146,14 +132,6 @@ struct weir_order {
     CUevent *spare;           /* events to use again */
     size_t spare_count, spare_capacity;
     uint64_t event_records; /* events recorded so far */
-    int timed;       /* events tell when they were done; set by the owner before the first call */
-    CUevent base;    /* from which times on the device are told, or NULL */
-    int64_t base_ns; /* its time, */
-    int64_t
-        ahead_ns; /* such times are ahead of the host's by so much at least: what is done was done before it was seen */
-    uint64_t reach_of;     /* the stream that foresee saw last, if it could; else 0 */
-    int64_t reach_ns;      /* how long it is predicted to take for what it had queued then, */
-    int64_t reach_from_ns; /* at this time of the host */
 };
 
 /* Events recorded on several streams; all done when the last of them is. */
@@ -221,12 +199,6 @@ int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t se
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Whether an event covers what the stream of that id freed with that sequence. */
 int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* In a call on `stream`, of that id, which is not being captured: sees how much is queued on it, by an event, for
- * weir__order_is_free.  Nothing where no other stream has events that are not done. */
-void weir__order_foresee(struct weir_order *o, uint64_t id, weir_stream stream);
-/* Whether the stream `by`, if foresee saw it last, loses no time by a wait for what the stream of that id freed with that
- * sequence. */
-int weir__order_is_free(const struct weir_order *o, uint64_t by, uint64_t id, uint64_t sequence);
 /* In a call on `stream`, which is not being captured: what is queued on it from here on runs after all that
  * the stream of that id had done when it freed something with that sequence, as may_follow has it.  What the
  * driver has against it. */

@@ -30,8 +30,6 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *eng
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     weir__order_open(&s->order, engine->device, weir__suballoc_observed, s);
-    s->order.timed = engine->options->internal_dependencies == WEIR_SWITCH_AUTO &&
-                     engine->device->driver->capabilities & WEIR_CAP_KERNEL;
     s->pending_end = &s->pending;
     return WEIR_OK;
 }
@@ -252,34 +250,20 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
     return largest;
 }
 
-int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t by, uint64_t id,
-                              uint64_t sequence) {
-    switch (s->engine->options->internal_dependencies) {
-    case WEIR_SWITCH_ON:
-        return weir__order_may_follow(&s->order, id, sequence);
-    case WEIR_SWITCH_AUTO:
-        return weir__order_is_free(&s->order, by, id, sequence);
-    default:
-        return 0;
-    }
-}
-
-void weir__suballoc_foresee(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
-    if (s->order.timed &&
-        !atomic_load_explicit(&s->engine->device->runs_together, memory_order_relaxed))
-        weir__order_foresee(&s->order, id, stream);
+int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence) {
+    return s->engine->options->internal_dependencies == WEIR_SWITCH_ON &&
+           weir__order_may_follow(&s->order, id, sequence);
 }
 
 struct behind {
     struct weir_suballoc *blocks;
-    uint64_t id; /* of the stream */
     weir_stream stream;
 };
 
 static int may_wait(void *context, uint64_t id, uint64_t sequence) {
     const struct behind *b = context;
 
-    return weir__suballoc_may_follow(b->blocks, b->id, id, sequence);
+    return weir__suballoc_may_follow(b->blocks, id, sequence);
 }
 
 static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
@@ -290,7 +274,7 @@ static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
 
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out) {
-    struct behind behind = {s, id, stream};
+    struct behind behind = {s, stream};
     const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
     int result = WEIR_PLACEMENT_NO_FIT;

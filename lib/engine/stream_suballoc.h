@@ -141,13 +141,9 @@ static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
  * for the device. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 uint64_t reserve, struct weir_placement_block *out);
-/* A request on `stream`, of that id, does not fit: sees which waits are free. */
-void weir__suballoc_foresee(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* Whether the stream `by` may wait for what the stream of that id freed with that sequence: under
- * internal_dependencies, if an event covers it, and with AUTO if foresee, for `by`, saw that the wait is free
- * (stream_order.h). */
-int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t by, uint64_t id,
-                              uint64_t sequence);
+/* Returns 1 if another stream may wait for what the stream `id` freed with `sequence`: the setting
+ * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
+int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence);
 /* The same as take, for a request on `stream`, of that id, that did not fit: free chunks side by side serve it
  * together, what is the stream's, what is clean, and what others freed, if the stream may wait for them, whose
  * work then comes before its own on the device. */

@@ -177,8 +177,6 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
         return status;
     }
     t->device = device;
-    /* PyTorch's own allocator adds no waits, so programs with several communicators rely on there being none. */
-    atomic_store_explicit(&t->allocator->device.runs_together, 1, memory_order_relaxed);
     t->lock.level = WEIR_BIAS_OUTER;
     weir__bias_prepare(); /* not as the lock is held first */
     if (!weir__apart(t->allocator, &t->apart))

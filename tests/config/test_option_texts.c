@@ -643,7 +643,7 @@ TEST(test_defaults_are_shown) {
     options.arena = WEIR_ARENA_MAPPED;
     options.packing = WEIR_PACKING_COMPACT;
     weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
-    ck_assert_str_eq(text, "on");
+    ck_assert_str_eq(text, "off");
     options.engine = WEIR_ENGINE_PLATFORM;
     weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
     ck_assert_str_eq(text, "off");
