@@ -129,7 +129,8 @@ unit_tests = \
 	tests/base/test_system \
 	tests/api/test_timeline \
 	tests/api/test_trace \
-	tests/api/test_oom_report
+	tests/api/test_oom_report \
+	tests/engine/test_waits
 
 tests_whole_conformance_SOURCES = tests/whole/conformance.c tests/whole/conformance_allocator.h \
 	tests/whole/conformance_capture.c tests/whole/conformance_handles.c tests/whole/conformance_limits.c \

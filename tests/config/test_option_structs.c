@@ -212,6 +212,7 @@ static const struct {
     {"harden: there is no bit 0x20", {.harden = 32}},
     {"harden: off goes with none", {.harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD}},
     {"decay: it is too long", {.decay_ms = UINT32_MAX}},
+    {"internal-dependencies: ", {.internal_dependencies = 3}},
 };
 
 TEST(test_complete_refuses) {

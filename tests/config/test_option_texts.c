@@ -188,6 +188,7 @@ static const struct {
     {"prealloc-min", "share", "not a number", "a size"},
     {"keep-free", "share", "not a number", "a size"},
     {"registry", "perhaps", "none of the words", "on or off"},
+    {"internal-dependencies", "auto", "none of the words", "on or off"},
 };
 
 TEST(test_bad_option) {
