@@ -14,7 +14,7 @@ nobase_dist_doc_DATA = \
 	bench/results/drop-in-h200-2026-11-27.txt \
 	bench/results/front-micro-h200-2026-11-21.json \
 	bench/results/jax-memory-h200-2026-11-22.txt \
-	bench/results/limit-model-2026-11-27.json \
+	bench/results/limit-model-2026-11-28.json \
 	bench/results/over-time-h200-2026-11-27.txt \
 	bench/results/planners-model-2026-11-27.json \
 	bench/results/planners-model-2026-11-27.txt \
