@@ -298,15 +298,15 @@ TEST(the_best_of_the_idle_moves) {
     give(block[cases[_i].stays], A);
 }
 
-/* A handle in which few pieces were not completed moves, behind a wait for those of others; one of many pieces
- * stays. */
+/* A physical allocation in which few pieces were not completed moves, behind a wait for those of another stream.  One of
+ * many pieces stays. */
 TEST(a_handle_in_many_pieces_stays) {
     enum { MOST = 8 };
     int pieces = _i ? MOST + 2 : MOST;
     size_t bytes = weir__size_round_down(8 * MIB / (size_t)pieces, 512);
     void *block[MOST + 2];
 
-    make(KIND_MAPPED, 0, "packing=compact cache=off");
+    make(KIND_MAPPED, 0, "packing=compact cache=off internal-dependencies=on");
     OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
     for (int i = 0; i < pieces; i++)
         block[i] = take(i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
@@ -314,10 +314,17 @@ TEST(a_handle_in_many_pieces_stays) {
     MUST_EQ(reserve(), 16 * MIB);
     busy(A, 5 * MS);
     busy(B, 5 * MS);
-    for (int i = 0; i < pieces; i++)
+    for (int i = 0; i < pieces; i++) {
+        CU(weir__model_use(i % 2 ? A : B, (CUdeviceptr)(uintptr_t)block[i], bytes,
+                           weir__model_uses() + 1, MS));
         give(block[i], i % 2 ? A : B);
-    take(16 * MIB, A);
+    }
+    count_from_here();
+    CU(weir__model_use(A, (CUdeviceptr)(uintptr_t)take(16 * MIB, A), 16 * MIB,
+                       weir__model_uses() + 1, MS));
     MUST_EQ(reserve(), _i ? 32 * MIB : 24 * MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent) > 0, _i == 0);
+    ck_assert_ptr_null(weir__model_fault());
 }
 
 /* All that the device has left is available, though steps are larger, and what is refused leaves nothing behind
