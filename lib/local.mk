@@ -72,6 +72,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_kernel.c \
 	lib/driver/model/model_memory.c \
 	lib/driver/model/model_oracle.c \
+	lib/driver/model/model_orders.c \
 	lib/driver/model/model_pool.c \
 	lib/driver/model/model_pool.h \
 	lib/driver/model/model_pool_alloc.c \

@@ -298,6 +298,74 @@ TEST(the_driver_vouches_for_its_memory) {
     expect_none();
 }
 
+enum { MANY = 300 };
+
+/* Orders `stream` behind the work that was submitted to `other`. */
+static void let_wait(CUstream stream, CUstream other) {
+    CU(driver->cuEventRecord(event, other));
+    CU(driver->cuStreamWaitEvent(stream, event, 0));
+}
+
+/* Each has its own bytes of the block, and all use them for one owner, a stream after the other. */
+TEST_EACH(2, order_is_kept_between_many_streams) {
+    CUstream many[MANY];
+
+    for (size_t i = 0; i < MANY; i++) {
+        CU(driver->cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING));
+        CU(weir__model_use(many[i], block + i * 64, 64, OLD, 0));
+        if (_i == 0 || i != 0)
+            let_wait(B, many[i]);
+    }
+    use(B, NEW);
+    if (_i == 0)
+        expect_none();
+    else
+        expect_fault(BESIDE);
+}
+
+TEST_EACH(2, many_users_of_an_owner_count) {
+    CUstream many[MANY];
+
+    for (size_t i = 0; i < MANY; i++) {
+        CU(driver->cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING));
+        use(many[i], OLD);
+        if (_i == 0 || i != 0)
+            let_wait(B, many[i]);
+    }
+    expect_none();
+    use(B, NEW);
+    if (_i == 0)
+        expect_none();
+    else
+        expect_fault(BESIDE);
+}
+
+/* Of streams that are gone only those count whose uses matter, so that the fault's words have room for both lists. */
+TEST_EACH(3, streams_that_are_gone_do_not_add_up) {
+    CUdeviceptr ring = block + BYTES / 2;
+    CUstream stream;
+
+    CU(weir__model_use(A, block, KIB, OLD, 0));
+    if (_i != 1)
+        let_wait(B, A);
+    for (uint64_t i = 0; i < 10 * MANY; i++) {
+        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        let_wait(stream, B);
+        CU(weir__model_use(stream, ring, KIB, OTHER + i, MS));
+        let_wait(B, stream);
+        CU(driver->cuStreamDestroy(stream));
+    }
+    expect_none();
+    CU(weir__model_use(B, ring, KIB, NEW, 0));
+    CU(weir__model_use(_i == 2 ? C : B, block, KIB, NEW, 0));
+    if (_i == 0) {
+        expect_none();
+    } else {
+        expect_fault(BESIDE);
+        ck_assert_ptr_nonnull(strstr(weir__model_fault(), "; the host has seen "));
+    }
+}
+
 TEST_EACH(2, what_is_captured_is_used_by_its_launches) {
     CUgraph graph;
     CUgraphExec exec;

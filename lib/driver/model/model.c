@@ -618,6 +618,7 @@ static void make_devices(const struct weir_model_setup *setup) {
         device->context_bytes = setup->capacity ? 0 : profile->context_bytes;
     }
     weir__model.next_stream_id = profile->first_stream_id;
+    weir__model.collect_at_id = 0;
     weir__model.next_object_id = 1;
 }
 

@@ -27,8 +27,6 @@
  * destroyed origin ends its capture and a destroyed branch invalidates it; that an event stays captured
  * when its capture has ended.
  *
- * A capture of more than 256 streams may be called unjoined, since lists of orders forget.
- *
  * Must not know: what the steps do.
  */
 #include "driver/model/model_inside.h"

@@ -26,11 +26,17 @@ void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
 /* A kernel or a use: work of that length, or a step of the capture. */
 CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
-/* Up to which operation of stream `id` these orders reach; 0: none. */
+
+/* Returns the operation of stream `id` up to which these orders reach, or 0 if they have none of that stream. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
+/* Adds an order, or raises the order of that stream. */
 void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq);
 void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from);
 void weir__model_forget_all(struct model_orders *orders);
+/* Removes the orders of streams that have no order in `named`. */
+void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named);
+/* Drops orders that can decide nothing any more, if many streams were made since they were dropped last. */
+void weir__model_orders_collect(void);
 
 /* Before each operation on a stream.  *branch: NULL to run it now, else what captures it. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
@@ -93,6 +99,8 @@ void weir__model_pools_synchronised(int device);
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns);
 /* Stream `id` is gone. */
 void weir__model_pools_forget(uint64_t id);
+/* Adds each stream that has a queue in a pool to `named`. */
+void weir__model_pools_name(struct model_orders *named);
 void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
@@ -146,6 +154,8 @@ void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
  * device. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
 void weir__model_oracle_seen_device(int device);
+/* Forgets uses that the host has completed.  Adds the streams of all other uses to `named`. */
+void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 

@@ -38,11 +38,12 @@ struct model_share {
 static struct {
     struct model_node *shares;
     struct model_node
-        *touched; /* mappings that fills and copies used, whoever wanted them: owner 0 */
-    struct model_orders seen;  /* by the host; sorted by id, and forgets nothing */
-    struct model_orders homes; /* the device of each stream that used memory, likewise */
+        *touched;             /* shares of mappings that fills and copies used; their owner is 0 */
+    struct model_orders seen; /* the work that the host has completed, as far as a share names it */
+    struct model_orders
+        homes; /* for each stream that a share names, the number of its device plus 1 */
     uint64_t uses;
-    char fault[1024]; /* "": none */
+    char fault[1024]; /* empty if there was no fault */
 } oracle;
 
 /* ---- Words ---- */
@@ -69,12 +70,12 @@ static void say_orders(size_t *length, const struct model_orders *orders) {
         say(length, "none");
 }
 
-/* `stream` NULL: the host. */
+/* Reports a fault, unless an order was lost that could disprove it.  `stream` is NULL for the host. */
 static void accuse(const struct model_share *share, const char *what,
                    const struct model_stream *stream) {
     size_t length = 0;
 
-    if (oracle.fault[0])
+    if (oracle.fault[0] || oracle.seen.lost || oracle.homes.lost || (stream && stream->after.lost))
         return;
     say(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what, share->bytes,
         share->node.key);
@@ -115,60 +116,15 @@ uint64_t weir__model_uses(void) {
 
 /* ---- What the host has seen ---- */
 
-/* Where an id is in a sorted list, or would be. */
-static size_t at_in(const struct model_orders *list, uint64_t id) {
-    size_t low = 0, high = list->count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-
-        if (list->item[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static int has_seen(uint64_t id, uint64_t seq) {
-    size_t at = at_in(&oracle.seen, id);
-
-    return at < oracle.seen.count && oracle.seen.item[at].id == id &&
-           oracle.seen.item[at].seq >= seq;
-}
-
-static void note_in(struct model_orders *list, uint64_t id, uint64_t number) {
-    size_t at = at_in(list, id), room = list->room ? 2 * list->room : 64;
-    struct model_order *item;
-
-    if (at < list->count && list->item[at].id == id) {
-        if (list->item[at].seq < number)
-            list->item[at].seq = number;
-        return;
-    }
-    if (list->count == list->room) {
-        item = realloc(list->item, room * sizeof *item);
-        if (!item)
-            abort(); /* an oracle that forgets what was seen accuses the innocent */
-        list->item = item;
-        list->room = room;
-    }
-    memmove(&list->item[at + 1], &list->item[at], (list->count++ - at) * sizeof *item);
-    list->item[at] = (struct model_order){id, number};
-}
-
-static void see(uint64_t id, uint64_t seq) {
-    note_in(&oracle.seen, id, seq);
+    return weir__model_order(&oracle.seen, id) >= seq;
 }
 
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
-    size_t i;
-
     if (!oracle.shares && !oracle.touched)
         return;
-    see(id, seq);
-    for (i = 0; i < after->count; i++)
-        see(after->item[i].id, after->item[i].seq);
+    weir__model_learn(&oracle.seen, id, seq);
+    weir__model_learn_all(&oracle.seen, after);
 }
 
 /* ---- Histories ---- */
@@ -295,7 +251,7 @@ static void accuse_device(const struct model_stream *stream, uint64_t address, u
 static void learn_use(struct model_share *share, const struct model_stream *stream) {
     uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
 
-    note_in(&oracle.homes, id, (uint64_t)stream->context->device);
+    weir__model_learn(&oracle.homes, id, (uint64_t)stream->context->device + 1);
     weir__model_learn(&share->uses, id, stream->seq);
 }
 
@@ -375,36 +331,52 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
 
 /* ---- All of a device, and the end ---- */
 
-/* Uses by streams of the device are over: 1 if others are left. */
-static int clear_device(struct model_node *tree, int device) {
-    struct model_share *share = first_from(tree, 0);
-    int others = 0;
+/* Drops the uses that the host has completed, and all uses by streams of the device; -1 stands for no device.  Adds the
+ * streams of the uses that stay to `named`. */
+static void drop_completed(struct model_node **tree, int device, struct model_orders *named) {
+    struct model_share *share = first_from(*tree, 0), *next;
 
-    for (; share; share = first_from(tree, share->node.key + 1)) {
+    for (; share; share = next) {
         struct model_orders *uses = &share->uses;
         size_t kept = 0;
 
-        for (size_t i = 0; i < uses->count; i++)
-            if (oracle.homes.item[at_in(&oracle.homes, uses->item[i].id)].seq != (uint64_t)device)
-                uses->item[kept++] = uses->item[i];
+        for (size_t i = 0; i < uses->count; i++) {
+            struct model_order use = uses->item[i];
+
+            if (has_seen(use.id, use.seq) ||
+                weir__model_order(&oracle.homes, use.id) == (uint64_t)(device + 1))
+                continue;
+            uses->item[kept++] = use;
+            weir__model_learn(named, use.id, use.seq);
+        }
         uses->count = kept;
-        others |= kept > 0;
+        next = first_from(*tree, share->node.key + 1);
+        if (kept == 0)
+            drop_from(tree, share);
     }
-    return others;
 }
 
-/* What its streams waited for on other devices is seen too. */
+/* Forgets what the host has completed.  `seen` is not needed for later uses, since they have higher numbers. */
+static void forget_completed(int device, struct model_orders *named) {
+    drop_completed(&oracle.shares, device, named);
+    drop_completed(&oracle.touched, device, named);
+    oracle.seen.count = 0;
+    weir__model_keep_named(&oracle.homes, named);
+}
+
+void weir__model_oracle_collect(struct model_orders *named) {
+    forget_completed(-1, named);
+}
+
+/* The host has completed all work of the device, and the work on other devices that its streams waited for. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
-    int others;
+    struct model_orders named = {0};
 
     for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
-        for (size_t i = 0; i < stream->after.count; i++)
-            see(stream->after.item[i].id, stream->after.item[i].seq);
-    others = clear_device(oracle.shares, device);
-    others |= clear_device(oracle.touched, device);
-    if (!others)
-        oracle.seen.count = 0;
+        weir__model_learn_all(&oracle.seen, &stream->after);
+    forget_completed(device, &named);
+    weir__model_forget_all(&named);
 }
 
 void weir__model_oracle_reset(void) {

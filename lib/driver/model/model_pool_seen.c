@@ -18,6 +18,15 @@ void weir__model_pools_forget(uint64_t id) {
         weir__model_range_forget(&pool->range, id, weir__model_now());
 }
 
+void weir__model_pools_name(struct model_orders *named) {
+    const struct model_pool *pool;
+    const struct model_queue *queue;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        for (queue = pool->range.queues; queue; queue = queue->next)
+            weir__model_learn(named, queue->stream_id, 1);
+}
+
 void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {
     struct model_pool *pool;
 

@@ -88,8 +88,9 @@ struct model_order {
     uint64_t id, seq;
 };
 struct model_orders {
-    struct model_order *item;
+    struct model_order *item; /* sorted by id */
     size_t count, room;
+    int lost; /* 1 once an order was lost for lack of host memory */
 };
 
 struct model_stream {
@@ -207,7 +208,7 @@ struct model {
     _Atomic uint64_t host_ns;     /* real time inside calls while measured */
     uint64_t measure_ns;          /* real cost of measuring one call, outside what it sees */
     struct model_profile profile; /* never changes between resets */
-    int device_count;             /* likewise */
+    int device_count;             /* never changes between resets */
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
@@ -219,6 +220,7 @@ struct model {
     struct model_capture *captures;
     struct model_node *graph_blocks; /* all allocations of graphs, live or not, by address */
     uint64_t next_stream_id, next_object_id;
+    uint64_t collect_at_id; /* the stream id at which orders are collected next (model_orders.c) */
     struct model_thread *threads;
     uint64_t retired_calls[WEIR_ENTRY_COUNT];        /* of threads that have ended */
     struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last: of any entry */

@@ -5,8 +5,7 @@
  * begins at the latest of now, the stream's end and what the stream waits for.  Beside times the
  * model keeps order: each stream lists "behind stream X up to its operation q", filled by waits on
  * events and by the legacy stream's rule, and an event takes a copy of the list when it is
- * recorded.  The list may forget its oldest entry when it is long: a pool that knows of less order
- * grows where it might have reused, which is always allowed.
+ * recorded (model_orders.c).
  *
  * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
  * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
@@ -21,67 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ORDERS = 256 };
-
 _Static_assert(sizeof(struct model_stream) <= 128, "a stream fits its slot");
 _Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
 
-/* ---- Order ---- */
-
-/* Without memory for it the order is forgotten. */
-void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
-    size_t i;
-
-    if (seq == 0)
-        return;
-    for (i = 0; i < orders->count; i++)
-        if (orders->item[i].id == id) {
-            if (orders->item[i].seq < seq)
-                orders->item[i].seq = seq;
-            return;
-        }
-    if (orders->count == MOST_ORDERS) {
-        memmove(orders->item, orders->item + 1, (MOST_ORDERS - 1) * sizeof orders->item[0]);
-        orders->count--;
-    }
-    if (orders->count == orders->room) {
-        size_t room = orders->room ? 2 * orders->room : 4;
-        struct model_order *item = realloc(orders->item, room * sizeof *item);
-
-        if (!item)
-            return;
-        orders->item = item;
-        orders->room = room;
-    }
-    orders->item[orders->count++] = (struct model_order){id, seq};
-}
-
-void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from) {
-    size_t i;
-
-    for (i = 0; i < from->count; i++)
-        weir__model_learn(orders, from->item[i].id, from->item[i].seq);
-}
-
-void weir__model_forget_all(struct model_orders *orders) {
-    free(orders->item);
-    memset(orders, 0, sizeof *orders);
-}
+/* ---- Streams ---- */
 
 static uint64_t stream_id(const struct model_stream *stream) {
     return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
 }
-
-uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
-    size_t i;
-
-    for (i = 0; i < orders->count; i++)
-        if (orders->item[i].id == id)
-            return orders->item[i].seq;
-    return 0;
-}
-
-/* ---- Streams ---- */
 
 int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
@@ -121,9 +67,10 @@ void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns) 
 }
 
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags) {
-    struct model_stream *stream =
-        weir__model_slab_take(&weir__model.streams, weir__model.next_stream_id);
+    struct model_stream *stream;
 
+    weir__model_orders_collect();
+    stream = weir__model_slab_take(&weir__model.streams, weir__model.next_stream_id);
     if (!stream)
         return NULL;
     weir__model.next_stream_id++;

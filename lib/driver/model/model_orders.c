@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* model_orders.c: lists of orders, each "behind stream X up to its operation q", sorted by the id of the stream.
+ *
+ * Streams, events and the oracle keep such lists.  A list forgets no order that can still decide anything: without it the
+ * oracle would accuse the innocent, or miss a fault.  As ids are not used again, a program that makes streams for ever
+ * would make the lists longer for ever.  So now and then weir__model_orders_collect() drops the orders that can decide
+ * nothing any more.  An order decides something only if a use of memory or a free in a pool lies at or before its
+ * operation, and a later use or free of that stream has a higher number.  So an order is dropped if no use that the host
+ * has not completed, and no queue of a pool, names its stream.
+ *
+ * Must not know: what the orders are for.
+ */
+#include "driver/model/model_inside.h"
+
+#include "driver/model/model_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* At least so many streams are made between two collections. */
+enum { COLLECT_AFTER = 64 };
+
+/* Returns where a stream's order is in the list, or where it would be. */
+static size_t position_of(const struct model_orders *orders, uint64_t id) {
+    size_t low = 0, high = orders->count;
+
+    if (high > 0 && orders->item[high - 1].id < id)
+        return high;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (orders->item[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
+    size_t at = position_of(orders, id);
+
+    return at < orders->count && orders->item[at].id == id ? orders->item[at].seq : 0;
+}
+
+void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
+    size_t at = position_of(orders, id), room = orders->room ? 2 * orders->room : 4;
+    struct model_order *item;
+
+    if (at < orders->count && orders->item[at].id == id) {
+        if (orders->item[at].seq < seq)
+            orders->item[at].seq = seq;
+        return;
+    }
+    if (orders->count == orders->room) {
+        item = realloc(orders->item, room * sizeof *item);
+        if (!item) {
+            orders->lost = 1;
+            return;
+        }
+        orders->item = item;
+        orders->room = room;
+    }
+    memmove(&orders->item[at + 1], &orders->item[at], (orders->count++ - at) * sizeof *item);
+    orders->item[at] = (struct model_order){id, seq};
+}
+
+void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from) {
+    size_t i;
+
+    orders->lost |= from->lost;
+    for (i = 0; i < from->count; i++)
+        weir__model_learn(orders, from->item[i].id, from->item[i].seq);
+}
+
+void weir__model_forget_all(struct model_orders *orders) {
+    free(orders->item);
+    memset(orders, 0, sizeof *orders);
+}
+
+void weir__model_keep_named(struct model_orders *orders, const struct model_orders *named) {
+    size_t i, kept = 0;
+
+    if (named->lost)
+        return;
+    for (i = 0; i < orders->count; i++)
+        if (weir__model_order(named, orders->item[i].id))
+            orders->item[kept++] = orders->item[i];
+    orders->count = kept;
+}
+
+/* Drops the orders of a context that decide nothing.  Orders of captured events count steps of the capture, and stay. */
+static void collect_in(struct model_context *context, const struct model_orders *named) {
+    struct model_stream *stream;
+    struct model_event *event;
+
+    for (stream = context->streams; stream; stream = stream->next)
+        weir__model_keep_named(&stream->after, named);
+    for (event = context->events; event; event = event->next)
+        if (!event->capture_id)
+            weir__model_keep_named(&event->after, named);
+}
+
+void weir__model_orders_collect(void) {
+    struct model_orders named = {0};
+    int i;
+
+    if (weir__model.next_stream_id < weir__model.collect_at_id)
+        return;
+    weir__model_oracle_collect(&named);
+    weir__model_pools_name(&named);
+    for (i = 0; i < weir__model.device_count; i++) {
+        collect_in(&weir__model.devices[i].context, &named);
+        collect_in(&weir__model.devices[i].green, &named);
+    }
+    weir__model.collect_at_id = weir__model.next_stream_id + COLLECT_AFTER + named.count;
+    weir__model_forget_all(&named);
+}
