@@ -91,6 +91,26 @@ weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
 
+weir_status weir__drop_in_free_behind(weir_allocator *a, void *block, weir_stream stream,
+                                      weir_stream apart) {
+    const struct weir_driver *driver = a->device.driver;
+    weir_status status = WEIR_E_STREAM;
+    CUcontext context, popped;
+    CUevent event;
+
+    if (driver->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || !context ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
+        return status;
+    if (driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+        if (driver->cuEventRecord(event, stream) == CUDA_SUCCESS &&
+            driver->cuStreamWaitEvent(apart, event, 0) == CUDA_SUCCESS)
+            status = weir_free(a, block, apart);
+        (void)driver->cuEventDestroy(event);
+    }
+    (void)driver->cuCtxPopCurrent(&popped);
+    return status;
+}
+
 void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
     if (a->caches && !weir__driver_forked() &&
         !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))

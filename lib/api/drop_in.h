@@ -82,6 +82,12 @@ int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream s
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 
+/* Frees a block on a stream of another device or context, which weir does not know.  `apart', a stream of the block's
+ * device that runs nothing else, waits on the device for the work of that stream, and the block is freed there.  Returns
+ * E_STREAM if that wait is not possible. */
+weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
+                                      weir_stream apart);
+
 /* A stream was created, maybe with the handle of another whose end was not seen. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
 /* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for

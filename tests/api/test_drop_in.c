@@ -10,6 +10,7 @@
 
 #include "tests/fixtures/calls.h"
 #include "api/drop_in.h"
+#include "driver/model/model_inside.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/logged.h"
 #include "tests/fixtures/suite.h"
@@ -89,6 +90,40 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     give(block, A);
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).front_misses_capture, 0);
+    end();
+}
+
+/* ---- frees on streams of other contexts --------------------------------------------------------- */
+
+/* The stream that the block was requested on has it again only behind the work of the other context's stream. */
+TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
+    static const size_t sizes[] = {1000, 600000, 9 * MIB};
+    struct model_context *green = &weir__model.devices[0].green;
+    struct model_stream *far;
+    uint64_t owner = 0;
+
+    make(_i);
+    atomic_store(&green->retained, 1);
+    weir__model_lock();
+    far = weir__model_stream_make(green, CU_STREAM_NON_BLOCKING);
+    weir__model_unlock();
+    for (int round = 0; round < 40; round++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            unsigned char *block = take(sizes[i], A);
+
+            CU(weir__model_use(A, (uintptr_t)block, sizes[i], ++owner, MS));
+            CU(driver->cuStreamSynchronize(A));
+            CU(weir__model_use((CUstream)(void *)far, (uintptr_t)block, sizes[i], owner, 5 * MS));
+            OK(weir__drop_in_free_behind(a, block, (CUstream)(void *)far, B));
+            for (int j = 0; j < 2; j++) {
+                CUstream stream = j ? B : A;
+
+                block = take(sizes[i], stream);
+                CU(weir__model_use(stream, (uintptr_t)block, sizes[i], ++owner, MS));
+                give(block, stream);
+            }
+            ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
+        }
     end();
 }
 

@@ -11,25 +11,11 @@
 #include "api/drop_in.h"
 #include "base/log.h"
 
-/* On a stream of another device or context, which weir does not know: what it has to do is waited for by a
- * stream of the block's, on the device. */
+/* Frees a block on a stream of another device or context. */
 static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
-    weir_status status = WEIR_E_STREAM;
-    CUcontext context, popped;
-    CUevent event;
 
-    if (!apart || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context ||
-        REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-        return status;
-    if (REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-        if (REAL(cuEventRecord)(event, stream) == CUDA_SUCCESS &&
-            REAL(cuStreamWaitEvent)(apart, event, 0) == CUDA_SUCCESS)
-            status = weir_free(s->allocator, block, apart);
-        (void)REAL(cuEventDestroy_v2)(event);
-    }
-    (void)REAL(cuCtxPopCurrent_v2)(&popped);
-    return status;
+    return apart ? weir__drop_in_free_behind(s->allocator, block, stream, apart) : WEIR_E_STREAM;
 }
 
 static inline void after_free(const struct weir_found *found, int is_freed) {
