@@ -69,6 +69,29 @@ TEST(freed_by_another_thread) {
     MUST_LE(check_identities(a).reserve_peak, 256 * MIB);
 }
 
+static void *free_on_b(void *block) {
+    CU(driver->cuCtxPushCurrent(primary));
+    give(block, B);
+    return NULL;
+}
+
+/* A slot that another thread frees on another stream serves that stream alone, until the work there has completed. */
+TEST(a_slot_freed_by_another_thread_is_its_streams) {
+    pthread_t thread;
+
+    make(_i, "");
+    warm(A);
+    warm(B);
+    void *block = take(3000, A);
+    order(B, A);
+    busy(B, 50 * MS);
+    MUST(pthread_create(&thread, NULL, free_on_b, block) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+    forbid(block, 3000);
+    expect_none_of_it(A);
+    MUST(weir__model_now_ns() < 50 * MS);
+}
+
 enum { BESIDE = 5000, BESIDE_BYTES = 16384 };
 static void *beside[BESIDE];
 
@@ -370,7 +393,8 @@ int main(void) {
     ADD_FOR_EACH(tests, 4 * ENGINES, a_peak_of_several_streams);
     tests = add_case(suite, "crowds");
     ADD_FOR_EACH(tests, ENGINES * 2, freed_by_another_thread, streams_come_and_go);
-    ADD_FOR_EACH(tests, ENGINES, freed_beside_an_idle_thread, threads_come_and_go,
+    ADD_FOR_EACH(tests, ENGINES, a_slot_freed_by_another_thread_is_its_streams,
+                 freed_beside_an_idle_thread, threads_come_and_go,
                  many_default_streams_are_bound_at_once);
     return run_suite(suite, CK_FORK_GETENV);
 }

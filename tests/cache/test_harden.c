@@ -390,6 +390,25 @@ TEST(what_was_not_taken_back_goes_later) {
     end(0, 0);
 }
 
+/* Such a block may hold memory that its stream still uses: a trim waits for that work. */
+TEST(what_was_not_taken_back_is_waited_for) {
+    void *none = NULL;
+    open_with(_i, ZERO_STREAM | ZERO_ALWAYS);
+    unsigned char *block = take(70000, A);
+    CU(weir__model_use(A, (uintptr_t)block, 70000, 1, 50 * MS));
+    give(block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemsetD8Async, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 70000, A, &none));
+    MUST_EQ(weir__model_faults_met(NULL), 2);
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).kept_out, 70000);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).kept_out, 0);
+    ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
+    end(0, 0);
+}
+
 /* A thread without a context is as good as another. */
 TEST(without_a_context) {
     CUcontext was;
@@ -752,6 +771,7 @@ int main(void) {
     /* Elsewhere a free asks the driver nothing that it could refuse. */
     for (int i = 0; i < WORLDS; i++)
         if (worlds[i].kind == KIND_POOL && worlds[i].front == WEIR_SWITCH_OFF)
-            ADD_FOR_ROWS(tests, i, i + 1, what_was_not_taken_back_goes_later);
+            ADD_FOR_ROWS(tests, i, i + 1, what_was_not_taken_back_goes_later,
+                         what_was_not_taken_back_is_waited_for);
     return run_suite(suite, CK_FORK_GETENV);
 }

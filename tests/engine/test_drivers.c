@@ -221,6 +221,28 @@ TEST(what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
 }
 
+/* A block whose request is undone may hold memory that its stream still uses.  If the driver does not take the block back
+ * at once, it goes back behind that work. */
+TEST(what_was_undone_is_behind_its_users) {
+    weir_status status = WEIR_E_DRIVER;
+    void *block;
+
+    make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
+    for (uint64_t k = 1; status != WEIR_OK; k++) {
+        block = take(80 * MIB, A);
+        busy(A, 50 * MS);
+        give(block, A);
+        weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_UNKNOWN, 1);
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+        status = weir_alloc(a, 80 * MIB, A, &block);
+        MUST(k > 1 || status != WEIR_OK);
+        weir__model_faults_clear();
+        MUST_EQ(stats_of(a).requested, status == WEIR_OK ? 80 * MIB : 0);
+        MUST(status == WEIR_OK || driver->cuStreamQuery(A) == CUDA_SUCCESS);
+    }
+    OK(weir_free(a, block, A));
+}
+
 /* ---- captures -------------------------------------------------------------------------------- */
 
 static weir_stream captured;
@@ -466,6 +488,7 @@ int main(void) {
 
     add_for_both(tests);
     ADD_FOR_EACH(tests, 2, an_old_driver_is_held_to_the_limit);
+    ADD_TESTS(tests, what_was_undone_is_behind_its_users);
     ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, where_a_graph_had_memory_once);
     tests = add_case(suite, "for users", open_device_for_users);
     add_for_both(tests);

@@ -587,6 +587,17 @@ TEST(probe_blocks_are_nobodys) {
     ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
 }
 
+/* Probe blocks are behind no work, so growth waits for none, and all streams can use the room at once. */
+TEST(probe_blocks_are_behind_nobody) {
+    make(KIND_POOL, 0, "");
+    busy(NULL, 50 * MS);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    give(take(200 * MIB, A), A);
+    give(take(200 * MIB, B), B);
+    MUST_EQ(reserve(), 256 * MIB);
+    MUST_LE(weir__model_now_ns(), 50 * MS);
+}
+
 /* Also where the driver does not begin its peak again after a step, or takes no probe block back: the next
  * step must not take them for anybody's either. */
 TEST(probe_blocks_that_stay_in_the_drivers_peak) {
@@ -686,8 +697,8 @@ int main(void) {
               a_preallocation_of_many_pieces, a_preallocation_that_fails_tells_nothing,
               without_options, a_fixed_arena_of_nothing, what_is_preallocated_later_is_kept_too,
               what_a_policy_added_goes_at_a_trim, probe_blocks_are_nobodys,
-              growth_after_a_long_quiet_time, more_than_can_be_is_not_preallocated,
-              a_failure_is_logged, growth_is_logged);
+              probe_blocks_are_behind_nobody, growth_after_a_long_quiet_time,
+              more_than_can_be_is_not_preallocated, a_failure_is_logged, growth_is_logged);
     ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, bfc_regions_double_from_what_is_left,
                  a_callback_is_told_the_figures);
     ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, bfc_regions_double_from_what_is_left);
