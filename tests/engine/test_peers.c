@@ -300,16 +300,16 @@ TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
 static const struct {
     CUresult result;
     weir_status status;
-} refusals[] = {
+} failures[] = {
     {CUDA_ERROR_OUT_OF_MEMORY, WEIR_E_NO_MEMORY},
     {CUDA_ERROR_UNKNOWN, WEIR_E_DRIVER},
 };
-enum { REFUSALS = sizeof refusals / sizeof refusals[0] };
+enum { FAILURES = sizeof failures / sizeof failures[0] };
 
 /* Whichever call of the driver fails, and how, access is as it was, for all that is there and all that comes: also where
  * it was another way before.  The allocator serves further calls. */
 TEST(a_refused_change_changes_nothing) {
-    int given = _i / WORLDS % 2, refusal = _i / WORLDS / 2, failed = 0;
+    int given = _i / WORLDS % 2, failure = _i / WORLDS / 2, failed = 0;
     void *block[3], *more;
 
     make(_i % WORLDS, given ? "none" : "1");
@@ -318,7 +318,7 @@ TEST(a_refused_change_changes_nothing) {
         block[i] = take((size_t)(i + 1) * 20 * MIB);
     CU(driver->cuCtxSynchronize());
     for (uint64_t k = 1;; k++) {
-        weir__model_fail_any(k, 0, refusals[refusal].result, 0);
+        weir__model_fail_any(k, 0, failures[failure].result, 0);
         weir_status status =
             weir_set_access(a, 1, given ? WEIR_ACCESS_NONE : WEIR_ACCESS_READ_WRITE);
         weir__model_faults_clear();
@@ -326,7 +326,7 @@ TEST(a_refused_change_changes_nothing) {
             MUST(has_access(block[i]) == (status == WEIR_OK ? !given : given));
         if (status == WEIR_OK)
             break;
-        EXPECT(refusals[refusal].status, status);
+        EXPECT(failures[failure].status, status);
         failed++;
         more = take(100 * MIB);
         MUST(has_access(more) == given);
@@ -610,7 +610,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
 
     ADD_FOR_EACH(tests, 2 * WORLDS, a_peer_uses_all_that_comes);
-    ADD_FOR_EACH(tests, 2 * WORLDS * REFUSALS, a_refused_change_changes_nothing);
+    ADD_FOR_EACH(tests, 2 * WORLDS * FAILURES, a_refused_change_changes_nothing);
     ADD_FOR_EACH(tests, WORLDS, without_leave_a_peer_has_no_access,
                  access_is_given_and_taken_at_run_time, what_cannot_be_set,
                  a_refused_creation_leaves_nothing, memory_of_graphs_is_opened_too,
