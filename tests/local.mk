@@ -53,6 +53,7 @@ unit_tests = \
 	tests/tensors/test_order \
 	tests/tensors/test_pools \
 	tests/tensors/test_soak \
+	tests/tensors/test_streams \
 	tests/engine/test_engine \
 	tests/engine/test_engines \
 	tests/engine/test_drivers \

@@ -13,6 +13,17 @@
  * of the capture.  No call here makes a driver call on a stream that is being captured, except to ask whether it is.  So
  * requests of a captured stream must have a route.
  *
+ * Streams.  From driver 12.0 on weir knows a stream by the driver's id.  So a stream that gets the handle of a destroyed
+ * one gets none of its memory too early.  A stream that a request said `lasts` of is known by its handle.
+ *   A stream may end before the blocks that it used are freed.  The free asks the driver what the handle means.  If the
+ * handle means another stream, weir waits for the device.  But driver 580 crashes at a question about a handle that means
+ * no stream.  With such a driver a stream must live, or its handle must mean another stream, until these frees: of its own
+ * blocks that are of no pool, and of blocks that it uses (weir_tensors_use).  If a stream is being captured at such a free,
+ * the same holds until the first request after the capture.
+ *   A stream of another device must live until the free of the blocks that it uses.  Below driver 12.0 every stream must
+ * live until the frees of its blocks and of those that it uses.  What it frees in a pool then serves others after a wait
+ * for the device.
+ *
  * All functions are thread-safe.  They return E_INVALID if an argument is NULL whose comment does not allow it, and
  * E_FORKED in a child of fork().  Since 0.1. */
 #ifndef WEIR_TENSORS_H
@@ -88,20 +99,22 @@ WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
  * stays with the block until `drop`; after an error it is the caller's.  0 bytes: NULL and OK.
  * `lasts`: the stream is never destroyed, so that weir need not ask the driver about it (weir_bind).
  *
- * Blocks and waits as weir_alloc.  A new segment of a pool waits for its memory (weir_alloc_any).
+ * Blocks and waits as weir_alloc.  A new segment of a pool waits for its memory (weir_alloc_any).  Before a pool grows, the
+ * request waits for the device if a stream that freed memory there has ended.
  * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors, size_t bytes,
                                                           size_t requested, weir_stream stream,
                                                           int lasts, void *note, void **block);
 
 /* Frees a block of any device, in the order of the stream that it was allocated for.  NULL is OK and does nothing.
- * Does not block, except where weir cannot record an event: a stream that used the block is gone, or is another
- * device's.  Then it waits for the device.  A free that fails for now is tried again later.
+ * Does not block unless that stream or one that used the block has ended, is another device's, or was named during a
+ * capture.  Then weir waits for the device (see Streams above).  A free that fails for now is tried again later.
  * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY; E_DEVICE_LOST. */
 WEIR_API weir_status weir_tensors_free(void *block);
 
 /* Declares that `stream` uses the block too.  The block is free only when the work that the stream has at the time of
- * the free is done.  Does nothing if `stream` is the block's own.  Calls no driver function.
+ * the free is done.  Does nothing if `stream` is the block's own.  Asks the driver for the stream's id, unless a request
+ * said that the stream lasts.
  * E_NOT_OWNED: no live block begins there; E_HOST_MEMORY. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_use(void *block, weir_stream stream);
 

@@ -18,7 +18,8 @@ struct piece {
     uint64_t address;
     size_t bytes;
     size_t block_bytes, requested; /* of a live block; 0: it is free */
-    weir_stream stream;            /* of a live block */
+    weir_stream stream;            /* of a live block, */
+    uint64_t name;                 /* and its name */
 };
 
 struct weir_tensors_state {
@@ -28,10 +29,12 @@ struct weir_tensors_state {
     size_t piece_count, piece_room;
 };
 
-/* A stream that is observed: what it has freed is everybody's.  Where a pool has had one stream alone it is that one, so
- * that its placement goes on to know no other, and all that is free joins. */
+/* Returns the name of a stream for memory that is free for everybody, since that stream is observed.  If a pool has had
+ * one stream alone, weir takes the name of that stream: the placement then knows no second one, and all free chunks
+ * join. */
 static uint64_t everybody(const struct weir_tensor_pool *pool) {
-    return pool->stream_count == 1 ? weir__pool_name(pool->streams[0]) : UINT64_MAX;
+    return pool->stream_count == 1 && pool->streams[0].name != 0 ? pool->streams[0].name
+                                                                 : UINT64_MAX;
 }
 
 void weir_tensors_state_destroy(weir_tensors_state *state) {
@@ -72,6 +75,7 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
         piece.block_bytes = tensor->bytes;
         piece.requested = tensor->requested;
         piece.stream = tensor->stream;
+        piece.name = tensor->name;
     }
     s->pieces[s->piece_count++] = piece;
     return WEIR_PLACEMENT_GO_ON;
@@ -275,6 +279,7 @@ static void make_all(weir_tensors *t, struct weir_tensor_pool *pool,
                                        .bytes = piece->block_bytes,
                                        .requested = piece->requested,
                                        .stream = piece->stream,
+                                       .name = piece->name,
                                        .pool = pool};
         (void)weir__map_put(&t->map, piece->address, (uintptr_t)tensor);
         weir__tensors_add(t, tensor);

@@ -24,21 +24,37 @@ static void hold(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- giving back -------------------------------------------------------------------------------- */
 
-/* A default stream means nothing on a thread without a context.  E_STREAM for another reason: the stream is gone; once
- * the device has done all work, no order is needed. */
-static weir_status free_shared(weir_tensors *t, uint64_t address, weir_stream stream) {
+/* Asks what the handle means now.  Returns OK if it is the stream of that name, E_STREAM if it is another stream or none,
+ * E_CAPTURE if that cannot be asked. */
+static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
+    struct weir_device *device = &t->allocator->device;
+    uint64_t now;
+
+    if (weir__name_lasts(user.name) || !(device->driver->capabilities & WEIR_CAP_STREAM_ID))
+        return WEIR_OK;
+    now = weir__tensors_name(t, user.stream, 0);
+    if (now & WEIR_TENSORS_CAPTURED)
+        return now == user.name ? WEIR_OK : WEIR_E_CAPTURE;
+    return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
+}
+
+/* Frees a block in the order of its stream.  A default stream means nothing on a thread without a context.  E_STREAM for
+ * another reason: the stream has ended.  Then weir waits for the device, and no order is needed. */
+static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
-    uint64_t id = weir__tensors_legacy_id(t, stream);
-    weir_status status = id ? weir__free_default(t->allocator, block, stream, id)
-                            : weir_free(t->allocator, block, stream);
-    int lent;
+    uint64_t id = weir__tensors_legacy_id(t, user.stream);
+    weir_status status = means_still(t, user);
+    int lent, is_its = status == WEIR_OK;
 
+    if (is_its)
+        status = id ? weir__free_default(t->allocator, block, user.stream, id)
+                    : weir_free(t->allocator, block, user.stream);
     if (status != WEIR_E_STREAM)
         return status;
     lent = weir__device_lend_context(device);
-    if (lent)
-        status = weir_free(t->allocator, block, stream);
+    if (lent && is_its)
+        status = weir_free(t->allocator, block, user.stream);
     if (status == WEIR_E_STREAM)
         status = weir_free_any(t->allocator, block);
     weir__device_end_context(device, lent);
@@ -55,7 +71,8 @@ static int is_to_try_again(weir_status status) {
 static void give(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool) {
         weir__pool_give(t, tensor);
-    } else if (is_to_try_again(free_shared(t, tensor->address, tensor->stream))) {
+    } else if (is_to_try_again(free_shared(
+                   t, tensor->address, (struct weir_tensor_use){tensor->stream, tensor->name}))) {
         hold(t, tensor);
     } else {
         if (tensor->is_freed) /* else it was told, and only weir has it still */
@@ -64,8 +81,8 @@ static void give(weir_tensors *t, struct weir_tensor *tensor) {
     }
 }
 
-weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream) {
-    weir_status status = free_shared(t, address, stream);
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
+    weir_status status = free_shared(t, address, user);
     struct weir_tensor *tensor;
 
     if (!is_to_try_again(status))
@@ -74,7 +91,8 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream st
     tensor = weir__tensor_new(t);
     if (tensor) {
         tensor->address = address;
-        tensor->stream = stream;
+        tensor->stream = user.stream;
+        tensor->name = user.name;
         hold(t, tensor);
     }
     note_state(t);
@@ -103,29 +121,33 @@ static void give_event(weir_tensors *t, CUevent event) {
     t->events[t->event_count++] = event;
 }
 
-/* An event behind what the stream has now.  E_CAPTURE: there is none as yet. */
-static weir_status record(weir_tensors *t, weir_stream stream, CUevent *event) {
+/* Records an event behind what the stream has now.  E_CAPTURE: the stream is being captured.  E_STREAM: the handle means
+ * another stream or none, as far as weir can tell. */
+static weir_status record(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     struct weir_device *device = &t->allocator->device;
-    weir_status status = weir__device_capture(device, stream);
+    weir_status status = weir__device_capture(device, use.stream);
     CUresult result = CUDA_SUCCESS;
 
+    if (status == WEIR_OK)
+        status = means_still(t, use);
     if (status == WEIR_OK)
         result = take_event(t, event);
     if (status != WEIR_OK || result != CUDA_SUCCESS)
         return status == WEIR_OK ? weir__device_status(device, result) : status;
-    result = weir__device_record(device, *event, stream, 0);
+    result = weir__device_record(device, *event, use.stream, 0);
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     give_event(t, *event);
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
 }
 
-/* No event is available: the stream is another device's, or gone.  Then whatever it did ends with the work of the device.
- * 1, or 0: nothing is known. */
-static int wait_for(weir_tensors *t, weir_stream stream) {
+/* Waits without an event: for the stream, which is another device's, or for the device, if the stream has ended.  Returns
+ * 1 on success, 0 if both waits fail. */
+static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
-    return device->driver->cuStreamSynchronize(stream) == CUDA_SUCCESS ||
+    return (means_still(t, use) == WEIR_OK &&
+            device->driver->cuStreamSynchronize(use.stream) == CUDA_SUCCESS) ||
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
@@ -135,18 +157,18 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_wait *moved =
             weir__hostmem_room(t->waits, t->wait_count, &t->wait_room, sizeof *t->waits);
-        weir_stream stream = tensor->uses[tensor->use_count - 1];
+        struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
         weir_status status;
         CUevent event;
 
         if (!moved)
             return 0;
         t->waits = moved;
-        status = record(t, stream, &event);
+        status = record(t, use, &event);
         if (status == WEIR_OK) {
-            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, stream, tensor};
+            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, use.stream, tensor};
             tensor->waits_for++;
-        } else if (status == WEIR_E_CAPTURE || !wait_for(t, stream)) {
+        } else if (status == WEIR_E_CAPTURE || !wait_for(t, use)) {
             return 0;
         }
         tensor->use_count--;

@@ -9,6 +9,9 @@
  * since one that stays would keep large ones from joining.  Elsewhere segments (weir_alloc_any) grow with the pool, so
  * that small pools hold little and large ones call seldom.
  *
+ * Streams are known by name (tensors_internal.h).  Memory that a stream freed before it ended, or that a stream freed which
+ * is not known, serves others after a wait for the device, which a request makes before the pool grows.
+ *
  * Must not know: what a capture is, frameworks.
  */
 #include <stdlib.h>
@@ -348,9 +351,9 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
 
 /* A segment behind the part's last one, or else its first.  OK without one: another thread was quicker. */
 static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
-                               weir_stream stream, struct weir_tensor_segment *out) {
+                               uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
-    size_t lacks = end ? least - weir__part_tail(part, stream, end) : least;
+    size_t lacks = end ? least - weir__part_tail(part, name, end) : least;
     size_t bytes = step_for(part, 0, lacks, STEP_PART_JOINED);
     weir_status status = ask_apart(t, bytes, at, out);
 
@@ -380,14 +383,14 @@ static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* Releases the lock during the calls, and takes it again. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
-                        struct weir_tensor_part *part, size_t least, weir_stream stream,
+                        struct weir_tensor_part *part, size_t least, struct weir_tensor_use user,
                         void *note) {
     struct weir_tensor_segment segment = {0};
     weir_status status = WEIR_E_NO_MEMORY;
 
     pool->pins++;
     if (joins(t, pool))
-        status = take_joined(t, part, least, stream, &segment);
+        status = take_joined(t, part, least, user.name, &segment);
     if (weir__is_failure(status))
         status = take_alone(t, pool, part, least, &segment);
     pool->pins--;
@@ -399,15 +402,15 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
         weir__tensors_lock(t);
         return WEIR_E_HOST_MEMORY;
     }
-    count_segment(t, pool, part, segment, stream, note);
-    weir__tensors_tell_shared(t, segment.base, stream, note);
+    count_segment(t, pool, part, segment, user.stream, note);
+    weir__tensors_tell_shared(t, segment.base, user.stream, note);
     return WEIR_OK;
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
 /* Of a pool whose segments are whole: the smallest one that is free and holds it. */
-static int take_whole(struct weir_tensor_part *part, size_t bytes, weir_stream stream,
+static int take_whole(struct weir_tensor_part *part, size_t bytes, uint64_t name,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
     struct weir_placement_block other;
@@ -419,7 +422,7 @@ static int take_whole(struct weir_tensor_part *part, size_t bytes, weir_stream s
             weir__placement_find(part->placement, s->base, &other) == WEIR_PLACEMENT_FREE)
             best = s;
     }
-    return best ? weir__placement_take(part->placement, best->bytes, weir__pool_name(stream), place)
+    return best ? weir__placement_take(part->placement, best->bytes, name, place)
                 : WEIR_PLACEMENT_NO_FIT;
 }
 
@@ -429,13 +432,12 @@ static int nobody_waits(void *context, uint64_t stream, uint64_t sequence) {
 }
 
 static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *part, size_t bytes,
-                weir_stream stream, struct weir_placement_block *place) {
+                uint64_t name, struct weir_placement_block *place) {
     const struct weir_placement_waits none = {nobody_waits, nobody_waits, NULL};
-    uint64_t name = weir__pool_name(stream);
     int found;
 
     if (pool->is_whole)
-        return take_whole(part, bytes, stream, place);
+        return take_whole(part, bytes, name, place);
     found = weir__placement_take(part->placement, bytes, name, place);
     /* What the stream has freed, and beside it what is everybody's. */
     return found == WEIR_PLACEMENT_NO_FIT
@@ -443,34 +445,91 @@ static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *pa
                : found;
 }
 
-/* Notes a stream that will free here, since a trim observes them all at once.  1, or 0 without host memory. */
-static int note_stream(struct weir_tensor_pool *pool, weir_stream stream) {
-    weir_stream *moved;
-
+static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, uint64_t name) {
     for (size_t i = pool->stream_count; i-- > 0;)
-        if (pool->streams[i] == stream)
-            return 1;
+        if (pool->streams[i].name == name)
+            return &pool->streams[i];
+    return NULL;
+}
+
+/* A request comes from a stream by its id: other streams that had its handle have ended. */
+static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
+                       struct weir_tensor_use user) {
+    for (size_t i = 0; i < pool->stream_count; i++) {
+        struct weir_tensor_user *old = &pool->streams[i];
+
+        if ((old->name & user.name & WEIR_TENSORS_ID) && old->stream == user.stream &&
+            !old->ended) {
+            old->ended = ++t->sequence;
+            pool->has_lost = 1;
+        }
+    }
+}
+
+/* Notes a stream that will free memory of the pool, so that an observation of the pool reaches it.  Returns 1 on success,
+ * 0 if there is no host memory. */
+static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_use user) {
+    struct weir_tensor_user *moved;
+
+    if (find_user(pool, user.name))
+        return 1;
     moved = weir__hostmem_room(pool->streams, pool->stream_count, &pool->stream_room,
                                sizeof *pool->streams);
     if (!moved)
         return 0;
     pool->streams = moved;
-    pool->streams[pool->stream_count++] = stream;
+    note_ended(t, pool, user);
+    if (weir__name_lasts(user.name) && !weir__map_get(&t->lasting, user.name, NULL))
+        (void)weir__map_put(&t->lasting, user.name, WEIR_TENSORS_LASTING);
+    moved[pool->stream_count++] = (struct weir_tensor_user){user.stream, user.name, 0};
     return 1;
+}
+
+/* After a wait for the device: all that was freed in the part up to the sequence is everybody's. */
+static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
+                         uint64_t waited) {
+    for (size_t i = 0; i < pool->stream_count; i++)
+        weir__placement_observe(part->placement, pool->streams[i].name, waited);
+    weir__placement_observe(part->placement, 0, waited);
+}
+
+/* Waits for the device without the lock.  Then all that was freed in the pool before is everybody's. */
+static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
+    uint64_t waited = t->sequence;
+    size_t kept = 0;
+    CUresult result;
+
+    pool->pins++;
+    pool->has_lost = 0; /* a later free sets it again */
+    weir__tensors_unlock(t);
+    result = weir__device_wait(&t->allocator->device);
+    weir__tensors_lock(t);
+    pool->pins--;
+    if (result != CUDA_SUCCESS) {
+        pool->has_lost = 1;
+        return;
+    }
+    for (int i = 0; i < WEIR_TENSORS_PARTS; i++)
+        observe_part(pool, &pool->part[i], waited);
+    for (size_t i = 0; i < pool->stream_count; i++)
+        if (pool->streams[i].ended == 0 || pool->streams[i].ended > waited)
+            pool->streams[kept++] = pool->streams[i];
+    pool->stream_count = kept;
 }
 
 /* The block is live: its record. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
                               struct weir_tensor_part *part,
                               const struct weir_placement_block *place, size_t bytes,
-                              size_t requested, weir_stream stream, void *note) {
+                              size_t requested, struct weir_tensor_use user, void *note) {
     struct weir_tensor *tensor = weir__tensor_new(t);
 
     if (tensor && weir__map_put(&t->map, place->address, (uintptr_t)tensor)) {
         tensor->address = place->address;
         tensor->bytes = bytes;
         tensor->requested = requested;
-        tensor->stream = stream;
+        tensor->stream = user.stream;
+        tensor->name = user.name;
         tensor->pool = pool;
         tensor->note = note;
         weir__tensors_add(t, tensor);
@@ -478,52 +537,74 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
     }
     if (tensor)
         weir__tensor_drop(t, tensor);
-    (void)weir__placement_give(part->placement, place->address, weir__pool_name(stream),
-                               ++t->sequence, NULL);
+    (void)weir__placement_give(part->placement, place->address, user.name, ++t->sequence, NULL);
     return WEIR_E_HOST_MEMORY;
 }
 
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
-                             size_t requested, weir_stream stream, int lends, void *note,
+                             size_t requested, struct weir_tensor_use user, int lends, void *note,
                              void **block) {
     struct weir_tensor_part *part = part_for(t, pool, bytes);
     struct weir_placement_block place;
-    weir_status status;
-    int found;
+    weir_status status = WEIR_OK;
+    int found, has_waited = 0;
 
-    if (!note_stream(pool, stream))
+    if (!note_user(t, pool, user))
         return WEIR_E_HOST_MEMORY;
-    found = take(pool, part, bytes, stream, &place);
-    while (found == WEIR_PLACEMENT_NO_FIT && !lends) {
-        status = grow(t, pool, part, bytes, stream, note);
-        if (status != WEIR_OK) {
-            end_if_unused(t, pool); /* its route and users may have gone meanwhile */
-            return status;
+    while ((found = take(pool, part, bytes, user.name, &place)) == WEIR_PLACEMENT_NO_FIT) {
+        int is_last = lends || status != WEIR_OK; /* growth serves the request no more */
+
+        if (!has_waited && (pool->has_lost || (is_last && has_segments(pool)))) {
+            has_waited = 1;
+            wait_for_pool(t, pool);
+        } else if (is_last) {
+            break;
+        } else {
+            status = grow(t, pool, part, bytes, user, note);
         }
-        found = take(pool, part, bytes, stream, &place); /* another thread may have been quicker */
     }
-    if (found != WEIR_PLACEMENT_OK)
-        return found == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY : WEIR_E_NO_MEMORY;
-    status = note_block(t, pool, part, &place, bytes, requested, stream, note);
+    if (found == WEIR_PLACEMENT_NO_MEMORY)
+        return WEIR_E_HOST_MEMORY;
+    if (found != WEIR_PLACEMENT_OK) {
+        if (!lends)
+            end_if_unused(t, pool); /* its route and users may have gone meanwhile */
+        return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
+    }
+    status = note_block(t, pool, part, &place, bytes, requested, user, note);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)place.address;
     return status;
 }
 
-weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
-                              void *note, void **block) {
+weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
+                              struct weir_tensor_use user, void *note, void **block) {
     for (struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
         if (pool->lends &&
-            weir__pool_alloc(t, pool, bytes, requested, stream, 1, note, block) == WEIR_OK)
+            weir__pool_alloc(t, pool, bytes, requested, user, 1, note, block) == WEIR_OK)
             return WEIR_OK;
     return WEIR_E_NO_MEMORY;
 }
 
+/* Returns the name of the stream that may have the freed block at once.  Returns 0, for nobody, if the stream has ended,
+ * or if it was named during a capture that is over: its handle may mean another stream by now. */
+static uint64_t heir_of(const struct weir_tensor *tensor) {
+    const struct weir_tensor_user *user;
+
+    if (weir__name_lasts(tensor->name))
+        return tensor->name;
+    user = find_user(tensor->pool, tensor->name);
+    if (!user || user->ended || ((tensor->name & WEIR_TENSORS_CAPTURED) && !tensor->pool->takes))
+        return 0;
+    return tensor->name;
+}
+
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
+    uint64_t heir = heir_of(tensor);
 
+    pool->has_lost |= heir == 0;
     (void)weir__placement_give(weir__pool_part(pool, tensor->address)->placement, tensor->address,
-                               weir__pool_name(tensor->stream), ++t->sequence, NULL);
+                               heir, ++t->sequence, NULL);
     pool->pending -= (size_t)tensor->is_freed;
     weir__tensors_completed(t, tensor);
     weir__tensor_drop(t, tensor);
@@ -545,8 +626,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     struct weir_tensor_segment segment = {0};
     int given = 0;
 
-    for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(part->placement, weir__pool_name(pool->streams[i]), waited);
+    observe_part(pool, part, waited);
     while (is_to_trim(pool, id, waited) && weir__part_take_free(t, part, &segment)) {
         weir_status status;
 

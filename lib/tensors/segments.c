@@ -174,7 +174,7 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 }
 
 struct tail {
-    uint64_t stream, end;
+    uint64_t name, end;
     size_t bytes;
 };
 
@@ -183,7 +183,7 @@ static int see_tail(void *context, const struct weir_placement_span *span) {
 
     if (span->unmapped)
         return WEIR_PLACEMENT_GO_ON;
-    if (span->live || (span->sequence > 0 && span->stream != tail->stream))
+    if (span->live || (span->sequence > 0 && span->stream != tail->name))
         tail->bytes = 0;
     else
         tail->bytes = (span->address == tail->end ? tail->bytes : 0) + span->size;
@@ -191,8 +191,8 @@ static int see_tail(void *context, const struct weir_placement_span *span) {
     return WEIR_PLACEMENT_GO_ON;
 }
 
-size_t weir__part_tail(const struct weir_tensor_part *part, weir_stream stream, uint64_t end) {
-    struct tail tail = {.stream = weir__pool_name(stream)};
+size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end) {
+    struct tail tail = {.name = name};
 
     weir__placement_walk(part->placement, see_tail, &tail);
     return tail.end == end ? tail.bytes : 0;

@@ -236,16 +236,37 @@ static _Thread_local struct {
     weir_stream stream;
 } last_bound WEIR_FAST_TLS;
 
-/* A stream that cannot be bound is asked about at each request. */
+static uint64_t name_by_handle(weir_stream stream) {
+    return (uint64_t)(uintptr_t)stream + 1;
+}
+
+uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
+    struct weir_device *device = &t->allocator->device;
+    uint64_t id = 0;
+    CUresult result;
+
+    /* The handle of the per-thread default stream means another stream in each thread. */
+    if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
+              : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
+        return name_by_handle(stream);
+    result = weir__device_stream_id(device, stream, &id);
+    if (weir__device_is_capture(result))
+        return WEIR_TENSORS_CAPTURED | (uintptr_t)stream;
+    return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
+}
+
+/* Binds a stream.  weir asks the driver about a stream that cannot be bound at each request. */
 static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream stream) {
-    uint64_t key = (uint64_t)(uintptr_t)stream + 1;
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
+    uintptr_t known = 0;
     uint64_t id = 0;
     int is_new, lent;
 
     weir__tensors_lock(t);
-    is_new = !weir__map_get(&t->bound, key, NULL) && weir__map_put(&t->bound, key, 1);
+    (void)weir__map_get(&t->lasting, name_by_handle(stream), &known);
+    is_new = known != WEIR_TENSORS_BOUND &&
+             weir__map_put(&t->lasting, name_by_handle(stream), WEIR_TENSORS_BOUND);
     weir__tensors_unlock(t);
     if (is_new) {
         lent = weir__device_lend_context(device);
@@ -287,18 +308,17 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
 }
 
 /* What weir has not found may be in pools without users, and then in those that lend. */
-static __attribute__((noinline, cold)) weir_status find_elsewhere(weir_tensors *t, size_t bytes,
-                                                                  size_t requested,
-                                                                  weir_stream stream, void *note,
-                                                                  void **block, int *is_pools) {
+static __attribute__((noinline, cold)) weir_status
+find_elsewhere(weir_tensors *t, size_t bytes, size_t requested, struct weir_tensor_use user,
+               void *note, void **block, int *is_pools) {
     weir_status status = WEIR_E_NO_MEMORY;
 
     if (weir__pools_trim(t, (weir_tensors_id){0, 0}))
-        status = alloc_unrouted(t, bytes, stream, block);
+        status = alloc_unrouted(t, bytes, user.stream, block);
     if (status == WEIR_OK)
         return status;
     weir__tensors_lock(t);
-    status = weir__pool_borrow(t, bytes, requested, stream, note, block);
+    status = weir__pool_borrow(t, bytes, requested, user, note, block);
     *is_pools = status == WEIR_OK;
     weir__tensors_unlock(t);
     return status;
@@ -322,8 +342,8 @@ refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_statu
     return status;
 }
 
-static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
-                              void *note, void *block) {
+static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested,
+                              struct weir_tensor_use user, void *note, void *block) {
     struct weir_tensor *tensor;
     int is_noted;
 
@@ -334,10 +354,11 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
         tensor->address = (uintptr_t)block;
         tensor->bytes = bytes;
         tensor->requested = requested;
-        tensor->stream = stream;
+        tensor->stream = user.stream;
+        tensor->name = user.name;
         tensor->pool = NULL;
         tensor->note = note;
-        weir__tensors_tell_shared(t, tensor->address, stream, note);
+        weir__tensors_tell_shared(t, tensor->address, user.stream, note);
         weir__tensors_add(t, tensor);
     } else if (tensor) {
         weir__tensor_drop(t, tensor);
@@ -345,31 +366,35 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested, w
     weir__tensors_unlock(t);
     if (is_noted)
         return WEIR_OK;
-    (void)weir__pending_free(t, (uintptr_t)block, stream);
+    (void)weir__pending_free(t, (uintptr_t)block, user);
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Completes frees whose uses are done; then serves the request from a pool if a route takes it.  1: *status is the
- * result. */
+/* Completes frees whose uses are done, then serves the request from a pool if a route takes the request.  Returns 1 with
+ * the result in *status, 0 if no route does. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes, size_t requested,
-                                                  weir_stream stream, void *note, void **block,
-                                                  weir_status *status) {
+                                                  weir_stream stream, int lasts, void *note,
+                                                  void **block, weir_status *status) {
+    struct weir_tensor_use user = {.stream = stream};
     struct weir_tensor_pool *pool;
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
         weir__pending_settle(t, 0);
     pool = weir__pool_for(t, stream);
-    if (pool)
-        *status = weir__pool_alloc(t, pool, bytes, requested, stream, 0, note, block);
+    if (pool) {
+        user.name = weir__tensors_name(t, stream, lasts);
+        *status = weir__pool_alloc(t, pool, bytes, requested, user, 0, note, block);
+    }
     weir__tensors_unlock(t);
     return pool != NULL;
 }
 
 weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
                                int lasts, void *note, void **block) {
-    void *served = NULL;
+    struct weir_tensor_use user = {.stream = stream};
     weir_status status = weir__call_check(t && block);
+    void *served = NULL;
     int is_pools = 0;
 
     if (status != WEIR_OK)
@@ -381,7 +406,7 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
     if (__builtin_expect((atomic_load_explicit(&t->routes, memory_order_relaxed) |
                           atomic_load_explicit(&t->unsettled, memory_order_relaxed)) != 0,
                          0) &&
-        alloc_routed(t, bytes, requested, stream, note, &served, &status)) {
+        alloc_routed(t, bytes, requested, stream, lasts, note, &served, &status)) {
         if (status == WEIR_OK)
             *block = served;
         return status == WEIR_OK ? status : refuse(t, bytes, stream, note, status);
@@ -391,14 +416,17 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
     status = alloc_unrouted(t, bytes, stream, &served);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
         status = alloc_in_context(t, bytes, stream, &served);
-    if (__builtin_expect(weir__is_failure(status), 0))
-        status = find_elsewhere(t, bytes, requested, stream, note, &served, &is_pools) == WEIR_OK
+    if (__builtin_expect(status != WEIR_OK && !weir__is_failure(status), 0))
+        return status;
+    user.name = weir__tensors_name(t, stream, lasts);
+    if (__builtin_expect(status != WEIR_OK, 0))
+        status = find_elsewhere(t, bytes, requested, user, note, &served, &is_pools) == WEIR_OK
                      ? WEIR_OK
                      : status;
     if (__builtin_expect(status != WEIR_OK, 0))
         return refuse(t, bytes, stream, note, status);
     if (!is_pools)
-        status = note_block(t, bytes, requested, stream, note, served);
+        status = note_block(t, bytes, requested, user, note, served);
     if (status == WEIR_OK)
         *block = served;
     return status;
@@ -454,9 +482,9 @@ static inline __attribute__((always_inline)) struct weir_tensor *find(uint64_t a
 }
 
 weir_status weir_tensors_free(void *block) {
+    struct weir_tensor_use user;
     struct weir_tensor *tensor;
     weir_tensors *t;
-    weir_stream stream;
 
     if (!block)
         return WEIR_OK;
@@ -471,11 +499,11 @@ weir_status weir_tensors_free(void *block) {
     } else if (tensor->pool) {
         weir__pool_give(t, tensor);
     } else {
-        stream = tensor->stream;
+        user = (struct weir_tensor_use){tensor->stream, tensor->name};
         weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
         weir__tensors_unlock(t);
-        return weir__pending_free(t, (uintptr_t)block, stream);
+        return weir__pending_free(t, (uintptr_t)block, user);
     }
     weir__tensors_unlock(t);
     return WEIR_OK;
@@ -489,32 +517,39 @@ static weir_status find_live(const void *block, weir_tensors **t, struct weir_te
     return status != WEIR_OK || *tensor ? status : weir__without_driver(WEIR_E_NOT_OWNED);
 }
 
-/* Notes that the block is used there.  1, or 0 without host memory. */
-static int note_use(struct weir_tensor *tensor, weir_stream stream) {
-    weir_stream *moved;
+/* Notes that the block is used there.  Returns 1 on success, 0 if there is no host memory. */
+static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
+    struct weir_tensor_use *moved;
+    size_t count = tensor->use_count;
 
-    for (size_t i = 0; i < tensor->use_count; i++)
-        if (tensor->uses[i] == stream)
+    for (size_t i = 0; i < count; i++)
+        if (tensor->uses[i].stream == use.stream && tensor->uses[i].name == use.name)
             return 1;
-    moved = weir__hostmem_room(tensor->uses, tensor->use_count, &tensor->use_room,
-                               sizeof *tensor->uses);
-    if (!moved)
-        return 0;
-    tensor->uses = moved;
-    tensor->uses[tensor->use_count++] = stream;
+    if ((count & (count - 1)) == 0) { /* full: there is room for a power of two */
+        moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
+        if (!moved)
+            return 0;
+        tensor->uses = moved;
+    }
+    tensor->uses[tensor->use_count++] = use;
     return 1;
 }
 
 weir_status weir_tensors_use(void *block, weir_stream stream) {
     struct weir_tensor *tensor;
     weir_tensors *t;
+    struct weir_tensor_use use = {.stream = stream};
     weir_status status = find_live(block, &t, &tensor);
     int is_noted = 1;
 
     if (status != WEIR_OK)
         return status;
-    if (tensor->stream != stream)
-        is_noted = note_use(tensor, stream);
+    if (tensor->stream != stream || !weir__name_lasts(tensor->name)) {
+        use.name =
+            weir__tensors_name(t, stream, weir__map_get(&t->lasting, name_by_handle(stream), NULL));
+        if (tensor->stream != stream || tensor->name != use.name)
+            is_noted = note_use(tensor, use);
+    }
     weir__tensors_unlock(t);
     return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }

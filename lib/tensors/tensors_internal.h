@@ -19,16 +19,33 @@
 #include "engine/engine.h"
 #include "placement/placement.h"
 
+/* The name of a stream.  A handle alone names no stream, since the driver gives the handle of a destroyed stream to the
+ * next one at once.
+ *   handle + 1                     a stream that is never destroyed
+ *   WEIR_TENSORS_ID | id           a stream by its id, which the driver does not use again
+ *   WEIR_TENSORS_CAPTURED | handle a stream that was being captured when weir named it: a question for the id would
+ *                                  break the capture
+ *   0                              a stream that weir does not know */
+#define WEIR_TENSORS_ID (UINT64_C(1) << 63)
+#define WEIR_TENSORS_CAPTURED (UINT64_C(1) << 62)
+
+/* Another stream that uses a block. */
+struct weir_tensor_use {
+    weir_stream stream;
+    uint64_t name;
+};
+
 /* A live block, or one that was freed and waits for other streams. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
     weir_stream stream;
+    uint64_t name;                 /* of the stream */
     struct weir_tensor_pool *pool; /* NULL: memory that all share */
     void *note;
-    struct weir_tensor *next; /* of what waits, or of spare records */
-    weir_stream *uses;        /* other streams that use it */
-    size_t use_count, use_room;
+    struct weir_tensor *next;     /* of what waits, or of spare records */
+    struct weir_tensor_use *uses; /* other streams that use it */
+    size_t use_count;
     size_t waits_for; /* events that were not seen yet */
     int is_freed;
 };
@@ -47,6 +64,13 @@ struct weir_tensor_part {
     size_t count, room, bytes;
 };
 
+/* A stream that has had blocks of a pool. */
+struct weir_tensor_user {
+    weir_stream stream;
+    uint64_t name;
+    uint64_t ended; /* the sequence as its handle was found to mean another stream; 0: it was not */
+};
+
 struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
@@ -54,9 +78,10 @@ struct weir_tensor_pool {
     int users, lends, is_whole;
     int pins; /* requests that are taking a segment without the lock */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed;      /* the sequence as the last user went */
-    weir_stream *streams; /* that have had blocks here */
+    uint64_t closed;                  /* the sequence as the last user went */
+    struct weir_tensor_user *streams; /* that have had blocks here */
     size_t stream_count, stream_room;
+    int has_lost;   /* free memory here may be of streams that have ended, or that are not known */
     size_t pending; /* blocks that wait for other streams */
     /* The route. */
     int (*takes)(void *context, weir_stream stream); /* NULL: none */
@@ -83,7 +108,7 @@ struct weir_tensors {
     struct weir_tensor_pool *pools;
     struct weir_tensor_pool *routed; /* those with a route, the newest first */
     uint64_t sequence;               /* of the last free in a pool */
-    struct weir_map bound;           /* streams that are bound: handle + 1 */
+    struct weir_map lasting;         /* streams that are never destroyed, by name */
     _Atomic uint64_t
         legacy_id;         /* the id of the legacy default stream, which is bound; 0: not yet */
     atomic_int is_watched; /* somebody wants events */
@@ -110,6 +135,9 @@ struct weir_tensors {
     uint64_t last_growth; /* the address that was told */
 };
 
+/* What is known of a stream that is never destroyed. */
+enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
+
 /* Every one there is, by device; and what blocks of pools are multiples of. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
@@ -119,6 +147,11 @@ static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_strea
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
                ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
                : 0;
+}
+
+/* Returns 1 if the name is that of a stream that is never destroyed, whose handle tells enough. */
+static inline int weir__name_lasts(uint64_t name) {
+    return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
 
 static inline int weir__tensors_is_shared(weir_tensors_id id) {
@@ -144,6 +177,9 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Pend: it was freed, but other streams still use it; `sign' -1: no more.  Completed: others may have it now. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
+/* Returns the name of a stream that the caller has just passed.  `lasts` as for weir_tensors_alloc.  Asks the driver
+ * about the stream unless it is never destroyed. */
+uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
 
@@ -178,21 +214,18 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 /* Under the lock: the pool that a request of this stream goes to, or NULL. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Releases the lock for a new segment, and takes it again; `lends': only what is free.  *block, or why not. */
+/* Serves the request from the pool, with `lends` only from what is free there.  Releases the lock while it waits for the
+ * device or for a new segment, and takes it again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
-                             size_t requested, weir_stream stream, int lends, void *note,
+                             size_t requested, struct weir_tensor_use user, int lends, void *note,
                              void **block);
-/* Under the lock: free memory of pools that lend. */
-weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested, weir_stream stream,
-                              void *note, void **block);
+/* Serves the request from free memory of pools that lend.  Releases the lock and takes it again. */
+weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
+                              struct weir_tensor_use user, void *note, void **block);
 /* Under the lock: the block is free, and nothing has to be waited for. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
-/* A stream as a pool's placement names it: 0 is not known there, and a stream here. */
-static inline uint64_t weir__pool_name(weir_stream stream) {
-    return (uint64_t)(uintptr_t)stream + 1;
-}
 /* ---- segments.c: all under the lock ---- */
 
 /* The segment around the address; NULL: there is none. */
@@ -217,8 +250,8 @@ int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part
                       struct weir_tensor_segment segment);
 /* Where the next segment would join the last one; 0: nowhere. */
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
-/* Bytes before that end that are free for the stream. */
-size_t weir__part_tail(const struct weir_tensor_part *part, weir_stream stream, uint64_t end);
+/* Returns the bytes before that end that are free for the stream of that name. */
+size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
 /* Of a pool that has the address. */
 static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
@@ -232,7 +265,7 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Under the lock: gives what is done, and records what can be recorded now.  `waits': after a wait for the device. */
 void weir__pending_settle(weir_tensors *t, int waits);
-/* A free of shared memory without its record, without the lock; one that is refused for now is tried again later. */
-weir_status weir__pending_free(weir_tensors *t, uint64_t address, weir_stream stream);
+/* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later. */
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user);
 
 #endif

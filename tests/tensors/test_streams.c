@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT */
+/* test_streams.c: streams that end before their blocks, and whose handles mean other streams by then, get nothing of each
+ * other too early.
+ */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "tests/fixtures/tensors.h"
+
+static void open_route(weir_tensors_id id) {
+    OK(weir_tensors_pool_open(t, id, NULL));
+    OK(weir_tensors_begin(t, id, always, NULL));
+}
+
+/* The stream ends, and another one gets its handle. */
+static void renew(CUstream *stream) {
+    CUstream old = *stream;
+
+    CU(driver->cuStreamDestroy(old));
+    CU(driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+    MUST(*stream == old);
+}
+
+static size_t reserved(void) {
+    return (size_t)figures().reserved_bytes[0].current;
+}
+
+static uint64_t questions(void) {
+    return weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing) +
+           weir__model_calls(WEIR_ENTRY_cuStreamGetId);
+}
+
+/* The stream waits for what the other one has now. */
+static void follow(CUstream stream, CUstream other_stream) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, other_stream));
+    CU(driver->cuStreamWaitEvent(stream, event, 0));
+    CU(driver->cuEventDestroy(event));
+}
+
+CASE("pools", 30, begin, end);
+
+TEST(a_handle_that_is_used_again_has_nothing_of_its_pool) {
+    void *block;
+
+    open_route(other);
+    for (int i = 0; i < 20; i++) {
+        block = take(4 * MIB, A);
+        use(A, block, 4 * MIB, (uint64_t)i + 1);
+        OK(weir_tensors_free(block));
+        renew(&A);
+    }
+    MUST_LE(reserved(), 6 * MIB); /* what ended streams freed serves later ones behind a wait */
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+/* A request that still fits does not wait for the device. */
+TEST(what_an_ended_stream_freed_is_waited_for_before_growth) {
+    void *block[2];
+    uint64_t before;
+
+    open_route(other);
+    block[0] = take(16 * MIB, A);
+    block[1] = take(16 * MIB, A);
+    OK(weir_tensors_free(block[1]));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_trim(t, none));
+    use(A, block[0], 16 * MIB, 1);
+    OK(weir_tensors_free(block[0]));
+    renew(&A);
+    busy(B, 50 * MS);
+    before = weir__model_now_ns();
+    OK(weir_tensors_free(take(512, A))); /* the small blocks of the pool have their own memory */
+    MUST_LE(50 * MS, weir__model_now_ns() - before);
+    before = weir__model_now_ns();
+    busy(B, 50 * MS);
+    OK(weir_tensors_free(take(16 * MIB, A)));
+    MUST_LE(weir__model_now_ns() - before, 10 * MS);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+/* Freed after (_i 1) or before its stream has ended. */
+TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
+    void *block, *again;
+
+    open_route(other);
+    block = take(4 * MIB, A);
+    use(A, block, 4 * MIB, 1);
+    renew(&A);
+    if (_i)
+        OK(weir_tensors_free(take(4 * MIB, A)));
+    OK(weir_tensors_free(block));
+    again = take(8 * MIB, A);
+    use(A, again, 8 * MIB, 2);
+    MUST_LE(reserved(), 8 * MIB + 2 * MIB);
+    OK(weir_tensors_free(again));
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+/* What a captured stream, whose id cannot be asked, frees after the capture. */
+TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
+    void *block, *again;
+
+    begin_capture(A);
+    block = take(4 * MIB, A);
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    use(A, block, 4 * MIB, 1);
+    OK(weir_tensors_free(block));
+    renew(&A);
+    begin_capture(A);
+    again = take(4 * MIB, A);
+    MUST_EQ((uintptr_t)again, (uintptr_t)block);
+    CU(driver->cuGraphDestroy(end_capture(A)));
+    use(B, again, 4 * MIB, 2); /* as a graph that is launched there */
+    OK(weir_tensors_free(again));
+}
+
+TEST(a_restored_block_outlives_its_stream) {
+    weir_tensors_state *state;
+    void *block, *again;
+
+    open_route(other);
+    block = take(4 * MIB, A);
+    OK(weir_tensors_save(t, other, &state));
+    renew(&A);
+    (void)take(4 * MIB, A);
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    use(B, block, 4 * MIB, 1);
+    OK(weir_tensors_free(block));
+    again = take(8 * MIB, A);
+    use(A, again, 8 * MIB, 2);
+    MUST_EQ((uintptr_t)again, (uintptr_t)block);
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+CASE("shared", 30, begin, end);
+
+/* The handle means no stream (_i 0), another stream, or one that has had blocks. */
+TEST_EACH(3, a_block_whose_stream_has_ended) {
+    void *block, *again;
+
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 1);
+    if (_i > 0)
+        renew(&A);
+    else
+        CU(driver->cuStreamDestroy(A));
+    if (_i == 2)
+        OK(weir_tensors_free(take(KIB, A)));
+    OK(weir_tensors_free(block));
+    if (_i == 0)
+        CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    again = take(64 * MIB, A);
+    use(A, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+TEST_EACH(2, a_use_whose_stream_has_ended) {
+    void *block, *again;
+
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 1);
+    follow(B, A);
+    OK(weir_tensors_use(block, B));
+    use(B, block, 64 * MIB, 1);
+    if (_i)
+        renew(&B);
+    else
+        CU(driver->cuStreamDestroy(B));
+    OK(weir_tensors_free(block));
+    again = take(64 * MIB, A);
+    use(A, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+/* The use of a stream that has the handle of the block's own stream, which has ended. */
+TEST(a_use_by_the_next_stream_of_the_handle) {
+    void *block, *again;
+
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 1);
+    follow(B, A);
+    renew(&A);
+    follow(A, B);
+    OK(weir_tensors_use(block, A));
+    use(A, block, 64 * MIB, 1);
+    OK(weir_tensors_free(block));
+    again = take(64 * MIB, B);
+    use(B, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+/* The stream that has the handle now is being captured, so that nobody can ask who it is. */
+TEST(a_free_beside_a_capture_on_the_handle) {
+    CUgraph captured;
+    void *block, *again;
+
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 1);
+    renew(&A);
+    OK(weir_tensors_free(take(KIB, A)));
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    again = take(64 * MIB, A);
+    use(A, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(reserved(), 0);
+}
+
+/* A stream is named while it is captured: its use is over only after a wait for the device. */
+TEST(a_use_that_was_noted_in_a_capture) {
+    CUgraph captured;
+    void *block, *again;
+
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 1);
+    follow(B, A);
+    use(B, block, 64 * MIB, 1);
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_use(block, B));
+    CU(driver->cuStreamEndCapture(B, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    renew(&B);
+    OK(weir_tensors_free(block));
+    again = take(64 * MIB, A);
+    use(A, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+/* ---- default streams ---------------------------------------------------------------------------- */
+
+#define OWN_STREAM ((CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE)
+
+static void *take_on_own(void *context) {
+    void *block;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, *(int *)context, NULL, &block));
+    use(OWN_STREAM, block, 64 * MIB, 1);
+    return block;
+}
+
+/* The per-thread default stream is another one in each thread; _i 1: it lasts. */
+static void blocks_of_two_threads(int lasts) {
+    pthread_t thread;
+    void *block, *again;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, take_on_own, &lasts), 0);
+    pthread_join(thread, &block);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, lasts, NULL, &again));
+    use(OWN_STREAM, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+TEST_EACH(2, default_streams_of_two_threads) {
+    blocks_of_two_threads(_i);
+}
+
+TEST_EACH(2, default_streams_of_two_threads_in_a_pool) {
+    open_route(other);
+    blocks_of_two_threads(_i);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+/* ---- drivers without ids ------------------------------------------------------------------------ */
+
+CASE("older", 30, NULL, end);
+
+/* No stream can be told from another then, so what a pool's streams free serves them behind a wait for the device. */
+TEST(a_pool_with_a_driver_that_has_no_ids) {
+    char path[] = "/tmp/weir-streams-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    void *block;
+
+    MUST(file != NULL && fputs("driver_version = 11080\n", file) > 0);
+    ANSWERS(0, fclose(file));
+    setenv("WEIR_MODEL_PROFILE", path, 1);
+    begin();
+    remove(path);
+    open_route(other);
+    for (int i = 0; i < 20; i++) {
+        CUstream stream = i % 3 ? A : B;
+
+        block = take(4 * MIB, stream);
+        use(stream, block, 4 * MIB, (uint64_t)i + 1);
+        OK(weir_tensors_free(block));
+        renew(&A);
+    }
+    MUST_LE(reserved(), 6 * MIB);
+    OK(weir_tensors_end(t, other, NULL));
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 100);
+    OK(weir_tensors_use(block, B));
+    use(B, block, 64 * MIB, 100);
+    OK(weir_tensors_free(block));
+    block = take(64 * MIB, A);
+    use(A, block, 64 * MIB, 101);
+}
+
+/* ---- cost --------------------------------------------------------------------------------------- */
+
+CASE("cost", 30, begin, end);
+
+/* In a pool (_i 1) or not: weir asks the driver nothing about a stream that is never destroyed. */
+TEST_EACH(2, streams_that_last_are_not_asked_about) {
+    uint64_t before = 0;
+    void *block;
+
+    if (_i)
+        open_route(other);
+    for (int i = 0; i < 300; i++) {
+        if (i == 200)
+            before = questions();
+        OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
+        OK(weir_tensors_use(block, A));
+        OK(weir_tensors_free(block));
+    }
+    MUST_LE(questions() - before, 1); /* the cache looks after itself now and then */
+    if (_i)
+        OK(weir_tensors_end(t, other, NULL));
+}
+
+/* A use by such a stream needs no question about the name, only whether it is captured at the free. */
+TEST(uses_of_streams_that_last_are_not_asked_about) {
+    uint64_t before, ids;
+    void *block;
+
+    open_route(other);
+    OK(weir_tensors_alloc(t, KIB, KIB, B, 1, NULL, &block));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
+    before = questions();
+    ids = weir__model_calls(WEIR_ENTRY_cuStreamGetId);
+    OK(weir_tensors_use(block, B));
+    MUST_EQ(questions(), before);
+    OK(weir_tensors_free(block));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetId), ids);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+int main(void) {
+    return run_tests("streams", CK_FORK);
+}
