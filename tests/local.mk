@@ -50,6 +50,7 @@ unit_tests = \
 	tests/api/test_drop_in \
 	tests/tensors/test_tensors \
 	tests/tensors/test_failures \
+	tests/tensors/test_oom \
 	tests/tensors/test_order \
 	tests/tensors/test_pools \
 	tests/tensors/test_soak \

@@ -130,7 +130,7 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
 /* More than the device has: the driver would take long to find that out. */
 static weir_status refuse(weir_allocator *a, struct weir_request *r) {
     r->bytes = r->asked;
-    return weir__oom_recovery_run(&a->reserve, r, WEIR_E_NO_MEMORY);
+    return weir__oom_recovery_run(&a->reserve, r, NULL, WEIR_E_NO_MEMORY);
 }
 
 weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,

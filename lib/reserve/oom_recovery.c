@@ -2,8 +2,9 @@
 /* oom_recovery.c: OOM recovery.
  *
  * Rungs, each followed by another try where it changed something:
- *   1. what the engine holds idle and has already seen completed;
- *   2. frees that are still pending: polled, with growing pauses, until the deadline (never an
+ *   1. what the engine holds idle and has already seen completed; and what a layer above the allocator holds without need
+ *      (weir__reclaim_fn), which the caches then give to the engine;
+ *   2. frees that are still pending, in the engine or above: polled, with growing pauses, until the deadline (never an
  *      unbounded wait: the stream that holds the memory may wait for the caller);
  *   3. a trim of all idle memory, so that scattered room becomes the device's again, and one try.
  *      An engine's trim may wait for the device, however long that takes; it is left out where no
@@ -21,7 +22,7 @@
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
  * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
  * depends on other programs is set again.  A request that could not fit even if everything idle and pending came free
- * skips 1 to 3, and one for more than the limit 3.  Then the status stands, and the caller gets the figures.
+ * skips 2 and 3, and one for more than the limit 3.  Then the status stands, and the caller gets the figures.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
  */
@@ -93,6 +94,7 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
 struct climb {
     struct weir_reserve *v;
     struct weir_request *r;
+    const struct weir_lender *caches;
     int tries;
 };
 
@@ -148,8 +150,21 @@ static uint64_t patience_ns(const struct climb *c, size_t pending, size_t silent
     return 0;
 }
 
-/* Rung 1 and 2.  The status of the last try, or `why'. */
-static weir_status wait_for_frees(struct climb *c, weir_status why) {
+/* Has the layer above free what it does not need.  Its blocks then lie in caches, which give them to the engine.  *pending:
+ * events that its other frees wait for.  Returns 1 if something came. */
+static int reclaim_above(struct climb *c, int may_wait, size_t *pending) {
+    struct weir_reserve *v = c->v;
+    weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);
+
+    if (!reclaim || !reclaim(v->reclaim_context, may_wait, pending))
+        return 0;
+    if (c->caches && deadline_ns(v) > 0)
+        (void)c->caches->lend(c->caches->context, c->r, WEIR_LEND_ALL);
+    return 1;
+}
+
+/* Rung 2.  `above`: events that the layer above waits for.  Returns the status of the last try, or `why`. */
+static weir_status wait_for_frees(struct climb *c, size_t above, weir_status why) {
     struct weir_engine *e = c->v->engine;
     uint64_t started = e->device->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
@@ -158,10 +173,11 @@ static weir_status wait_for_frees(struct climb *c, weir_status why) {
     while (weir__is_failure(why)) {
         uint64_t waited = weir__device_since(e->device, started);
 
-        if (waited >= patience_ns(c, pending, silent))
+        if (waited >= patience_ns(c, pending + above, silent))
             break;
         e->device->driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
+        (void)reclaim_above(c, 0, &above);
         pending = weir__engine_reclaim(e, &silent);
         why = try_again(c);
     }
@@ -385,11 +401,15 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
 
 /* The rungs. */
 static weir_status climb(struct climb *c, weir_status status) {
-    weir_refusal failure = read_failure(c->v, c->r->bytes);
     struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
+    weir_refusal failure;
+    size_t above = 0;
 
-    if (weir__is_failure(status) && could_fit(&failure)) {
-        status = wait_for_frees(c, status);
+    if (reclaim_above(c, deadline_ns(c->v) > 0, &above))
+        status = try_again(c);
+    failure = read_failure(c->v, c->r->bytes);
+    if (weir__is_failure(status) && (above > 0 || could_fit(&failure))) {
+        status = wait_for_frees(c, above, status);
         if (weir__is_failure(status) && give_back(c))
             status = try_again(c);
     }
@@ -416,11 +436,11 @@ static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
 }
 
 weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r,
-                                   weir_status why) {
+                                   const struct weir_lender *caches, weir_status why) {
     struct weir_counters *counters = v->events.counters;
     uint64_t started = v->device->driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed);
-    struct climb c = {v, r, 0};
+    struct climb c = {v, r, caches, 0};
     weir_status status = why;
 
     r->flags |= WEIR_REQUEST_MAY_GROW;

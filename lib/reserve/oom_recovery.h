@@ -20,10 +20,11 @@ static inline weir_status weir__oom_recovery_try(struct weir_reserve *v, struct 
     return status;
 }
 
-/* After the engine answered `why' (E_NO_MEMORY or E_LIMIT): climbs OOM recovery and tries again.  OK with
- * the block, or the last status, counted in the books and with the figures in *r->refused.  Waits at most
- * recovery_timeout_ms of the options. */
-weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r, weir_status why);
+/* Runs OOM recovery for a request that failed with `why` (E_NO_MEMORY or E_LIMIT), and retries the request.  `caches` may
+ * be NULL.  Returns OK with the block; or the last status, counted in the figures, and with them in *r->refused.  Polls for
+ * recovery_timeout_ms of the options at most. */
+weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *r,
+                                   const struct weir_lender *caches, weir_status why);
 
 /* Bytes of the largest request to the engine that would surely be served where that one was refused; 0 of a stream that
  * was being captured. */

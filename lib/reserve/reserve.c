@@ -80,7 +80,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     }
     if (weir__is_failure(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
         status = weir__oom_recovery_try(v, r);
-    return weir__is_failure(status) ? weir__oom_recovery_run(v, r, status) : status;
+    return weir__is_failure(status) ? weir__oom_recovery_run(v, r, caches, status) : status;
 }
 
 /* What is due of the reserved memory goes back, and more comes. */

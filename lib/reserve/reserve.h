@@ -35,6 +35,11 @@ struct weir_lender {
  * have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called without a lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
+/* Has a layer above the allocator free what it holds and no longer needs: blocks whose other uses are done, and with
+ * `may_wait` also memory that is idle after a wait for the device.  *pending is the number of events that the layer's other
+ * frees wait for.  Returns 1 if it has freed something.  Called without a lock. */
+typedef int weir__reclaim_fn(void *context, int may_wait, size_t *pending);
+
 /* Written by the allocator before the first request; what has locks or is atomic looks after itself. */
 struct weir_reserve {
     struct weir_device *device;
@@ -48,6 +53,8 @@ struct weir_reserve {
     struct weir_ahead *ahead;          /* grows ahead of demand; NULL: nobody does */
     weir__lend_device_fn *lend_device; /* other allocators; NULL: there are none */
     void *lend_context;
+    weir__reclaim_fn *_Atomic reclaim; /* of the layer above, set once; NULL: there is none */
+    void *reclaim_context;             /* is set before */
 };
 
 /* Bytes of reserve that stay if `wanted` bytes are to go: at least what is in use plus what is kept idle, and at least

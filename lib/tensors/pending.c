@@ -67,18 +67,20 @@ static int is_to_try_again(weir_status status) {
            status != WEIR_E_FORKED;
 }
 
-/* Nothing has to be waited for any more. */
-static void give(weir_tensors *t, struct weir_tensor *tensor) {
+/* Frees a block of which nothing has to be waited for any more.  Returns 1 on success, 0 if the free is to be tried again.
+ */
+static int give(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool) {
         weir__pool_give(t, tensor);
-    } else if (is_to_try_again(free_shared(
-                   t, tensor->address, (struct weir_tensor_use){tensor->stream, tensor->name}))) {
-        hold(t, tensor);
-    } else {
-        if (tensor->is_freed) /* else it was told, and only weir has it still */
-            weir__tensors_completed(t, tensor);
-        weir__tensor_drop(t, tensor);
+        return 1;
     }
+    if (is_to_try_again(free_shared(t, tensor->address,
+                                    (struct weir_tensor_use){tensor->stream, tensor->name})))
+        return 0;
+    if (tensor->is_freed) /* else it was told, and only weir has it still */
+        weir__tensors_completed(t, tensor);
+    weir__tensor_drop(t, tensor);
+    return 1;
 }
 
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
@@ -151,8 +153,9 @@ static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Records an event on each stream that uses the block.  1: all are recorded, and a block with nothing to wait for is
- * free.  0: a stream is being captured, or the driver or host memory fails. */
+/* Records an event on each stream that uses the block.  A block with nothing to wait for is freed.
+ * Returns COVERED, FREED, or HELD if a stream is being captured, or if the driver or host memory fails. */
+enum { HELD, COVERED, FREED };
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_wait *moved =
@@ -162,20 +165,20 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
         CUevent event;
 
         if (!moved)
-            return 0;
+            return HELD;
         t->waits = moved;
         status = record(t, use, &event);
         if (status == WEIR_OK) {
             t->waits[t->wait_count++] = (struct weir_tensor_wait){event, use.stream, tensor};
             tensor->waits_for++;
         } else if (status == WEIR_E_CAPTURE || !wait_for(t, use)) {
-            return 0;
+            return HELD;
         }
         tensor->use_count--;
     }
-    if (tensor->waits_for == 0)
-        give(t, tensor);
-    return 1;
+    if (tensor->waits_for > 0)
+        return COVERED;
+    return give(t, tensor) ? FREED : HELD;
 }
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
@@ -187,7 +190,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     weir__tensors_pend(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
-    if (!is_entered || !cover(t, tensor))
+    if (!is_entered || cover(t, tensor) == HELD)
         hold(t, tensor);
     note_state(t);
     if (is_entered)
@@ -202,12 +205,13 @@ static int is_done(weir_tensors *t, CUevent event) {
                                       weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
-/* Streams that are at work are asked once. */
-static void settle_waits(weir_tensors *t, int waits) {
+/* Asks a stream that is at work once.  Returns 1 if a block was freed, else 0. */
+static int settle_waits(weir_tensors *t, int waits) {
     enum { MOST = 8 };
 
     weir_stream at_work[MOST];
     size_t kept = 0, count = t->wait_count, known = 0;
+    int some = 0;
 
     if (waits && count > 0)
         (void)weir__device_wait(&t->allocator->device);
@@ -224,38 +228,51 @@ static void settle_waits(weir_tensors *t, int waits) {
             continue;
         }
         give_event(t, wait.event);
-        if (--wait.tensor->waits_for == 0 && wait.tensor->use_count == 0)
-            give(t, wait.tensor);
+        if (--wait.tensor->waits_for > 0 || wait.tensor->use_count > 0)
+            continue;
+        if (give(t, wait.tensor))
+            some = 1;
+        else
+            hold(t, wait.tensor);
     }
     t->wait_count = kept;
+    return some;
 }
 
-/* Stops at the first block that must wait on, unless `all`: a capture can hold many. */
-static void settle_held(weir_tensors *t, int all) {
+/* Stops at the first block that must wait on, unless `all`: a capture can hold many.  Returns 1 if a block was freed,
+ * else 0. */
+static int settle_held(weir_tensors *t, int all) {
     struct weir_tensor *held = t->held;
-    int goes_on = 1;
+    int goes_on = 1, some = 0;
 
     t->held = NULL;
     while (held) {
         struct weir_tensor *next = held->next;
+        int is = HELD;
 
         held->next = NULL;
-        if (!goes_on || !cover(t, held)) {
+        if (goes_on)
+            is = cover(t, held);
+        if (is == HELD) {
             hold(t, held);
             goes_on = all;
         }
+        some |= is == FREED;
         held = next;
     }
+    return some;
 }
 
-void weir__pending_settle(weir_tensors *t, int waits) {
+int weir__pending_settle(weir_tensors *t, int waits) {
     struct weir_device *device = &t->allocator->device;
     struct weir_driver_scope scope;
+    int some;
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
-        return;
-    settle_held(t, waits);
-    settle_waits(t, waits);
+        return 0;
+    some = settle_held(t, waits);
+    some |= settle_waits(t, waits);
     note_state(t);
     weir__driver_leave(device->driver, &scope);
+    return some;
 }

@@ -165,6 +165,21 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
+/* Frees what is done for a request of anybody that finds no memory, as weir__reclaim_fn has it. */
+static int reclaim(void *tensors, int may_wait, size_t *pending) {
+    weir_tensors *t = tensors;
+    int some = 0;
+
+    *pending = 0;
+    if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
+        weir__tensors_lock(t);
+        some = weir__pending_settle(t, 0);
+        *pending = t->wait_count;
+        weir__tensors_unlock(t);
+    }
+    return (may_wait && weir__pools_trim(t, (weir_tensors_id){0, 0})) || some;
+}
+
 static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
     weir_tensors *t = calloc(1, sizeof *t);
     weir_status status;
@@ -183,6 +198,8 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
         t->apart.bytes = 0;
     if (hooks)
         t->hooks = *hooks;
+    t->allocator->reserve.reclaim_context = t;
+    atomic_store_explicit(&t->allocator->reserve.reclaim, reclaim, memory_order_release);
     *out = t;
     return WEIR_OK;
 }
@@ -307,21 +324,16 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
     return status;
 }
 
-/* What weir has not found may be in pools without users, and then in those that lend. */
-static __attribute__((noinline, cold)) weir_status
-find_elsewhere(weir_tensors *t, size_t bytes, size_t requested, struct weir_tensor_use user,
-               void *note, void **block, int *is_pools) {
-    weir_status status = WEIR_E_NO_MEMORY;
+/* Serves a request that weir has no memory for from pools that lend.  Returns 1 on success, else 0. */
+static __attribute__((noinline, cold)) int borrow(weir_tensors *t, size_t bytes, size_t requested,
+                                                  struct weir_tensor_use user, void *note,
+                                                  void **block) {
+    weir_status status;
 
-    if (weir__pools_trim(t, (weir_tensors_id){0, 0}))
-        status = alloc_unrouted(t, bytes, user.stream, block);
-    if (status == WEIR_OK)
-        return status;
     weir__tensors_lock(t);
     status = weir__pool_borrow(t, bytes, requested, user, note, block);
-    *is_pools = status == WEIR_OK;
     weir__tensors_unlock(t);
-    return status;
+    return status == WEIR_OK;
 }
 
 /* The request is refused for good. */
@@ -380,7 +392,7 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes,
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
-        weir__pending_settle(t, 0);
+        (void)weir__pending_settle(t, 0);
     pool = weir__pool_for(t, stream);
     if (pool) {
         user.name = weir__tensors_name(t, stream, lasts);
@@ -395,7 +407,6 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
     struct weir_tensor_use user = {.stream = stream};
     weir_status status = weir__call_check(t && block);
     void *served = NULL;
-    int is_pools = 0;
 
     if (status != WEIR_OK)
         return status;
@@ -420,13 +431,10 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
         return status;
     user.name = weir__tensors_name(t, stream, lasts);
     if (__builtin_expect(status != WEIR_OK, 0))
-        status = find_elsewhere(t, bytes, requested, user, note, &served, &is_pools) == WEIR_OK
-                     ? WEIR_OK
-                     : status;
-    if (__builtin_expect(status != WEIR_OK, 0))
-        return refuse(t, bytes, stream, note, status);
-    if (!is_pools)
-        status = note_block(t, bytes, requested, user, note, served);
+        return borrow(t, bytes, requested, user, note, block)
+                   ? WEIR_OK
+                   : refuse(t, bytes, stream, note, status);
+    status = note_block(t, bytes, requested, user, note, served);
     if (status == WEIR_OK)
         *block = served;
     return status;

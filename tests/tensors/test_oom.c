@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT */
+/* test_oom.c: requests that find no memory are served by tensors that were freed: theirs, and those of anybody else on the
+ * same allocator.
+ */
+#include <pthread.h>
+
+#include "tests/fixtures/tensors.h"
+
+static const char *const engines[] = {"mapped", "pool", "bfc", "direct"};
+enum { ENGINES = 4 };
+
+static weir_allocator *all;
+
+static void begin_limited(const char *engine) {
+    if (engine)
+        setenv("WEIR_ENGINE", engine, 1);
+    begin_with("1GiB");
+    all = weir_tensors_allocator(t);
+}
+
+static void open_route(weir_tensors_id id) {
+    OK(weir_tensors_pool_open(t, id, NULL));
+    OK(weir_tensors_begin(t, id, always, NULL));
+}
+
+/* A block of A's that B uses for so long after its free. */
+static void leave_pending(uint64_t ns) {
+    void *block = take(800 * MIB, A);
+
+    OK(weir_tensors_use(block, B));
+    CU(weir__model_use(B, (uintptr_t)block, 800 * MIB, 1, ns));
+    OK(weir_tensors_free(block));
+}
+
+static weir_status request(CUstream stream, void **block) {
+    weir_status status = weir_tensors_alloc(t, 400 * MIB, 400 * MIB, stream, 0, NULL, block);
+
+    if (status == WEIR_OK)
+        use(stream, *block, 400 * MIB, 2);
+    return status;
+}
+
+/* ---- requests for tensors ----------------------------------------------------------------------- */
+
+CASE("tensors", 60, NULL, end);
+
+TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
+    uint64_t began;
+    void *block;
+
+    begin_limited(engines[_i]);
+    leave_pending(5 * MS);
+    began = weir__model_now_ns();
+    OK(request(_i % 2 ? A : C, &block));
+    MUST_LE(weir__model_now_ns() - began, 100 * MS);
+    MUST_EQ(figures().ooms, 0);
+    OK(weir_tensors_free(block));
+}
+
+/* The stream at work may wait for the caller. */
+TEST(a_request_waits_for_pending_frees_for_so_long) {
+    uint64_t began;
+    void *block;
+
+    begin_limited(NULL);
+    leave_pending(5000 * MS);
+    began = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, request(A, &block));
+    MUST_LE(weir__model_now_ns() - began, 1100 * MS);
+}
+
+TEST(a_request_that_may_not_wait_fails_at_once) {
+    uint64_t began;
+    void *block;
+
+    setenv("WEIR_RECOVERY_TIMEOUT", "0", 1);
+    begin_limited(NULL);
+    leave_pending(5 * MS);
+    began = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, request(A, &block));
+    MUST_LE(weir__model_now_ns() - began, 1 * MS);
+    weir__model_advance(10 * MS);
+    OK(request(A, &block));
+    OK(weir_tensors_free(block));
+}
+
+/* In the pool that is requested from (_i 1), or elsewhere. */
+TEST_EACH(2, a_request_of_a_pool_waits_for_pending_frees) {
+    void *block;
+
+    begin_limited(NULL);
+    if (_i)
+        open_route(other);
+    leave_pending(5 * MS);
+    if (!_i)
+        open_route(other);
+    OK(request(C, &block));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+/* What a stream of the pool has freed serves the others if nothing else does. */
+TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
+    void *block;
+
+    begin_limited(NULL);
+    open_route(other);
+    block = take(800 * MIB, A);
+    use(A, block, 800 * MIB, 1);
+    OK(weir_tensors_free(block));
+    OK(request(B, &block));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+}
+
+TEST(a_wait_during_a_capture_does_not_break_it) {
+    CUgraph captured;
+    void *block;
+
+    begin_limited(NULL);
+    leave_pending(5 * MS);
+    begin_capture(C);
+    block = take(400 * MIB, C);
+    captured = end_capture(C);
+    MUST(captured != NULL);
+    CU(driver->cuGraphDestroy(captured));
+    use(C, block, 400 * MIB, 2);
+    OK(weir_tensors_free(block));
+}
+
+/* ---- other requests on the allocator ------------------------------------------------------------ */
+
+CASE("others", 60, NULL, end);
+
+static void must_serve(CUstream stream) {
+    void *block;
+
+    OK(weir_alloc(all, 400 * MIB, stream, &block));
+    use(stream, block, 400 * MIB, 2);
+    OK(weir_free(all, block, stream));
+}
+
+TEST_EACH(ENGINES, memory_of_a_pool_without_users_serves_anybody) {
+    void *block;
+
+    begin_limited(engines[_i]);
+    open_route(other);
+    block = take(800 * MIB, A);
+    use(A, block, 800 * MIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(all, 400 * MIB, B, &block)); /* the pool has a user */
+    OK(weir_tensors_pool_close(t, other));
+    must_serve(B);
+}
+
+TEST_EACH(ENGINES, tensors_whose_uses_are_over_serve_anybody) {
+    begin_limited(engines[_i]);
+    leave_pending(MS);
+    weir__model_advance(10 * MS);
+    must_serve(B);
+}
+
+TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
+    if (_i)
+        setenv("WEIR_CACHE", "off", 1);
+    begin_limited(NULL);
+    leave_pending(5 * MS);
+    must_serve(C);
+}
+
+static void *request_elsewhere(void *context) {
+    (void)context;
+    CU(driver->cuCtxPushCurrent(primary));
+    must_serve(C);
+    return NULL;
+}
+
+TEST(another_thread_is_served) {
+    pthread_t thread;
+
+    begin_limited(NULL);
+    leave_pending(5 * MS);
+    ck_assert_int_eq(pthread_create(&thread, NULL, request_elsewhere, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+/* The memory of a graph comes from the driver: nothing is freed for it. */
+TEST(a_captured_request_frees_nothing) {
+    CUgraph captured;
+    void *block;
+
+    begin_limited(NULL);
+    open_route(other);
+    OK(weir_tensors_free(take(800 * MIB, A)));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(all, 9000 * MIB, B, &block));
+    CU(driver->cuStreamEndCapture(B, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    MUST_LE(800 * MIB, (size_t)figures().reserved_bytes[0].current);
+}
+
+int main(void) {
+    return run_tests("oom", CK_FORK);
+}
