@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* pending.c: frees that wait: for other streams that use the block, or for the end of a capture.
  *
- * A block that other streams use is freed once an event on each of them has completed.  While one of them is being
- * captured, an event would be part of the graph, so the free waits until none is.  What waits is looked at before
- * requests, and at the end of a route.  All of it runs in the device's context, since a default stream is that of the
+ * A block that other streams use is freed once an event on each of them has completed.  Each stream has a queue of waits,
+ * so that a request asks about one event of each stream that is at work.  While a stream is being captured, an event would
+ * be part of the graph, so the free is held until the capture is over.  Frees that were held share an event on each stream.
+ * Waits are looked at before requests, and at the end of a route.  All of it runs in the device's context, since a default stream is that of the
  * context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
@@ -153,27 +154,57 @@ static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Records an event on each stream that uses the block.  A block with nothing to wait for is freed.
+/* Returns the queue of the stream, which is made if there is none; NULL if there is no host memory. */
+static struct weir_tensor_queue *queue_of(weir_tensors *t, struct weir_tensor_use use) {
+    struct weir_tensor_queue *queue = t->queues;
+
+    while (queue && (queue->use.stream != use.stream || queue->use.name != use.name))
+        queue = queue->next;
+    if (queue)
+        return queue;
+    queue = malloc(sizeof *queue);
+    if (!queue)
+        return NULL;
+    *queue = (struct weir_tensor_queue){.use = use, .next = t->queues};
+    t->queues = queue;
+    return queue;
+}
+
+/* Has a freed block wait for what the stream has now.  Returns OK; E_HOST_MEMORY; or an error of `record`. */
+static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
+                            struct weir_tensor_use use) {
+    struct weir_tensor_queue *queue = queue_of(t, use);
+    struct weir_tensor_wait *wait = queue ? malloc(sizeof *wait) : NULL;
+    weir_status status = WEIR_OK;
+
+    if (!wait)
+        return WEIR_E_HOST_MEMORY;
+    *wait = (struct weir_tensor_wait){.tensor = tensor};
+    if (!queue->last || queue->batch != t->batch)
+        status = record(t, use, &wait->event);
+    if (status != WEIR_OK) {
+        free(wait);
+        return status;
+    }
+    *(queue->last ? &queue->last->next : &queue->first) = wait;
+    queue->last = wait;
+    queue->batch = t->batch;
+    tensor->waits_for++;
+    t->wait_count++;
+    return WEIR_OK;
+}
+
+/* Has a freed block wait for each stream that uses it.  A block with nothing to wait for is freed.
  * Returns COVERED, FREED, or HELD if a stream is being captured, or if the driver or host memory fails. */
 enum { HELD, COVERED, FREED };
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
-        struct weir_tensor_wait *moved =
-            weir__hostmem_room(t->waits, t->wait_count, &t->wait_room, sizeof *t->waits);
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
-        weir_status status;
-        CUevent event;
+        weir_status status = add_wait(t, tensor, use);
 
-        if (!moved)
+        if (status != WEIR_OK &&
+            (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || !wait_for(t, use)))
             return HELD;
-        t->waits = moved;
-        status = record(t, use, &event);
-        if (status == WEIR_OK) {
-            t->waits[t->wait_count++] = (struct weir_tensor_wait){event, use.stream, tensor};
-            tensor->waits_for++;
-        } else if (status == WEIR_E_CAPTURE || !wait_for(t, use)) {
-            return HELD;
-        }
         tensor->use_count--;
     }
     if (tensor->waits_for > 0)
@@ -190,6 +221,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     weir__tensors_pend(t, tensor, 1);
     if (tensor->pool)
         tensor->pool->pending++;
+    t->batch++;
     if (!is_entered || cover(t, tensor) == HELD)
         hold(t, tensor);
     note_state(t);
@@ -205,37 +237,43 @@ static int is_done(weir_tensors *t, CUevent event) {
                                       weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
-/* Asks a stream that is at work once.  Returns 1 if a block was freed, else 0. */
-static int settle_waits(weir_tensors *t, int waits) {
-    enum { MOST = 8 };
+/* Takes the oldest wait from its queue.  Returns 1 if its block was freed, else 0. */
+static int end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
+    struct weir_tensor_wait *wait = queue->first;
+    struct weir_tensor *tensor = wait->tensor;
 
-    weir_stream at_work[MOST];
-    size_t kept = 0, count = t->wait_count, known = 0;
+    queue->first = wait->next;
+    if (!queue->first)
+        queue->last = NULL;
+    if (wait->event)
+        give_event(t, wait->event);
+    free(wait);
+    t->wait_count--;
+    if (--tensor->waits_for > 0 || tensor->use_count > 0)
+        return 0;
+    if (give(t, tensor))
+        return 1;
+    hold(t, tensor);
+    return 0;
+}
+
+/* Ends the waits that are done.  Asks about the oldest event of each stream, and about the next one only if that is done;
+ * with `waits` it waits for the device instead.  Returns 1 if a block was freed, else 0. */
+static int settle_waits(weir_tensors *t, int waits) {
+    int is_over =
+        waits && t->wait_count > 0 && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
     int some = 0;
 
-    if (waits && count > 0)
-        (void)weir__device_wait(&t->allocator->device);
-    for (size_t i = 0; i < count; i++) {
-        struct weir_tensor_wait wait = t->waits[i];
-        size_t at = 0;
-
-        while (at < known && at_work[at] != wait.stream)
-            at++;
-        if (at < known || !is_done(t, wait.event)) {
-            t->waits[kept++] = wait;
-            if (at == known && known < MOST)
-                at_work[known++] = wait.stream;
-            continue;
+    for (struct weir_tensor_queue **link = &t->queues, *queue; (queue = *link);) {
+        while (queue->first && (is_over || !queue->first->event || is_done(t, queue->first->event)))
+            some |= end_wait(t, queue);
+        if (queue->first) {
+            link = &queue->next;
+        } else {
+            *link = queue->next;
+            free(queue);
         }
-        give_event(t, wait.event);
-        if (--wait.tensor->waits_for > 0 || wait.tensor->use_count > 0)
-            continue;
-        if (give(t, wait.tensor))
-            some = 1;
-        else
-            hold(t, wait.tensor);
     }
-    t->wait_count = kept;
     return some;
 }
 
@@ -270,6 +308,7 @@ int weir__pending_settle(weir_tensors *t, int waits) {
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return 0;
+    t->batch++;
     some = settle_held(t, waits);
     some |= settle_waits(t, waits);
     note_state(t);

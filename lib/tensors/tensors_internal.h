@@ -89,11 +89,19 @@ struct weir_tensor_pool {
     struct weir_tensor_pool *next_routed;
 };
 
-/* An event on a stream that used a block which was freed. */
+/* A freed block waits for an event on a stream that used it. */
 struct weir_tensor_wait {
-    CUevent event;
-    weir_stream stream;
     struct weir_tensor *tensor;
+    CUevent event; /* NULL: the event of the wait before covers this one, too */
+    struct weir_tensor_wait *next;
+};
+
+/* The waits for one stream, oldest first.  Their events complete in this order. */
+struct weir_tensor_queue {
+    struct weir_tensor_use use;
+    struct weir_tensor_wait *first, *last;
+    uint64_t batch; /* of the last event */
+    struct weir_tensor_queue *next;
 };
 
 struct weir_tensors {
@@ -113,12 +121,13 @@ struct weir_tensors {
         legacy_id;         /* the id of the legacy default stream, which is bound; 0: not yet */
     atomic_int is_watched; /* somebody wants events */
     atomic_int routes;     /* pools that have one: a request looks at them */
-    struct weir_tensor_wait *waits; /* oldest first */
-    size_t wait_count, wait_room;
+    struct weir_tensor_queue *queues;
+    size_t wait_count;        /* in all queues */
+    uint64_t batch;           /* number of the frees that are being covered: they share events */
     struct weir_tensor *held; /* freed blocks that wait for the end of a capture */
     CUevent *events;          /* spare ones */
     size_t event_count, event_room;
-    atomic_int unsettled; /* there is something in waits or held */
+    atomic_int unsettled; /* there is something in queues or held */
     weir_tensors_figures
         figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
     struct {

@@ -494,26 +494,62 @@ TEST(one_who_used_both_devices_holds_one_up) {
     pthread_join(thread, NULL);
 }
 
+/* However many blocks wait: a request asks about one event of each stream. */
 TEST(a_busy_stream_is_asked_once) {
-    enum { BLOCKS = 100 };
+    enum { BLOCKS = 400, STREAMS = 16 };
 
-    void *blocks[BLOCKS];
+    static void *blocks[BLOCKS];
+    CUstream streams[STREAMS];
     uint64_t asked;
 
     begin();
+    for (int i = 0; i < STREAMS; i++)
+        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = take(MIB, A);
-    use(B, blocks[0], MIB, 1);
+    for (int i = 0; i < STREAMS; i++)
+        use(streams[i], blocks[i], MIB, (uint64_t)i + 1);
     for (int i = 0; i < BLOCKS; i++) {
-        OK(weir_tensors_use(blocks[i], B));
+        OK(weir_tensors_use(blocks[i], streams[i % STREAMS]));
         OK(weir_tensors_free(blocks[i]));
     }
-    asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
-    OK(weir_tensors_free(take(MIB, C)));
-    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, 10);
+    for (int i = 0; i < 3; i++) {
+        asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+        OK(weir_tensors_free(take(512, C)));
+        MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, STREAMS);
+    }
+    CU(driver->cuStreamSynchronize(streams[3]));
+    OK(weir_tensors_free(take(512, C)));
+    MUST_LE(figures().active[0].current, BLOCKS - BLOCKS / STREAMS);
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_free(take(MIB, A)));
     MUST_EQ(figures().active[0].current, 0);
+}
+
+TEST(frees_of_a_capture_share_an_event) {
+    enum { BLOCKS = 64 };
+
+    void *blocks[BLOCKS];
+    uint64_t recorded;
+
+    begin();
+    for (int i = 0; i < BLOCKS; i++)
+        OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &blocks[i]));
+    OK(weir_tensors_alloc(t, 512, 512, B, 1, NULL, &blocks[0]));
+    use(B, blocks[1], MIB, 1);
+    begin_capture(B);
+    for (int i = 1; i < BLOCKS; i++) {
+        OK(weir_tensors_use(blocks[i], B));
+        OK(weir_tensors_free(blocks[i]));
+    }
+    recorded = weir__model_calls(WEIR_ENTRY_cuEventRecord);
+    CU(driver->cuGraphDestroy(end_capture(B)));
+    (void)take(512, C);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventRecord) - recorded, 1);
+    for (int i = 1; i < BLOCKS; i++) {
+        blocks[i] = take(MIB, A);
+        use(A, blocks[i], MIB, (uint64_t)i + 1);
+    }
 }
 
 /* Blocks from before a capture that are freed within it, on a stream that weir does not ask about. */
