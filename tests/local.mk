@@ -602,7 +602,8 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/engine/mapped_plan.c lib/engine/mapped_shadows.c lib/engine/mapped_share.c lib/engine/mapped_sizes.c \
 	lib/engine/mapped_survey.c lib/engine/mapped_trim.c lib/engine/mapped_window.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
-	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c
+	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c \
+	lib/tensors/checkpoint.c lib/tensors/pending.c lib/tensors/pools.c lib/tensors/segments.c lib/tensors/tensor_blocks.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
 	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \
@@ -612,7 +613,8 @@ generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/t
 	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
 	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
-	tests/api/test_oom_report \
+	tests/api/test_oom_report tests/tensors/test_tensors tests/tensors/test_order tests/tensors/test_pools \
+	tests/tensors/test_streams tests/tensors/test_oom tests/tensors/test_failures \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated

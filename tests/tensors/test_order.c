@@ -126,10 +126,43 @@ TEST(a_pool_that_loses_its_users_during_a_trim) {
     meanwhile = close_other;
     OK(weir_tensors_trim(t, none));
     MUST(is_meanwhile);
+    MUST_EQ(figures().segment[0].current, 1); /* its graphs may have been launched since the wait */
     OK(weir_tensors_trim(t, none));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
+}
+
+static void *freed_late;
+
+static void use_and_free_late(void) {
+    use(A, freed_late, 4 * MIB, 1);
+    OK(weir_tensors_free(freed_late));
+}
+
+static void free_unused(void *context, void *segment) {
+    (void)context;
+    ck_assert_int_eq(driver->cuStreamQuery(A), CUDA_SUCCESS);
+    CU(driver->cuMemFree((uintptr_t)segment));
+}
+
+/* A block is freed after the trim has waited for the device.  The next trim waits for its use. */
+TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
+    weir_tensors_source source = {NULL, elsewhere_alloc, free_unused, NULL};
+
+    OK(weir_tensors_pool_open(t, other, &source));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    freed_late = take(4 * MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    fill_pool(third);
+    OK(weir_tensors_pool_close(t, third));
+    meanwhile = use_and_free_late;
+    OK(weir_tensors_trim(t, none));
+    MUST(is_meanwhile);
+    MUST_EQ(figures().segment[0].current, 1);
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().segment[0].current, 0);
 }
 
 static void reopen_other(void) {
@@ -285,6 +318,38 @@ TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     MUST_EQ(figures().segment[0].current, 0);
 }
 
+static CUdeviceptr arena;
+
+static void *alloc_in_arena(void *context, size_t bytes) {
+    (void)context;
+    (void)bytes;
+    return (void *)(uintptr_t)arena;
+}
+
+TEST(a_segment_of_another_size_is_not_the_saved_one) {
+    weir_tensors_source source = {NULL, alloc_in_arena, NULL, NULL};
+    weir_tensors_state *state;
+    void *block;
+
+    CU(driver->cuMemAlloc(&arena, 16 * MIB));
+    for (int i = 0; i < 2; i++) {
+        OK(weir_tensors_pool_open(t, other, &source));
+        OK(weir_tensors_begin(t, other, always, NULL));
+        block = take((i ? 5 : 3) * MIB, A);
+        MUST_EQ((uintptr_t)block, arena);
+        if (i)
+            EXPECT(WEIR_E_NOT_OWNED, weir_tensors_restore(t, state, NULL, NULL, NULL));
+        else
+            OK(weir_tensors_save(t, other, &state));
+        OK(weir_tensors_free(block));
+        OK(weir_tensors_end(t, other, NULL));
+        OK(weir_tensors_pool_close(t, other));
+        OK(weir_tensors_trim(t, none));
+    }
+    weir_tensors_state_destroy(state);
+    CU(driver->cuMemFree(arena));
+}
+
 /* ---- frees that wait ---------------------------------------------------------------------------- */
 
 CASE("pending", 30, begin, end);
@@ -361,6 +426,76 @@ TEST_EACH(2, a_free_beside_another_device) {
 }
 
 CASE("pending", 30, begin, end);
+
+TEST(a_later_free_waits_for_what_came_between) {
+    void *first = take(MIB, A), *second = take(MIB, A), *again;
+
+    OK(weir_tensors_use(first, B));
+    OK(weir_tensors_use(second, B));
+    use(B, first, MIB, 1);
+    OK(weir_tensors_free(first));
+    CU(weir__model_use(B, (uintptr_t)second, MIB, 2, 50 * MS));
+    OK(weir_tensors_free(second));
+    weir__model_advance(5 * MS);
+    for (uint64_t i = 3; i < 6; i++) {
+        again = take(MIB, A);
+        use(A, again, MIB, i);
+    }
+}
+
+/* One stream's use is done, the other's is not, and that stream is being captured. */
+TEST(a_captured_use_is_covered_before_its_block_goes) {
+    CUgraph captured;
+    void *block, *again;
+
+    OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
+    OK(weir_tensors_use(block, C));
+    OK(weir_tensors_use(block, B));
+    CU(weir__model_use(C, (uintptr_t)block, MIB, 1, 20 * MS));
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_free(take(KIB, B))); /* what B has to do is done */
+    MUST_EQ(figures().active[0].current, 1);
+    OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &again));
+    use(A, again, MIB, 2);
+    CU(driver->cuStreamEndCapture(C, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    OK(weir_tensors_free(again));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(KIB, B)));
+    MUST_EQ(figures().active[0].current, 0);
+}
+
+/* With one use or (_i) two. */
+TEST_EACH(2, a_pool_counts_blocks_that_wait) {
+    weir_tensors_state *state;
+    CUgraph captured;
+    void *block;
+    int same;
+
+    open_route(other, NULL);
+    block = take(MIB, A);
+    OK(weir_tensors_use(block, B));
+    if (_i)
+        OK(weir_tensors_use(block, C));
+    use(B, block, MIB, 1);
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
+    MUST(same);
+    EXPECT(WEIR_E_CAPTURE, weir_tensors_save(t, other, &state));
+    CU(driver->cuStreamEndCapture(B, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    OK(weir_tensors_save(t, other, &state)); /* which waits for B */
+    OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
+    MUST(same);
+    OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
+    block = take(MIB, A);
+    use(A, block, MIB, 2);
+    OK(weir_tensors_free(block));
+    weir_tensors_state_destroy(state);
+    OK(weir_tensors_end(t, other, NULL));
+}
 
 TEST(sums_that_begin_again_while_a_block_waits) {
     void *block;

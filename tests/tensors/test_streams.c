@@ -194,21 +194,32 @@ TEST(a_use_by_the_next_stream_of_the_handle) {
 }
 
 /* The stream that has the handle now is being captured, so that nobody can ask who it is. */
-TEST(a_free_beside_a_capture_on_the_handle) {
-    CUgraph captured;
-    void *block, *again;
+TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
+    enum { BLOCKS = 64 };
 
-    block = take(64 * MIB, A);
-    use(A, block, 64 * MIB, 1);
+    size_t bytes = _i ? MIB : 4 * KIB;
+    void *blocks[BLOCKS], *again[BLOCKS];
+    CUgraph captured;
+
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = take(bytes, A);
+        use(A, blocks[i], bytes, (uint64_t)i + 1);
+    }
     renew(&A);
-    OK(weir_tensors_free(take(KIB, A)));
+    for (int i = 0; i < 200; i++)
+        OK(weir_tensors_free(take(bytes, A)));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    OK(weir_tensors_free(block));
+    for (int i = 0; i < BLOCKS; i++)
+        OK(weir_tensors_free(blocks[i]));
     CU(driver->cuStreamEndCapture(A, &captured));
     CU(driver->cuGraphDestroy(captured));
-    again = take(64 * MIB, A);
-    use(A, again, 64 * MIB, 2);
-    OK(weir_tensors_free(again));
+    for (int i = 0; i < BLOCKS; i++) {
+        again[i] = take(bytes, A);
+        use(A, again[i], bytes, (uint64_t)i + 1000);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        OK(weir_tensors_free(again[i]));
+    CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
     MUST_EQ(reserved(), 0);
 }
@@ -267,6 +278,27 @@ TEST_EACH(2, default_streams_of_two_threads_in_a_pool) {
     open_route(other);
     blocks_of_two_threads(_i);
     OK(weir_tensors_end(t, other, NULL));
+}
+
+static void *use_on_own(void *block) {
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_tensors_use(block, OWN_STREAM));
+    CU(weir__model_use(OWN_STREAM, (uintptr_t)block, 64 * MIB, 1, 20 * MS));
+    return NULL;
+}
+
+/* The handle is that of the block's own stream, but in this thread it means another one. */
+TEST(a_use_by_the_default_stream_of_another_thread) {
+    pthread_t thread;
+    void *block, *again;
+
+    OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, 0, NULL, &block));
+    ck_assert_int_eq(pthread_create(&thread, NULL, use_on_own, block), 0);
+    pthread_join(thread, NULL);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_alloc(t, 64 * MIB, 64 * MIB, OWN_STREAM, 0, NULL, &again));
+    use(OWN_STREAM, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
 }
 
 /* ---- drivers without ids ------------------------------------------------------------------------ */
