@@ -13,16 +13,21 @@
 
 #include "cli/preloading.h"
 
-static volatile sig_atomic_t child;
+static volatile sig_atomic_t child, is_told_to_end;
 
 static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* What the terminal sends, the command has from it too. */
+/* Passes a signal on to the command, unless the terminal sent it: then the command has it from the terminal. */
 static void pass_on(int number, siginfo_t *info, void *context) {
+    int is_passed = child > 0 && info->si_code <= 0;
+
     (void)context;
-    if (child > 0 && info->si_code <= 0)
+    if ((is_passed || child == 0) &&
+        (number == SIGHUP || number == SIGINT || number == SIGQUIT || number == SIGTERM))
+        is_told_to_end = 1;
+    if (is_passed)
         kill(child, number);
 }
 
@@ -76,6 +81,10 @@ int command_refuse(const char *by, const char *name, int error) {
 
 void command_ended(void) {
     child = 0;
+}
+
+int command_is_told_to_end(void) {
+    return is_told_to_end;
 }
 
 int command_end_as(int status) {

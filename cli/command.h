@@ -15,6 +15,8 @@ int command_start(char **command, pid_t *started);
 int command_refuse(const char *by, const char *name, int error);
 /* It has been waited for. */
 void command_ended(void);
+/* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended. */
+int command_is_told_to_end(void);
 /* What to exit with, as the command ended; by its signal, if one ended it: then this does not return. */
 int command_end_as(int status);
 

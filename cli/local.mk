@@ -165,6 +165,8 @@ weir_SOURCES = \
 	cli/preloading.c \
 	cli/preloading.h \
 	cli/record.c \
+	cli/record_board.c \
+	cli/record_board.h \
 	cli/replay.c \
 	cli/run.c \
 	cli/shims.c \

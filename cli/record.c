@@ -5,13 +5,15 @@
  * this process; this one writes.  So nothing is lost however the command ends, and nothing but
  * a few stores is done in it.  This process waits for it, passes signals on, and ends as it ended.
  *
- * The first process that asks for memory is written to FILE, each other one to FILE.PID.
+ * The first process that asks for memory is written to FILE, each other one to FILE.PID.  A process's trace is
+ * closed as soon as the process has ended, since descriptors are few.
+ *
+ * Processes that the command leaves behind are recorded until they end.  As a subreaper this process becomes their
+ * parent, and learns from wait(2) when none is left.
  *
  * Must not know: which calls are recorded; what the lines look like.
  */
 #include <argp.h>
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,9 +36,9 @@
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/common/temporary.h"
 #include "cli/modules.h"
 #include "cli/preloading.h"
+#include "cli/record_board.h"
 #include "cli/tracing.h"
 
 #define LIBRARY "libweir-record.so"
@@ -48,23 +52,13 @@
 enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY, CALLERS_KEY };
 
 enum {
-    MOST_PROCESSES = 1024,
-    FOLDERS = 2,
     PAUSE_US = 1000,
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
-    MOST_FOUND = 64,                      /* at one look */
     MOST_WAITING = 1 << 17,               /* events of a process */
-    LOOK_EVERY = 10,                      /* turns; at the folder */
-    SLACK_NS = 2000000                    /* in which a store of another processor is seen */
-};
-
-/* Of the rings, in the order in which they are tried. */
-static const char *const places[FOLDERS] = {"/dev/shm", "/tmp"};
-
-/* A file of a new process. */
-struct found {
-    struct weir_record_file *file;
-    char name[48];
+    ENDS_AT_ONCE = 16,  /* processes that a turn checks; each check costs a walk over all locks */
+    SLACK_NS = 2000000, /* in which a store of another processor is seen */
+    GRACE_NS = 1000000000, /* in which a process ends, or a new program loads the library */
+    KEPT_DESCRIPTORS = 16  /* for files other than traces */
 };
 
 /* Events of a ring, in order, that wait for those of other threads that may have been before them: [first, end). */
@@ -74,14 +68,13 @@ struct waiting {
 };
 
 struct process {
-    struct weir_record_file *file; /* NULL: it has ended, and all was written */
+    struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
-    char name[48]; /* of the file */
     int id, has_ended;
-    uint64_t began; /* the process */
+    size_t order;   /* among all processes */
     uint64_t start; /* its times */
     char *path;
-    char command[256]; /* "": it had ended already */
+    char command[WEIR_RECORD_COMMAND_BYTES]; /* "": it cannot be told */
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count; /* of all that wait */
     uint64_t safe, last_us;
@@ -97,9 +90,19 @@ static struct record {
     const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
     char **command;
-    char folders[FOLDERS][64]; /* "": it could not be made */
-    struct process *processes[MOST_PROCESSES];
-    size_t count;
+    struct board board;
+    struct found found;         /* processes that were not adopted yet */
+    struct process **processes; /* those that live */
+    size_t live, room;
+    char **lines;        /* what is told of each adopted process in the end; NULL: nothing */
+    size_t count;        /* of adopted processes */
+    struct weir_map ids; /* process id -> number of adopted processes that had it */
+    uint64_t lost_events, lost_processes;
+    uint64_t ended_ns;   /* when the command ended; 0: it runs */
+    uint64_t present_ns; /* when a process that the command has left behind was last seen */
+    uint64_t wanted_ns;  /* when no signal had told this process to end yet */
+    int has_told_of_rest;
+    int is_short; /* of descriptors: a process had to wait for its trace */
     int has_counter, failed;
     /* The counter of the processor and the clock, at the beginning and now. */
     uint64_t first_time, first_ns, now_time, now_ns;
@@ -166,6 +169,10 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
+    if (written - first > WEIR_RECORD_EVENTS) { /* the program wrote to the ring itself */
+        process->tracing.failed = EINVAL;
+        return 0;
+    }
     for (uint64_t read = first; read != written; read++)
         if (keep(waiting, &ring->events[read % WEIR_RECORD_EVENTS]))
             process->count++;
@@ -210,36 +217,14 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
     }
 }
 
-static void *map_shared(const char *name, size_t bytes) {
-    int fd = -1;
-    void *map = NULL;
-    char path[PATH_MAX];
-    struct stat status;
-
-    for (int i = 0; fd < 0 && i < FOLDERS; i++) {
-        snprintf(path, sizeof path, "%s/%s", record.folders[i], name);
-        if (*record.folders[i])
-            fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    }
-    if (fd < 0)
-        return NULL;
-    if (fstat(fd, &status) == 0 && status.st_size == (off_t)bytes) {
-        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        map = map == MAP_FAILED ? NULL : map;
-    }
-    close(fd);
-    unlink(path);
-    return map;
-}
-
 /* NULL: it cannot be mapped, and the recording ends. */
 static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     char name[64];
 
     if (process->rings[i])
         return process->rings[i];
-    snprintf(name, sizeof name, "%s.%" PRIu32, process->name, i);
-    process->rings[i] = map_shared(name, sizeof *process->rings[i]);
+    snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, process->file->head.number, i);
+    process->rings[i] = board_map(&record.board, name, sizeof *process->rings[i]);
     if (!process->rings[i]) {
         process->tracing.failed = errno ? errno : EIO;
         atomic_store(&process->file->head.is_closed, 1);
@@ -250,7 +235,8 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
 /* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
  * events were in the rings. */
 static size_t drain(struct process *process, int is_last) {
-    uint32_t rings = atomic_load(&process->file->head.rings);
+    uint32_t counted = atomic_load(&process->file->head.rings);
+    uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
     uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
     size_t found = 0;
 
@@ -273,35 +259,17 @@ static size_t drain(struct process *process, int is_last) {
     return found;
 }
 
+/* Returns the path of the next process's trace, or NULL if there is no memory. */
 static char *path_of(int id) {
     char *path = NULL;
-    int before = 0, made;
+    uintptr_t before = 0;
+    int made;
 
-    for (size_t i = 0; i < record.count; i++)
-        before += record.processes[i]->id == id;
+    (void)weir__map_get(&record.ids, (uint64_t)id, &before);
     made = record.count == 0 ? asprintf(&path, "%s", record.path)
-           : before          ? asprintf(&path, "%s.%d.%d", record.path, id, before + 1)
+           : before          ? asprintf(&path, "%s.%d.%d", record.path, id, (int)before + 1)
                              : asprintf(&path, "%s.%d", record.path, id);
-    return made < 0 ? NULL : path;
-}
-
-static struct weir_record_file *map_file(const char *name) {
-    struct weir_record_file *file = map_shared(name, sizeof *file);
-
-    if (file && file->head.magic != WEIR_RECORD_MAGIC) {
-        munmap(file, sizeof *file);
-        file = NULL;
-    }
-    return file;
-}
-
-static void stop_process(struct process *process) {
-    atomic_store(&process->file->head.is_closed, 1);
-    for (int i = 0; i < WEIR_RECORD_RINGS; i++)
-        if (process->rings[i])
-            munmap(process->rings[i], sizeof *process->rings[i]);
-    munmap(process->file, sizeof *process->file);
-    process->file = NULL;
+    return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
 /* What stands between a program and the driver is not who asked. */
@@ -324,18 +292,46 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-static void add_process(const struct found *found) {
-    struct weir_record_file *file = found->file;
+/* Makes room for one more process.  Returns 0 if there is no memory. */
+static int make_room(void) {
+    char **lines = reallocarray(record.lines, record.count + 1, sizeof *lines);
+
+    if (!lines)
+        return 0;
+    record.lines = lines;
+    if (record.live == record.room) {
+        size_t room = record.room ? 2 * record.room : 16;
+        struct process **processes = reallocarray(record.processes, room, sizeof *processes);
+
+        if (!processes)
+            return 0;
+        record.processes = processes;
+        record.room = room;
+    }
+    return 1;
+}
+
+/* Reads what /proc tells of a process: its command, where the process itself could not, and its files.  A process of
+ * another namespace has an id that is somebody else's here. */
+static void look_up_process(struct process *process, const struct weir_record_head *head) {
+    int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
+
+    memcpy(process->command, head->command, sizeof process->command);
+    process->command[sizeof process->command - 1] = '\0';
+    if (!*process->command && is_here)
+        weir__process_command_of(process->id, process->command, sizeof process->command);
+    modules_begin(&process->modules, is_here ? process->id : 0);
+}
+
+static void add_process(struct weir_record_file *file) {
     struct process *process = calloc(1, sizeof *process);
     const char *why = strerror(ENOMEM);
     int output;
 
-    if (!process)
+    if (!process || !make_room())
         goto fail;
     process->file = file;
-    memcpy(process->name, found->name, sizeof process->name);
     process->id = file->head.process;
-    process->began = weir__process_start(process->id);
     process->start = file->head.start;
     process->tracing.limit = record.limit;
     process->tracing.file_of = file_of;
@@ -348,91 +344,132 @@ static void add_process(const struct found *found) {
         why = strerror(errno);
         goto fail;
     }
-    modules_begin(&process->modules, process->id);
-    weir__process_command_of(process->id, process->command, sizeof process->command);
+    look_up_process(process, &file->head);
     tracing_begin(&process->tracing, process->command[0] ? process->command : record.command[0]);
-    record.processes[record.count++] = process;
+    process->order = record.count;
+    record.lines[record.count++] = NULL;
+    record.processes[record.live++] = process;
     return;
 
 fail:
-    record.failed = fail(EXIT_OWN, process && process->path ? process->path : record.path, why);
+    fprintf(stderr, "weir record: %s: %s; process %d runs on unrecorded\n",
+            process && process->path ? process->path : record.path, why, (int)file->head.process);
+    record.failed = EXIT_OWN;
+    record.lost_processes++;
     atomic_store(&file->head.is_closed, 1);
-    munmap(file, sizeof *file);
+    board_release(&record.board, file);
     if (process)
         free(process->path);
     free(process);
 }
 
-/* A process that found no room for its events: lost-PID-ERRNO. */
-static void tell_lost(const char *name) {
-    int id, error;
+/* Returns 1 if one more trace leaves descriptors for other files. */
+static int has_descriptor(void) {
+    int probe = fcntl(record.board.fd, F_DUPFD_CLOEXEC, 0);
+    struct rlimit most;
 
-    if (sscanf(name, "lost-%d-%d", &id, &error) != 2)
-        return;
-    fprintf(stderr,
-            "weir record: process %d runs on unrecorded: no room for its events in %s or %s: %s\n",
-            id, places[0], places[1], strerror(error));
-    record.failed = EXIT_OWN;
+    if (probe < 0)
+        return 0;
+    close(probe);
+    return getrlimit(RLIMIT_NOFILE, &most) != 0 || (rlim_t)probe + KEPT_DESCRIPTORS < most.rlim_cur;
 }
 
-static size_t look_at_folder(const char *path, struct found *found, size_t count) {
-    DIR *folder = *path ? opendir(path) : NULL;
-    struct dirent *entry;
-    char lost[PATH_MAX];
+/* Adopts new processes, the oldest first.  Those for whose trace there is no descriptor wait until others have ended. */
+static void look_for_new(void) {
+    size_t adopted = 0;
+    int error;
 
-    while (folder && count < MOST_FOUND && record.count + count < MOST_PROCESSES &&
-           (entry = readdir(folder)))
-        if (strncmp(entry->d_name, "lost-", 5) == 0) {
-            snprintf(lost, sizeof lost, "%s/%s", path, entry->d_name);
-            if (unlink(lost) == 0)
-                tell_lost(entry->d_name);
-        } else if (isdigit((unsigned char)entry->d_name[0]) && !strchr(entry->d_name, '.') &&
-                   (found[count].file = map_file(entry->d_name))) {
-            snprintf(found[count].name, sizeof found[count].name, "%.40s", entry->d_name);
-            count++;
-        }
-    if (folder)
-        closedir(folder);
-    return count;
+    if (board_has_new(&record.board) && (error = board_look(&record.board, &record.found)) != 0) {
+        record.failed = fail(EXIT_OWN, "a process runs on unrecorded", strerror(error));
+        record.lost_processes++;
+    }
+    while (adopted < record.found.count && (record.live == 0 || has_descriptor()))
+        add_process(record.found.files[adopted++]);
+    record.is_short |= adopted < record.found.count;
+    if (adopted) {
+        record.found.count -= adopted;
+        memmove(record.found.files, record.found.files + adopted,
+                record.found.count * sizeof *record.found.files);
+    }
+    if (board_tell_unrecorded(&record.board))
+        record.failed = EXIT_OWN;
 }
 
-/* Which have ended; and new ones, the oldest first. */
-static void look_at_processes(void) {
-    struct found found[MOST_FOUND];
-    size_t count = 0;
+static void look_for_ends(void) {
+    static size_t next;
 
-    for (size_t i = 0; i < record.count; i++) {
-        struct process *process = record.processes[i];
+    for (size_t i = 0; i < record.live && i < ENDS_AT_ONCE; i++) {
+        struct process *process = record.processes[next++ % record.live];
 
-        if (process->file)
-            process->has_ended = !weir__process_lives(process->id, process->began);
+        process->has_ended = !board_owner_lives(&record.board, &process->file->head);
     }
-    for (int i = 0; i < FOLDERS; i++)
-        count = look_at_folder(record.folders[i], found, count);
-    while (count) {
-        size_t oldest = 0;
+}
 
-        for (size_t i = 1; i < count; i++)
-            if (found[i].file->head.start < found[oldest].file->head.start)
-                oldest = i;
-        add_process(&found[oldest]);
-        found[oldest] = found[--count];
+/* Says what became of a process. */
+static char *spell_process(const struct process *process) {
+    const struct tracing *tracing = &process->tracing;
+    char left_out[64] = "", lost[96] = "", *line;
+
+    if (tracing->left_out)
+        snprintf(left_out, sizeof left_out, ", and %" PRIu64 " more left out: --limit",
+                 tracing->left_out);
+    if (tracing->lost)
+        snprintf(lost, sizeof lost,
+                 ", and %" PRIu64 " more lost: weir record did not read them for %d s",
+                 tracing->lost, WEIR_RECORD_WAIT_MS / 1000);
+    return asprintf(&line, "%s: %" PRIu64 " event%s of process %d%s%.60s%s%s%s", process->path,
+                    tracing->events, weir__plural(tracing->events), process->id,
+                    process->command[0] ? " (" : "", process->command,
+                    process->command[0] ? ")" : "", left_out, lost) < 0
+               ? NULL
+               : line;
+}
+
+/* Ends the trace of a process from which nothing more is read. */
+static void end_process(struct process *process) {
+    int error;
+
+    atomic_store(&process->file->head.is_closed, 1);
+    process->tracing.lost = atomic_load(&process->file->head.lost);
+    if (process->tracing.lost) {
+        record.failed = EXIT_OWN;
+        record.lost_events += process->tracing.lost;
+        record.lost_processes++;
     }
+    for (int i = 0; i < WEIR_RECORD_RINGS; i++)
+        if (process->rings[i])
+            munmap(process->rings[i], sizeof *process->rings[i]);
+    board_release(&record.board, process->file);
+    tracing_end(&process->tracing);
+    error = process->tracing.failed;
+    if (!sink_close(process->tracing.sink) && !error)
+        error = errno;
+    if (error)
+        record.failed = fail(EXIT_OWN, process->path, strerror(error));
+    else
+        record.lines[process->order] = spell_process(process);
+    modules_end(&process->modules);
+    for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
+        free(process->waiting[i].events);
+    free(process->path);
+    free(process);
 }
 
 static size_t drain_all(int is_last) {
-    size_t found = 0;
+    size_t found = 0, kept = 0;
 
     look_at_clock();
-    for (size_t i = 0; i < record.count; i++) {
+    for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
+        int is_end = is_last || process->has_ended;
 
-        if (!process->file)
-            continue;
-        found += drain(process, is_last || process->has_ended);
-        if (is_last || process->has_ended)
-            stop_process(process);
+        found += drain(process, is_end);
+        if (is_end)
+            end_process(process);
+        else
+            record.processes[kept++] = process;
     }
+    record.live = kept;
     return found;
 }
 
@@ -444,107 +481,154 @@ static void take_file_back(void) {
         unlink(record.path);
 }
 
-/* What became of it. */
-static void tell_process(const struct process *process) {
-    const struct tracing *tracing = &process->tracing;
+/* Tells which processes go on, since a signal has ended the recording. */
+static void tell_running(void) {
+    for (size_t i = 0; i < record.live; i++) {
+        struct process *process = record.processes[i];
 
-    fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d", process->path,
-            tracing->events, weir__plural(tracing->events), process->id);
-    if (process->command[0])
-        fprintf(stderr, " (%.60s)", process->command);
-    if (tracing->left_out)
-        fprintf(stderr, ", and %" PRIu64 " more left out: --limit", tracing->left_out);
-    fputc('\n', stderr);
-}
-
-static void end_process(struct process *process) {
-    int error;
-
-    tracing_end(&process->tracing);
-    error = process->tracing.failed;
-    if (!sink_close(process->tracing.sink) && !error)
-        error = errno;
-    if (error)
-        record.failed = fail(EXIT_OWN, process->path, strerror(error));
-    else
-        tell_process(process);
-    modules_end(&process->modules);
-    for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
-        free(process->waiting[i].events);
-    free(process->path);
-    free(process);
-}
-
-static void end_recording(void) {
-    look_at_processes();
-    (void)drain_all(1);
-    for (size_t i = 0; i < record.count; i++)
-        end_process(record.processes[i]);
-    if (record.count > 0) {
-        if (!record.callers)
-            fputs("weir record: without --callers a trace names no function, line of Python or "
-                  "NVTX range\n",
-                  stderr);
-        return;
-    }
-    take_file_back();
-    if (!record.failed)
+        if (!board_owner_lives(&record.board, &process->file->head))
+            continue;
         fprintf(stderr,
-                "weir record: the command made no call that weir records, so there is no trace: %s "
-                "is %s\n",
-                record.path, record.is_made ? "not made" : "as it was");
+                "weir record: process %d (%.60s) still runs: its requests from now on are lost\n",
+                process->id, process->command);
+        record.failed = EXIT_OWN;
+        record.lost_processes++;
+    }
 }
 
-static void remove_folders(void) {
-    for (int i = 0; i < FOLDERS; i++)
-        temporary_remove(record.folders[i]);
+static void tell_nothing(void) {
+    int is_seen = atomic_load(&record.board.map->numbers) > 0;
+
+    take_file_back();
+    if (record.failed)
+        return;
+    fprintf(stderr,
+            "weir record: the command %s, so there is no trace: %s "
+            "is %s\n",
+            is_seen ? "made no call that weir records"
+                    : "did not load weir's library (is it static or set-user-ID?)",
+            record.path, record.is_made ? "not made" : "as it was");
+    if (!is_seen)
+        record.failed = EXIT_OWN;
+}
+
+static void end_recording(int has_all_ended) {
+    board_close(&record.board);
+    if (!has_all_ended)
+        tell_running();
+    do {
+        look_for_new();
+        (void)drain_all(1);
+    } while (record.found.count || board_has_new(&record.board));
+    board_count_unrecorded(&record.board, &record.lost_processes, &record.lost_events);
+    for (size_t i = 0; i < record.count; i++)
+        if (record.lines[i])
+            fprintf(stderr, "weir record: %s\n", record.lines[i]);
+    if (record.count == 0)
+        tell_nothing();
+    else if (!record.callers)
+        fputs("weir record: without --callers a trace names no function, line of Python or "
+              "NVTX range\n",
+              stderr);
 }
 
 /* ------------------------------------------------------------------ the child ---- */
 
-/* As the command ended. */
+/* Returns the exit status: the command's, if the recording is whole. */
 static int end_as(int status) {
-    return record.failed ? record.failed : command_end_as(status);
+    char lost[96] = "";
+
+    if (!record.failed)
+        return command_end_as(status);
+    if (record.lost_processes)
+        snprintf(lost, sizeof lost, ": %" PRIu64 " event%s%s of %" PRIu64 " process%s lost",
+                 record.lost_events, weir__plural(record.lost_events),
+                 record.lost_events ? "" : " or more", record.lost_processes,
+                 record.lost_processes == 1 ? "" : "es");
+    fprintf(
+        stderr,
+        "weir record: the recording is not whole%s%s.  So weir record exits with %d; the command "
+        "%s %d\n",
+        lost,
+        record.is_short && record.lost_processes
+            ? ".  Raise ulimit -n, or start fewer processes at once"
+            : "",
+        record.failed, WIFEXITED(status) ? "exited with" : "was ended by signal",
+        WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+    return record.failed;
+}
+
+/* Raises this process's limit of descriptors as far as it may.  The command, which runs already, keeps its limit. */
+static void raise_descriptors(void) {
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+        most.rlim_cur = most.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &most);
+    }
+}
+
+/* Returns 1 if the recording ends though the command has left processes behind.  It does so if weir's library is in none
+ * of these processes, or if a signal has told this process to end and the others have had time to end too. */
+static int may_leave_rest(void) {
+    uint64_t now = weir__clock_ns();
+
+    if (board_anyone_lives(&record.board))
+        record.present_ns = now;
+    if (!command_is_told_to_end())
+        record.wanted_ns = now;
+    if (now - record.present_ns > GRACE_NS || now - record.wanted_ns > GRACE_NS)
+        return 1;
+    if (!record.has_told_of_rest && now - record.ended_ns > GRACE_NS) {
+        record.has_told_of_rest = 1;
+        fputs("weir record: the command has ended, but not all processes that it started.  weir "
+              "record records them until they end, or until SIGINT or SIGTERM.\n",
+              stderr);
+    }
+    return 0;
+}
+
+/* Waits for the command and for what the command leaves behind.  Returns 1 if all of them have ended. */
+static int record_all(pid_t started, int *status) {
+    for (;;) {
+        pid_t ended;
+        int how;
+
+        while ((ended = waitpid(-1, &how, WNOHANG)) > 0)
+            if (ended == started) {
+                *status = how;
+                record.ended_ns = record.present_ns = record.wanted_ns = weir__clock_ns();
+                command_ended();
+            }
+        if (ended < 0 && errno == ECHILD)
+            return 1;
+        if (record.ended_ns && may_leave_rest())
+            return !board_anyone_lives(&record.board);
+        look_for_new();
+        look_for_ends();
+        if (drain_all(0) < BUSY_EVENTS)
+            (void)poll(NULL, 0, PAUSE_US / 1000);
+    }
 }
 
 static int run_command(void) {
     pid_t started;
-    int status = 0, error = command_start(record.command, &started);
+    int status = 0, error;
 
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    error = command_start(record.command, &started);
     if (error) {
         take_file_back();
-        remove_folders();
+        board_end(&record.board);
         return command_refuse("record", record.command[0], error);
     }
-    for (unsigned turn = 0; waitpid(started, &status, WNOHANG) == 0; turn++) {
-        if (turn % LOOK_EVERY == 0)
-            look_at_processes();
-        if (drain_all(0) < BUSY_EVENTS)
-            (void)poll(NULL, 0, PAUSE_US / 1000);
-    }
-    command_ended();
-    end_recording();
-    remove_folders();
+    raise_descriptors();
+    end_recording(record_all(started, &status));
+    board_end(&record.board);
     return end_as(status);
 }
 
 /* ---------------------------------------------------------------- preparation ---- */
-
-/* Memory first, where there is such a folder. */
-static int make_folders(void) {
-    int made = 0;
-
-    for (int i = 0; i < FOLDERS; i++) {
-        char *folder = record.folders[i];
-
-        snprintf(folder, sizeof record.folders[i], "%s/weir-record-XXXXXX", places[i]);
-        if (mkdtemp(folder))
-            made++;
-        else
-            *folder = '\0';
-    }
-    return made ? 0 : fail(EXIT_OWN, places[FOLDERS - 1], strerror(errno));
-}
 
 /* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
  * recording left in it stays until there is something to be written. */
@@ -578,9 +662,9 @@ static int put(void *to, const char *name, const char *value) {
 }
 
 static int prepare(void) {
-    char library[4200], process[40], folders[sizeof record.folders + FOLDERS];
+    char library[4200], folders[sizeof record.board.folders + BOARD_FOLDERS];
     const char *why;
-    int code;
+    int code, error;
 
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
@@ -591,20 +675,19 @@ static int prepare(void) {
         return EXIT_OWN;
     }
     code = try_file();
-    if (code == 0 && (code = make_folders()) != 0)
+    if (code == 0 && (error = board_begin(&record.board)) != 0) {
         take_file_back();
+        code = fail(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
+    }
     if (code)
         return code;
-    snprintf(process, sizeof process, "%d %" PRIu64, (int)getpid(), weir__process_start(getpid()));
-    snprintf(folders, sizeof folders, "%s%s%s", record.folders[0],
-             *record.folders[0] && *record.folders[1] ? ":" : "", record.folders[1]);
+    board_spell(&record.board, folders, sizeof folders);
     if (preloading_tell(library, put, NULL) != 0 || setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
-        setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
         (record.ranges && setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0) ||
         (record.callers && setenv(WEIR_RECORD_CALLERS, "1", 1) != 0) ||
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
-        remove_folders();
+        board_end(&record.board);
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();
@@ -661,7 +744,7 @@ static const char doc[] =
     "program calls weir_mark(\"LABEL\") of the preloaded library, or by the flags below.  FILE is "
     "compressed if its name ends in .zst or .gz.  Each further process of the command that "
     "requests memory has a trace FILE.PID.\n\nExit code: the command's; 126 if it cannot be run, "
-    "127 if there is none; 2 usage or a bad value, 125 another failure.";
+    "127 if there is none; 2 usage or a bad value, 125 another failure or events that are lost.";
 
 int weir_cmd_record(int argc, char **argv) {
     static const struct argp_option options[] = {

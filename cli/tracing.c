@@ -352,7 +352,8 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us) {
     struct weir_record_event copy = *event;
 
-    if (tracing->failed)
+    if (tracing->failed ||
+        event->kind > WEIR_RECORD_VMM) /* a program may write to its own memory */
         return;
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
         tracing->left_out++;
@@ -379,6 +380,8 @@ void tracing_end(struct tracing *tracing) {
     say_counts(tracing, "host", &tracing->host);
     if (!tracing->failed && tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
+    if (!tracing->failed && tracing->lost)
+        say(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
     if (!tracing->failed && tracing->unknown)
         say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
     if (!tracing->failed && tracing->gone)

@@ -69,7 +69,6 @@ static const struct variable {
      "/dev/shm and /tmp.",
      "weir-top(1)"},
     {"WEIR_RECORD_FOLDER", "FOLDER", TO_RECORD, RECORD},
-    {"WEIR_RECORD_PROCESS", "PID START", TO_RECORD, RECORD},
     {"WEIR_RECORD_RANGES", "PATTERN", TO_RECORD, RECORD},
     {"WEIR_RECORD_CALLERS", "1", TO_RECORD, RECORD},
     {"WEIR_RECORD_SYNCS", "1", TO_RECORD, RECORD},

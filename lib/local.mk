@@ -442,6 +442,8 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/record/record_callers.c \
 	lib/adapters/record/record_calls.h \
+	lib/adapters/record/record_files.c \
+	lib/adapters/record/record_files.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
 	lib/base/map.c \

@@ -429,6 +429,7 @@ script_tests = \
 	tests/cli/check-measure \
 	tests/cli/check-nvtx \
 	tests/cli/check-record \
+	tests/cli/check-record-processes \
 	tests/cli/check-report \
 	tests/cli/check-reserves \
 	tests/tree/check-sequence \

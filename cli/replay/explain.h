@@ -55,7 +55,7 @@ struct explain_call {
 
 struct explain {
     char name[TAPE_NAME_BYTES];
-    uint64_t left_out;                     /* events, by `weir record --limit' */
+    uint64_t left_out;                     /* events, by `weir record' */
     char recorded[EXPLAIN_WORD_BYTES * 2]; /* "weir 0.1.0 recorded python", or "" */
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;

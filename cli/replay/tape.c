@@ -188,12 +188,12 @@ static int take(struct maker *maker, const weir_trace_event *event) {
 
 int tape_read_left_out(const char *comment, uint64_t *count) {
     uint64_t found;
-    int end = 0;
+    char why[16];
 
-    if (sscanf(comment, "%" SCNu64 " events left out: --limit%n", &found, &end) != 1 || !end ||
-        comment[end])
+    if (sscanf(comment, "%" SCNu64 " events left out: %15s", &found, why) != 2 ||
+        (strcmp(why, "--limit") != 0 && strcmp(why, "lost") != 0))
         return 0;
-    *count = found;
+    *count += found;
     return 1;
 }
 
@@ -201,7 +201,7 @@ void tape_tell_left_out(const char *name, uint64_t count) {
     if (count)
         fprintf(stderr,
                 "weir: %s: it was cut as it was recorded: %" PRIu64
-                " more event%s left out by `weir record --limit'\n",
+                " more event%s left out by `weir record'\n",
                 name, count, weir__plural_were(count));
 }
 

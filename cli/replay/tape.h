@@ -40,7 +40,7 @@ struct tape_header {
     uint64_t streams;
     uint64_t blocks;          /* the most that are live at once, so indices are below it */
     uint64_t live_peak_bytes; /* the largest sum of requested bytes */
-    uint64_t left_out;     /* events behind the last one that `weir record --limit' did not write */
+    uint64_t left_out;     /* events behind the last one that `weir record' did not write */
     uint64_t is_converted; /* of another format, which has no marks */
 };
 
@@ -60,7 +60,8 @@ struct tape {
     size_t mapped;
 };
 
-/* Whether a comment of a trace says how many events `weir record --limit' left out. */
+/* Adds to *count the events that `weir record' left out, by --limit or since they were lost, if a comment of a trace
+ * tells them.  Returns 1 if the comment does. */
 int tape_read_left_out(const char *comment, uint64_t *count);
 /* Tells it, if there are any, of the trace of that name. */
 void tape_tell_left_out(const char *name, uint64_t count);

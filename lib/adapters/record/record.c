@@ -3,40 +3,35 @@
  *
  * Every call goes to the driver as it came and is answered as it is answered.  A free's time is taken before
  * the driver has it and an allocation's after, so that an address that goes from one thread to another is
- * seen to come and go in order.  A thread whose ring is full waits for the recorder: nothing is lost.
+ * seen to come and go in order.
  *
- * Before the first event nothing is made, so that a process without CUDA does not notice the library.  A child of
- * fork records nothing; a program that is executed begins again.
+ * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to empty
+ * the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
+ * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.
+ *
+ * A child of fork records nothing if its parent has recorded; a program that is executed begins again.
  *
  * Must not know: how a call gets here, what a trace looks like.
  */
 #include "adapters/interpose/interpose.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "adapters/record/record.h"
-#include "adapters/record/record_ring.h"
+#include "adapters/record/record_files.h"
+#include "base/clock.h"
 #include "base/variable.h"
-#include "base/who.h"
 
-enum {
-    MOST_FILES = 1000,
-    MOST_FOLDERS = 4,
-    WAITS_A_LOOK = 1000
-}; /* of one process; to try; before a look for the recorder */
+/* A thread that waits for room pauses for PAUSE_NS, or for the PAUSES-th part of its wait so far if that is longer, so
+ * that hundreds of threads that wait leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder lives. */
+enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 static struct weir_record_file *_Atomic file; /* NULL: not yet, or not at all */
-static atomic_int is_off;                     /* not at all */
+static atomic_int is_off;                     /* not at all, or not any more */
+static _Atomic uint64_t *_Atomic lost;        /* counts events then; NULL: nobody reads the count */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
@@ -50,123 +45,32 @@ static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct weir_record_ring *ring __attribute__((tls_model("initial-exec")));
 static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
 
-/* ---- the files --------------------------------------------------------------------------------- */
-
-static char *folders[MOST_FOLDERS]; /* NULL after the last */
-static char name[48];               /* of the process's file */
+/* ---- rings ------------------------------------------------------------------------------------- */
 
 static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
+    if (!atomic_load(&is_off)) /* in a child of fork the ring is the parent's */
+        atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
 }
 
 static void forked(void) {
+    atomic_store(&lost, NULL);
     atomic_store(&is_off, 1);
-}
-
-static int find_folders(void) {
-    const char *value = weir__variable(WEIR_RECORD_FOLDER);
-    char *list = value ? strdup(value) : NULL, *rest = list;
-
-    for (int i = 0; rest && i < MOST_FOLDERS; i++)
-        folders[i] = strsep(&rest, ":");
-    return list != NULL;
-}
-
-/* A new file with all its memory, mapped.  MAP_FAILED and errno: there is none, as where its name is taken. */
-static void *map_new(const char *path, size_t bytes) {
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), error;
-    void *map = MAP_FAILED;
-
-    if (fd < 0)
-        return map;
-    while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
-        ;
-    if (!error) {
-        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        error = errno;
-    }
-    close(fd);
-    if (map == MAP_FAILED)
-        unlink(path);
-    errno = error;
-    return map;
-}
-
-/* A name that nobody has yet: a process may become another program, which begins again.  1: there is one. */
-static int choose_name(void) {
-    for (int i = 0; i < MOST_FILES; i++) {
-        int is_taken = 0;
-
-        snprintf(name, sizeof name, "%d-%d", (int)getpid(), i);
-        for (int j = 0; j < MOST_FOLDERS && folders[j]; j++) {
-            char path[PATH_MAX];
-
-            snprintf(path, sizeof path, "%s/%s", folders[j], name);
-            is_taken |= access(path, F_OK) == 0;
-        }
-        if (!is_taken)
-            return 1;
-    }
-    errno = EEXIST;
-    return 0;
-}
-
-static struct weir_record_file *make_file(const char *folder) {
-    const char *recorder = weir__variable(WEIR_RECORD_PROCESS);
-    char path[PATH_MAX], last[PATH_MAX];
-    struct weir_record_file *made;
-    int error;
-
-    snprintf(path, sizeof path, "%s/new-%s", folder, name);
-    snprintf(last, sizeof last, "%s/%s", folder, name);
-    made = map_new(path, sizeof *made);
-    if (made == MAP_FAILED)
-        return NULL;
-    made->head.magic = WEIR_RECORD_MAGIC;
-    made->head.start = weir__record_time(has_counter);
-    made->head.process = getpid();
-    if (recorder)
-        (void)sscanf(recorder, "%" SCNd32 " %" SCNu64, &made->head.recorder,
-                     &made->head.recorder_start);
-    if (rename(path, last) == 0)
-        return made;
-    error = errno;
-    unlink(path);
-    munmap(made, sizeof *made);
-    errno = error;
-    return NULL;
-}
-
-/* For the recorder, which tells the user. */
-static void leave_word(int error) {
-    char path[PATH_MAX];
-    int fd = -1;
-
-    for (int i = 0; fd < 0 && i < MOST_FOLDERS && folders[i]; i++) {
-        snprintf(path, sizeof path, "%s/lost-%d-%d", folders[i], (int)getpid(), error);
-        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    }
-    if (fd >= 0)
-        close(fd);
 }
 
 static void begin(void) {
     struct weir_record_file *made = NULL;
+    _Atomic uint64_t *count = NULL;
     int before = errno;
 
     has_counter = weir__record_has_counter();
     has_syncs = weir__variable(WEIR_RECORD_SYNCS) != NULL;
-    if (find_folders() && pthread_key_create(&at_thread_end, leave_ring) == 0 &&
-        pthread_atfork(NULL, NULL, forked) == 0) {
-        if (choose_name())
-            for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
-                made = make_file(folders[i]);
-        if (!made)
-            leave_word(errno);
-    }
+    if (pthread_key_create(&at_thread_end, leave_ring) == 0 &&
+        pthread_atfork(NULL, NULL, forked) == 0)
+        made = weir__record_file_make(has_counter, &count);
+    atomic_store(&lost, count);
     if (made)
         atomic_store_explicit(&file, made, memory_order_release);
     else
@@ -189,15 +93,8 @@ static struct weir_record_ring *own_ring(struct weir_record_head *head) {
         if (atomic_compare_exchange_strong(&rings[i]->is_taken, &is_taken, 1))
             found = rings[i];
     }
-    for (int i = 0; !found && count < WEIR_RECORD_RINGS && i < MOST_FOLDERS && folders[i]; i++) {
-        char path[PATH_MAX];
-        void *made;
-
-        snprintf(path, sizeof path, "%s/%s.%" PRIu32, folders[i], name, count);
-        made = map_new(path, sizeof *found);
-        if (made == MAP_FAILED)
-            continue;
-        found = rings[count] = made;
+    if (!found && count < WEIR_RECORD_RINGS && (found = weir__record_ring_make(count))) {
+        rings[count] = found;
         atomic_store(&found->is_taken, 1);
         atomic_store(&head->rings, count + 1);
     }
@@ -211,8 +108,10 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 
     pthread_once(&once, begin);
     of = atomic_load_explicit(&file, memory_order_acquire);
-    if (!of)
+    if (!of) {
+        errno = before;
         return NULL;
+    }
     if (!thread)
         thread = atomic_fetch_add(&threads, 1) + 1;
     ring = own_ring(&of->head);
@@ -261,21 +160,31 @@ static inline void drop(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* 0: the recorder has ended, and nobody will read. */
+/* Waits until the ring has room.  Returns 0 if there is none, since nobody reads: this process records no more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
+    uint64_t began = weir__clock_ns(), waited = 0, checked = 0;
+    int before = errno;
 
-    for (unsigned i = 1;
-         written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS;
-         i++) {
-        if (atomic_load(&head->is_closed) ||
-            (i % WAITS_A_LOOK == 0 && !weir__process_lives(head->recorder, head->recorder_start))) {
+    while (written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS) {
+        uint64_t pause = waited / PAUSES > PAUSE_NS ? waited / PAUSES : PAUSE_NS;
+        int is_over = waited > WEIR_RECORD_WAIT_MS * UINT64_C(1000000);
+
+        if (!is_over && waited - checked > CHECK_EVERY_NS) {
+            is_over = !weir__record_recorder_lives();
+            checked = waited;
+        }
+        if (is_over || atomic_load(&head->is_closed) || atomic_load(&is_off)) {
             atomic_store(&is_off, 1);
+            errno = before;
             return 0;
         }
-        nanosleep(&(struct timespec){0, 100000}, NULL);
+        nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
+                  NULL);
+        waited = weir__clock_ns() - began;
     }
+    errno = before;
     return 1;
 }
 
@@ -306,13 +215,22 @@ struct who {
 
 static const struct who nobody;
 
+static __attribute__((noinline, cold)) void count_lost(void) {
+    _Atomic uint64_t *count = atomic_load(&lost);
+
+    if (count)
+        atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+}
+
 static inline void put(const struct making *made, struct kind what, uint64_t address,
                        uint64_t bytes, uint64_t stream, struct who who) {
     struct weir_record_event *event;
     uint64_t written;
 
-    if (!made->ring)
+    if (!made->ring) {
+        count_lost();
         return;
+    }
     if ((event = place(made, &written))) {
         event->operation = what.operation;
         event->kind = what.kind;
@@ -325,6 +243,8 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
         event->place = who.place;
         event->range = who.range;
         atomic_store_explicit(&made->ring->written, written + 1, memory_order_release);
+    } else {
+        count_lost();
     }
     drop(made);
 }

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* record_ring.h: memory that a recorded program shares with `weir record', which writes the trace.
  *
- * Each process has a file, PID-NUMBER, with a head and a ring that threads share.  Each thread has a ring in a file
- * PID-NUMBER.RING, or uses the shared one where no such file can be made.  Both sides map these files.  A thread is the
- * only one to write to its ring, and the recorder the only one to read, so events survive however the program ends.
+ * The recorder makes folders and, in one of them, the file `board'.  The library maps the board when a program is loaded,
+ * before the program can change its root directory or its user, or use up its descriptors.  The board gives each process a
+ * number.  At its first event a process makes a file NUMBER, with a head and a ring that threads share.  Each thread
+ * has a ring in a file NUMBER.RING, or uses the shared one where no such file can be made.  A process that can make no file
+ * takes a spare one, which lies in the board.  A process that gets no spare file either writes itself into the table of
+ * unrecorded processes.  A thread is the only one to write to its ring, and the recorder the only one to read, so
+ * events survive however the program ends.
+ *
+ * Locks of the kernel on bytes of the board tell who lives, in any namespace of pids.  The recorder holds the lock of byte 0,
+ * and each process the lock of byte WEIR_RECORD_LOCK_FIRST + NUMBER.  They are locks of open file descriptions
+ * (F_OFD_SETLK): a mapping of the board keeps the description open, so the kernel releases a process's lock when the
+ * process ends or executes another program.
  *
  * A file lies in the first of the folders that has room.  All its memory is allocated before the file is mapped: a
- * store into a sparse file would end the program by SIGBUS where the file system is full.  PID-NUMBER appears when its
- * head is complete; RING is complete before the head counts it.  A process that finds no room leaves an empty file
- * lost-PID-ERRNO.
+ * store into a sparse file would end the program by SIGBUS where the file system is full.  NUMBER appears when its
+ * head is complete; RING is complete before the head counts it.  The folders have names that nobody can guess or list, and
+ * anybody may write to them: a process of the command may have changed its user.
  *
  * `entered' is what puts the rings in order: a thread sets it to WEIR_RECORD_ENTERING, takes the time of its
  * event, puts the time there, and clears it when the event is in the ring.  Whoever reads knows then
@@ -30,14 +39,14 @@
 #endif
 
 #define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* of the files; several with colons between */
-#define WEIR_RECORD_PROCESS                                                                        \
-    "WEIR_RECORD_PROCESS"                     /* the recorder: its pid, and when it began (who.h) */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS" /* set: synchronisations are events too */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* set: synchronisations are events too */
 #define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* set: those of NVTX that end iterations */
 
 #define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* set: requests have the names of callers */
 
-#define WEIR_RECORD_MAGIC 0x3264726365726577u
+#define WEIR_RECORD_BOARD "board" /* the name of its file */
+
+#define WEIR_RECORD_MAGIC 0x3364726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
@@ -45,8 +54,15 @@ enum {
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
+    WEIR_RECORD_COMMAND_BYTES = 256,
+    WEIR_RECORD_SPARES = 8,      /* files in the board */
+    WEIR_RECORD_UNRECORDED = 64, /* entries of the table */
+    WEIR_RECORD_WAIT_MS = 5000,  /* the longest wait of a thread whose ring nobody reads */
     WEIR_RECORD_HOST = UINT8_MAX /* in place of a device: memory of the host */
 };
+
+/* Bytes of the board that are locked. */
+enum { WEIR_RECORD_LOCK_RECORDER, WEIR_RECORD_LOCK_FIRST };
 
 enum weir_record_operation {
     WEIR_RECORD_ALLOC,
@@ -105,18 +121,46 @@ struct weir_record_ring {
 };
 
 struct weir_record_head {
-    uint64_t magic;
-    uint64_t start; /* time */
-    uint64_t recorder_start;
-    int32_t process, recorder;
+    _Atomic uint64_t magic; /* the head is complete */
+    uint64_t number;
+    uint64_t start;     /* time */
+    uint64_t namespace; /* the inode of the namespace that `process' is of; 0: unknown */
+    int32_t process;
+    int32_t is_locked;          /* the process holds the lock of its number */
+    _Atomic uint32_t is_taken;  /* a spare file belongs to a process */
     _Atomic uint32_t is_closed; /* by the recorder: nothing more is read */
     _Atomic uint32_t rings;     /* files of rings, from 0 */
+    _Atomic uint64_t lost;      /* events that found no room */
+    char command[WEIR_RECORD_COMMAND_BYTES];
 };
 
 struct weir_record_file {
     struct weir_record_head head;
     struct weir_record_ring shared;
 };
+
+/* A process whose events have no place. */
+struct weir_record_unrecorded {
+    _Atomic uint32_t is_complete;
+    int32_t process, error; /* errno */
+    _Atomic uint64_t lost;  /* events */
+};
+
+struct weir_record_board {
+    uint64_t magic;
+    uint32_t spares; /* the number of spare files: WEIR_RECORD_SPARES, or 0 where memory is short */
+    _Atomic uint32_t is_closed;        /* by the recorder, which ends */
+    _Atomic uint64_t numbers;          /* that processes got, from 1 */
+    _Atomic uint64_t files;            /* that were made or taken ever */
+    _Atomic uint32_t unrecorded_count; /* may exceed the table */
+    struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
+    struct weir_record_file spare[];
+};
+
+/* Returns the bytes of a board with that number of spare files. */
+static inline size_t weir__record_board_bytes(uint32_t spares) {
+    return sizeof(struct weir_record_board) + spares * sizeof(struct weir_record_file);
+}
 
 static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();

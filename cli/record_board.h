@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* record_board.h: the folders and the board of record_ring.h, as the recorder has them.
+ *
+ * Must not know: what an event is, what becomes of it.
+ */
+#ifndef WEIR_CLI_RECORD_BOARD_H
+#define WEIR_CLI_RECORD_BOARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "adapters/record/record_ring.h"
+
+enum { BOARD_FOLDERS = 2 };
+
+/* The places of the folders, in the order in which they are tried. */
+extern const char *const board_places[BOARD_FOLDERS];
+
+struct board {
+    struct weir_record_board *map;
+    int fd;                                 /* holds the recorder's lock */
+    uint64_t seen;                          /* files that the processes had made at the last look */
+    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* spare files */
+    uint32_t told;                          /* entries of the table of unrecorded processes */
+    char outer[BOARD_FOLDERS][40];          /* "": it could not be made */
+    char folders[BOARD_FOLDERS][80];        /* inside the outer ones */
+};
+
+/* Files of new processes. */
+struct found {
+    struct weir_record_file **files;
+    size_t count, room;
+};
+
+/* Makes the folders and the board, and takes the recorder's lock.  Returns 0 or errno. */
+int board_begin(struct board *board);
+/* Writes the value of the variable WEIR_RECORD_FOLDER. */
+void board_spell(const struct board *board, char *text, size_t bytes);
+/* Tells the processes that nobody reads any more. */
+void board_close(struct board *board);
+/* Removes all. */
+void board_end(struct board *board);
+
+/* Returns 1 if processes have made files since the last look. */
+int board_has_new(const struct board *board);
+/* Adds the new files to `found', and sorts `found', the oldest file first.  Returns 0, or errno if one could not be mapped. */
+int board_look(struct board *board, struct found *found);
+/* Maps a file of the folders, and unlinks the file.  Returns NULL and errno if it cannot be mapped. */
+void *board_map(const struct board *board, const char *name, size_t bytes);
+/* Unmaps a process's file, or makes a spare one ready for another process. */
+void board_release(struct board *board, struct weir_record_file *file);
+
+/* Tells the user which processes have found no place for their events since the last call, why, and what to do.  Returns 1
+ * if there are any. */
+int board_tell_unrecorded(struct board *board);
+/* Adds the processes that found no place, and their events. */
+void board_count_unrecorded(const struct board *board, uint64_t *processes, uint64_t *events);
+
+/* Returns 1 if the process whose file this is lives, or cannot be known to have ended. */
+int board_owner_lives(const struct board *board, const struct weir_record_head *head);
+/* Returns 1 if a process lives into which the library was loaded. */
+int board_anyone_lives(const struct board *board);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* record_files.c: see record_files.h.
+ *
+ * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that a
+ * process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of it, until
+ * its own first event: then it gets a number of its own.
+ *
+ * Must not know: how a call gets here, what an event is.
+ */
+#include "adapters/record/record_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/variable.h"
+#include "base/who.h"
+
+enum { MOST_FOLDERS = 4 };
+
+static char *folders[MOST_FOLDERS]; /* NULL after the last */
+static struct weir_record_board *board;
+static uint64_t number, namespace; /* number 0: this process has none yet */
+static int is_locked;
+
+/* ---- the board --------------------------------------------------------------------------------- */
+
+static int open_board(void) {
+    int fd = -1;
+
+    for (int i = 0; fd < 0 && i < MOST_FOLDERS && folders[i]; i++) {
+        char path[PATH_MAX];
+
+        snprintf(path, sizeof path, "%s/%s", folders[i], WEIR_RECORD_BOARD);
+        fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    }
+    return fd;
+}
+
+static void map_board(int fd) {
+    struct weir_record_board *map;
+    struct stat is;
+
+    if (fstat(fd, &is) != 0 || (size_t)is.st_size < sizeof *map)
+        return;
+    map = mmap(NULL, (size_t)is.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return;
+    if (map->magic == WEIR_RECORD_MAGIC &&
+        (size_t)is.st_size >= weir__record_board_bytes(map->spares))
+        board = map;
+    else
+        munmap(map, (size_t)is.st_size);
+}
+
+/* Gets a number from the board, and locks it until this process ends. */
+static void claim_number(void) {
+    int fd = open_board();
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    if (fd >= 0 && !board)
+        map_board(fd);
+    else if (fd >= 0 && mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
+        close(fd); /* without a mapping the lock would end at once */
+        fd = -1;
+    }
+    if (board) {
+        number = atomic_fetch_add(&board->numbers, 1) + 1;
+        lock.l_start = (off_t)(WEIR_RECORD_LOCK_FIRST + number);
+        is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
+        namespace = weir__process_namespace();
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+int weir__record_recorder_lives(void) {
+    int fd = open_board(), lives;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    lock.l_start = WEIR_RECORD_LOCK_RECORDER;
+    lives = fd < 0 || fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    if (fd >= 0)
+        close(fd);
+    return lives;
+}
+
+static void forget_number(void) {
+    number = 0;
+}
+
+static __attribute__((constructor)) void meet_recorder(void) {
+    const char *value = getenv(WEIR_RECORD_FOLDER);
+    char *rest = value ? strdup(value) : NULL;
+    int before = errno;
+
+    for (int i = 0; rest && i < MOST_FOLDERS; i++)
+        folders[i] = strsep(&rest, ":");
+    if (folders[0] && pthread_atfork(NULL, NULL, forget_number) == 0)
+        claim_number();
+    errno = before;
+}
+
+/* ---- the files --------------------------------------------------------------------------------- */
+
+/* Maps a new file with all its memory.  Returns MAP_FAILED, and errno, if there is no room or the name exists. */
+static void *map_new(const char *path, size_t bytes) {
+    struct rlimit most;
+    void *map = MAP_FAILED;
+    int fd, error;
+
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
+        errno = EFBIG; /* to allocate it would end the program by SIGXFSZ */
+        return map;
+    }
+    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return map;
+    (void)fchmod(fd, 0666); /* for a recorder of another user; see record_ring.h */
+    while ((error = posix_fallocate(fd, 0, (off_t)bytes)) == EINTR)
+        ;
+    if (!error) {
+        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        error = errno;
+    }
+    close(fd);
+    if (map == MAP_FAILED)
+        unlink(path);
+    errno = error;
+    return map;
+}
+
+static void fill_head(struct weir_record_head *head, int has_counter) {
+    head->number = number;
+    head->start = weir__record_time(has_counter);
+    head->namespace = namespace;
+    head->process = getpid();
+    head->is_locked = is_locked;
+    weir__process_command(head->command, sizeof head->command);
+    atomic_store(&head->magic, WEIR_RECORD_MAGIC);
+}
+
+/* Returns NULL, and errno, if the file cannot be made there. */
+static struct weir_record_file *make_file_in(const char *folder, int has_counter) {
+    char path[PATH_MAX], last[PATH_MAX];
+    struct weir_record_file *made;
+    int error;
+
+    snprintf(path, sizeof path, "%s/new-%" PRIu64, folder, number);
+    snprintf(last, sizeof last, "%s/%" PRIu64, folder, number);
+    made = map_new(path, sizeof *made);
+    if (made == MAP_FAILED)
+        return NULL;
+    fill_head(&made->head, has_counter);
+    if (rename(path, last) == 0)
+        return made;
+    error = errno;
+    unlink(path);
+    munmap(made, sizeof *made);
+    errno = error;
+    return NULL;
+}
+
+static struct weir_record_file *take_spare_file(int has_counter) {
+    for (uint32_t i = 0; i < board->spares; i++) {
+        struct weir_record_head *head = &board->spare[i].head;
+        uint32_t is_taken = 0;
+
+        if (!atomic_compare_exchange_strong(&head->is_taken, &is_taken, 1))
+            continue;
+        fill_head(head, has_counter);
+        return &board->spare[i];
+    }
+    return NULL;
+}
+
+/* Tells the recorder that this process runs on unrecorded.  Returns where its events are counted, or NULL. */
+static _Atomic uint64_t *enter_unrecorded(int error) {
+    uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
+    struct weir_record_unrecorded *entry = &board->unrecorded[i];
+
+    if (i >= WEIR_RECORD_UNRECORDED)
+        return NULL;
+    entry->process = getpid();
+    entry->error = error;
+    atomic_store(&entry->is_complete, 1);
+    return &entry->lost;
+}
+
+struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost) {
+    struct weir_record_file *made = NULL;
+    int error;
+
+    *lost = NULL;
+    if (!folders[0])
+        return NULL;
+    if (!number)
+        claim_number();
+    if (!board) {
+        fprintf(stderr, "weir record: process %d runs on unrecorded: it cannot reach %s: %s\n",
+                (int)getpid(), folders[0], strerror(errno));
+        return NULL;
+    }
+    if (atomic_load(&board->is_closed) || !weir__record_recorder_lives())
+        return NULL;
+    for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
+        made = make_file_in(folders[i], has_counter);
+    error = errno;
+    if (!made)
+        made = take_spare_file(has_counter);
+    *lost = made ? &made->head.lost : enter_unrecorded(error);
+    if (made)
+        atomic_fetch_add(&board->files, 1);
+    return made;
+}
+
+struct weir_record_ring *weir__record_ring_make(uint32_t index) {
+    for (int i = 0; i < MOST_FOLDERS && folders[i]; i++) {
+        char path[PATH_MAX];
+        void *made;
+
+        snprintf(path, sizeof path, "%s/%" PRIu64 ".%" PRIu32, folders[i], number, index);
+        made = map_new(path, sizeof(struct weir_record_ring));
+        if (made != MAP_FAILED)
+            return made;
+    }
+    return NULL;
+}
