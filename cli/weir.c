@@ -3,8 +3,11 @@
 #include "config.h"
 
 #include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <weir/weir.h>
 
@@ -141,10 +144,20 @@ static int help(const char *topic) {
     return 2;
 }
 
+/* Opens a descriptor in place of each standard one that is closed: otherwise a file that a command opens would get that
+ * number, and with it what the command prints.  These descriptors fail as closed ones do, and no program inherits
+ * them. */
+static void hold_standard_descriptors(void) {
+    for (int i = 0; i <= STDERR_FILENO; i++)
+        if (fcntl(i, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", (i == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
 int main(int argc, char **argv) {
     static char version[64];
     int code;
 
+    hold_standard_descriptors();
     snprintf(version, sizeof version, "weir %s", weir_version());
     argp_program_version = version;
     argp_program_bug_address = contact[0] ? contact : NULL;

@@ -12,6 +12,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/clock.h \
 	lib/base/counters.c \
 	lib/base/counters.h \
+	lib/base/file.c \
+	lib/base/file.h \
 	lib/base/futex.h \
 	lib/base/gated.c \
 	lib/base/gated.h \
@@ -415,6 +417,8 @@ lib_libweir_gate_la_SOURCES = \
 	lib/adapters/gate/gate_names.h \
 	lib/adapters/gate/gate_stubs.S \
 	lib/adapters/gate/gate_threads.c \
+	lib/base/file.c \
+	lib/base/file.h \
 	lib/base/runfile.c \
 	lib/base/runfile.h \
 	lib/base/variable.c \
@@ -446,6 +450,8 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record_files.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
+	lib/base/file.c \
+	lib/base/file.h \
 	lib/base/map.c \
 	lib/base/map.h \
 	lib/base/variable.c \

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "api/create.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/result.h"
@@ -107,7 +108,7 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
     if (!files)
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_export", "files is NULL");
     loans = weir__kept_is(&a->exports->loans.given)
-                ? fcntl(a->exports->loans.given.number, F_DUPFD_CLOEXEC, 0)
+                ? weir__file_copy(a->exports->loans.given.number)
                 : -1;
     if (loans < 0)
         return weir__without_driver(WEIR_E_HOST_MEMORY);

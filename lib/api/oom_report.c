@@ -23,6 +23,7 @@
 
 #include "api/allocator_internal.h"
 #include "base/counters.h"
+#include "base/file.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -583,7 +584,7 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 static int has_no_descriptor(void) {
-    int file = open("/", O_PATH | O_CLOEXEC), problem = errno;
+    int file = weir__file_open("/", O_PATH, 0), problem = errno;
 
     if (file >= 0)
         (void)close(file);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "api/oom_report.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/replace.h"
 #include "base/size.h"
@@ -511,7 +512,7 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
 /* ---- told ------------------------------------------------------------------------------------ */
 
 static int add_to_file(const char *name, const char *text, size_t length) {
-    int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
+    int file = weir__file_open(name, O_WRONLY | O_CREAT | O_APPEND, 0666), problem;
 
     if (file < 0)
         return errno;
@@ -528,7 +529,7 @@ int weir__oom_report_problem(const char *to) {
 
     if (!weir__oom_report_is_wanted(to) || strcmp(to, "stderr") == 0)
         return 0;
-    file = open(to, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+    file = weir__file_open(to, O_WRONLY | O_APPEND | O_NONBLOCK, 0);
     if (file >= 0) {
         (void)close(file);
         return 0;

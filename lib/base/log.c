@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum { LINE_BYTES = 1024 };
 
 static const char *level_word(int level) {
@@ -31,6 +33,7 @@ static const char *level_word(int level) {
 void weir__log(int threshold, int level, const char *format, ...) {
     char line[LINE_BYTES];
     int saved_errno = errno, head, body;
+    struct weir_file_guard guard;
     size_t length;
     va_list arguments;
 
@@ -46,7 +49,9 @@ void weir__log(int threshold, int level, const char *format, ...) {
     if (length > sizeof line - 1)
         length = sizeof line - 1; /* the newline takes the place of the NUL */
     line[length++] = '\n';
+    weir__file_guard(&guard);
     while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR)
         ;
+    weir__file_unguard(&guard);
     errno = saved_errno;
 }

@@ -8,6 +8,7 @@
  */
 #include "config.h"
 
+#include "base/file.h"
 #include "base/replace.h"
 
 #include <errno.h>
@@ -22,15 +23,20 @@
 enum { TRIES = 64 };
 
 int weir__write_all(int file, const char *at, size_t count) {
-    while (count > 0) {
+    struct weir_file_guard guard;
+    int why = 0;
+
+    weir__file_guard(&guard);
+    while (count > 0 && why == 0) {
         ssize_t written = write(file, at, count);
 
         if (written < 0 && errno != EINTR)
-            return errno;
+            why = errno;
         at += written > 0 ? written : 0;
         count -= written > 0 ? (size_t)written : 0;
     }
-    return 0;
+    weir__file_unguard(&guard);
+    return why;
 }
 
 static void name_folder(const char *path, char folder[PATH_MAX]) {
@@ -48,7 +54,7 @@ static void sync_folder(const char *path) {
     int folder;
 
     name_folder(path, name);
-    folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder = weir__file_open(name, O_RDONLY | O_DIRECTORY, 0);
     if (folder < 0)
         return;
     (void)fsync(folder);
@@ -82,7 +88,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
 
         if ((size_t)length >= sizeof r->beside)
             return ENAMETOOLONG;
-        r->file = open(r->beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        r->file = weir__file_open(r->beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
         if (r->file < 0 && errno != EEXIST)
             break;
     }
@@ -95,20 +101,21 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
 }
 
 int weir__replace_open(const char *path, mode_t mode) {
-    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    int file = open(path, flags, mode);
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
+    int file = weir__file_open(path, flags, mode);
 
-    return file < 0 && errno == EEXIST && unlink(path) == 0 ? open(path, flags, mode) : file;
+    return file < 0 && errno == EEXIST && unlink(path) == 0 ? weir__file_open(path, flags, mode)
+                                                            : file;
 }
 
 /* 0, or errno. */
 static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
-    r->file = open(path, flags, mode);
+    r->file = weir__file_open(path, flags, mode);
     return r->file < 0 ? errno : 0;
 }
 
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode) {
-    int is_link, is_there, flags = O_WRONLY | O_CLOEXEC | O_NOCTTY;
+    int is_link, is_there, flags = O_WRONLY | O_NOCTTY;
     struct stat link, is;
     char *target = NULL;
     int why;

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/variable.h"
 
 /* NULL: there are no more. */
@@ -64,7 +65,8 @@ void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *c
     const char *in;
 
     for (int i = 0; (in = folder(i)); i++) {
-        DIR *entries = opendir(in);
+        int found = weir__file_open(in, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
+        DIR *entries = found < 0 ? NULL : fdopendir(found);
         struct dirent *entry;
 
         while (entries && (entry = readdir(entries)))
@@ -73,11 +75,13 @@ void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *c
                 visit(path, entry->d_name + own, context);
         if (entries)
             closedir(entries);
+        else if (found >= 0)
+            close(found); /* unreached: there is no host memory */
     }
 }
 
 int weir__runfile_open(const char *path, int flags) {
-    return open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    return weir__file_open(path, flags | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
 }
 
 int weir__runfile_is_own(int file, struct stat *is) {
@@ -85,14 +89,34 @@ int weir__runfile_is_own(int file, struct stat *is) {
 }
 
 int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes) {
-    int error = posix_fallocate(file, 0, (off_t)bytes);
+    int error = weir__file_reserve(file, (off_t)bytes);
 
     if (error) {
         errno = error;
         return -1;
     }
-    return fchmod(file, 0600) == 0 && pwrite(file, head, head_bytes, 0) == (ssize_t)head_bytes ? 0
-                                                                                               : -1;
+    return fchmod(file, 0600) == 0 &&
+                   weir__file_write_at(file, head, head_bytes, 0) == (ssize_t)head_bytes
+               ? 0
+               : -1;
+}
+
+int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes) {
+    char in[512], from[64];
+    int file, error = 0;
+
+    snprintf(in, sizeof in, "%s", path);
+    *strrchr(in, '/') = '\0';
+    file = weir__file_open(in, O_TMPFILE | O_RDWR, 0600);
+    if (file < 0)
+        return -1;
+    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
+    if (weir__runfile_fill(file, bytes, head, head_bytes) != 0 ||
+        linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
+        error = errno;
+    close(file);
+    errno = error;
+    return error == 0 || error == EEXIST ? 0 : -1;
 }
 
 int weir__runfile_unname(int file, const char *path) {

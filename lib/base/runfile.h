@@ -38,6 +38,10 @@ int weir__runfile_is_own(int file, struct stat *is);
  * the umask is; and its head.  0; -1 and errno. */
 int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes);
 
+/* Makes a file of that content for the path, which gets its name only when it is whole.  Returns 0 if there is a file of
+ * that name now, which another process may have made first, or -1 with errno. */
+int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t head_bytes);
+
 /* Takes the name away if it is that file's still; what another has put there since stays, unless it comes between the
  * look and the removal.  A link is not followed.  0: the file does not have the name (any more); -1 and errno. */
 int weir__runfile_unname(int file, const char *path);

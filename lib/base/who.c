@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 /* Of /proc/PID/stat, as proc_pid_stat(5) has it. */
 struct told {
     char state;
@@ -28,7 +30,7 @@ static int read_told(pid_t pid, struct told *out) {
     int file;
 
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    file = open(path, O_RDONLY | O_CLOEXEC);
+    file = weir__file_open(path, O_RDONLY, 0);
     if (file < 0)
         return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : -1;
     length = read(file, text, sizeof text - 1);
@@ -85,7 +87,7 @@ uint64_t weir__process_namespace(void) {
 }
 
 static void read_command(const char *path, char *text, size_t bytes) {
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = weir__file_open(path, O_RDONLY, 0);
     ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
 
     if (file >= 0)

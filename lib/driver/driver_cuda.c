@@ -32,6 +32,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #define LIBRARY "libcuda.so.1"
 
@@ -92,7 +93,7 @@ static int counter_is_usable(void) {
 
     if (!__get_cpuid(0x80000007u, &a, &b, &c, &d) || !(d & (1u << 8)))
         return 0;
-    file = fopen(path, "re");
+    file = weir__file_read(path);
     if (file) {
         if (!fgets(source, sizeof source, file))
             source[0] = '\0';

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hostmem.h"
 #include "base/kept.h"
 #include "base/result.h"
@@ -26,7 +27,7 @@ static _Atomic uint64_t names;
 
 /* 1: the process has no number left for a file, as far as a try shows.  The driver's answer does not tell. */
 static int is_out_of_numbers(void) {
-    int file = open("/", O_PATH | O_CLOEXEC);
+    int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
 
     if (file >= 0)
@@ -45,6 +46,9 @@ static weir_status export_handle(struct weir_device *device, CUmemGenericAllocat
     if (result != CUDA_SUCCESS)
         return weir__device_status(device, result);
     (void)fcntl(file, F_SETFD, FD_CLOEXEC);
+    file = weir__file_above(file);
+    if (file < 0)
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     if (weir__kept_set(&x->file, file) != 0) {
         close(file);
         return weir__without_driver(WEIR_E_HOST_MEMORY);

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define MAGIC UINT64_C(0x7765697220736831)
 #define EXPORTER 0 /* the byte that it locks */
 
@@ -80,7 +82,7 @@ static int open_anew(struct weir_loans *l, int file) {
     char path[32];
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return keep(&l->file, open(path, O_RDWR | O_CLOEXEC));
+    return keep(&l->file, weir__file_open(path, O_RDWR, 0));
 }
 
 static weir_status map(struct weir_loans *l) {
@@ -96,8 +98,8 @@ weir_status weir__loans_make(struct weir_loans *l, const char device[16]) {
     struct timespec now;
 
     *l = no_loans;
-    if (keep(&l->given, memfd_create("weir-loans", MFD_CLOEXEC)) != 0 ||
-        ftruncate(l->given.number, (off_t)sizeof *l->page) != 0 ||
+    if (keep(&l->given, weir__file_above(memfd_create("weir-loans", MFD_CLOEXEC))) != 0 ||
+        weir__file_resize(l->given.number, (off_t)sizeof *l->page) != 0 ||
         open_anew(l, l->given.number) != 0 || map(l) != WEIR_OK || !try_lock(l, EXPORTER)) {
         weir__loans_close(l);
         return WEIR_E_HOST_MEMORY;

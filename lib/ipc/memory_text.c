@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hostmem.h"
 #include "base/result.h"
 #include "base/who.h"
@@ -221,7 +222,7 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
                    "let the containers share them (docker run --pid)",
                    (long)t->pid);
     if (t->pid != getpid()) {
-        *sender = (int)syscall(SYS_pidfd_open, t->pid, 0);
+        *sender = weir__file_above((int)syscall(SYS_pidfd_open, t->pid, 0));
         if (*sender < 0)
             return failed(t, "pidfd_open", errno, message, message_bytes);
     }
@@ -241,8 +242,8 @@ weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *send
 
 weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
                                      int *file, char *message, size_t message_bytes) {
-    *file = sender < 0 ? fcntl(theirs, F_DUPFD_CLOEXEC, 0)
-                       : (int)syscall(SYS_pidfd_getfd, sender, theirs, 0);
+    *file = sender < 0 ? weir__file_copy(theirs)
+                       : weir__file_above((int)syscall(SYS_pidfd_getfd, sender, theirs, 0));
     return *file >= 0
                ? WEIR_OK
                : failed(t, sender < 0 ? "fcntl" : "pidfd_getfd", errno, message, message_bytes);

@@ -23,7 +23,8 @@
  * (doc/design.md, tests/spin/registry.pml).
  *
  * A process that publishes looks whether the file still has its name, its size and its head, and finds or makes another if
- * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
+ * not; who sleeps on the bell of the old one is woken first.  A process that sleeps on the bell wakes once a second to see
+ * whether the file has its name: a login session that ends removes it (RemoveIPC in logind.conf).  Two that make one at the same time lose one of them,
  * which is noticed likewise.
  *
  * Must not know: what an allocator is.
@@ -40,6 +41,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/futex.h"
 #include "base/runfile.h"
 #include "base/who.h"
@@ -49,6 +51,8 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
+/* Between two looks at the name, of one who sleeps on the bell. */
+enum { NAME_MS = 1000 };
 /* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
  * in three calls, unless it is stopped between them. */
 enum { REMOVALS = 500 };
@@ -110,25 +114,6 @@ static int is_sound(int file) {
            memcmp(&head, &the_head, sizeof head) == 0;
 }
 
-/* Gives the name to a fresh file.  0: it has it, or another process was first; -1 and errno. */
-static int make_file(const struct weir_registry *l) {
-    char in[WEIR_REGISTRY_PATH], from[64];
-    int file, error = 0;
-
-    snprintf(in, sizeof in, "%s", l->path);
-    *strrchr(in, '/') = '\0';
-    file = open(in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file < 0)
-        return -1;
-    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
-    if (weir__runfile_fill(file, FILE_BYTES, &the_head, sizeof the_head) != 0 ||
-        linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0)
-        error = errno;
-    close(file);
-    errno = error;
-    return error == 0 || error == EEXIST ? 0 : -1;
-}
-
 /* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
  * nothing of it, and what answers EPERM may not be removed either. */
 static int is_in_the_way(int error) {
@@ -152,7 +137,8 @@ static int find_file(const struct weir_registry *l) {
                 error = unlink(l->path) == 0 ? ENOENT : errno;
         }
         errno = error;
-        if (error != ENOENT || make_file(l) != 0)
+        if (error != ENOENT ||
+            weir__runfile_make(l->path, FILE_BYTES, &the_head, sizeof the_head) != 0)
             return -1;
     }
     errno = EAGAIN;
@@ -239,7 +225,7 @@ static int claim(const struct weir_registry *l, int file) {
             if (taken > 0)
                 continue;
             if (all || !has_ending(l, file, number)) { /* it may have begun to end meanwhile */
-                (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+                (void)!weir__file_write_at(file, &nothing, sizeof nothing, place_of(number));
                 return number;
             }
             unlock_slots(file); /* there is no other */
@@ -280,7 +266,7 @@ static void clear_before(const struct weir_registry *l, const struct weir_kept *
     static const struct slot nothing;
 
     if (l->slot >= 0 && weir__kept_are_same(&l->file, file))
-        (void)!pwrite(file->number, &nothing, sizeof nothing, place_of(l->slot));
+        (void)!weir__file_write_at(file->number, &nothing, sizeof nothing, place_of(l->slot));
 }
 
 /* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
@@ -330,9 +316,13 @@ void weir__registry_ring(struct weir_registry *l) {
                   WEIR_FUTEX_ADD_1);
 }
 
-static int sleep_on(struct weir_registry *l, uint32_t bell, const struct timespec *longest) {
-    return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
-           errno != EFAULT;
+/* Returns 0 if somebody rang or the bell has another value, or errno: ETIMEDOUT, or EFAULT if the page is gone. */
+static int sleep_on(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
+    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    if (syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, &longest, NULL, 0) == 0)
+        return 0;
+    return errno == ETIMEDOUT || errno == EFAULT ? errno : 0;
 }
 
 uint32_t weir__registry_bell(struct weir_registry *l) {
@@ -345,23 +335,29 @@ uint32_t weir__registry_bell(struct weir_registry *l) {
     return bell;
 }
 
-/* The page may be another file's by now. */
-static int has_bell(struct weir_registry *l) {
-    int is;
+/* Returns 1 if the file is open and has a name.  The page may be another file's by now. */
+static int has_named_file(struct weir_registry *l) {
+    struct stat is;
+    int has;
 
     pthread_mutex_lock(&l->lock);
-    is = weir__kept_is(&l->file);
+    has = weir__kept_is(&l->file) && fstat(l->file.number, &is) == 0 && is.st_nlink > 0;
     pthread_mutex_unlock(&l->lock);
-    return is;
+    return has;
 }
 
+/* Nobody rings the bell of a file that has lost its name. */
 void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
-    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+    unsigned part;
+    int error;
 
-    if (has_bell(l) && sleep_on(l, bell, &longest))
-        return;
-    longest = (struct timespec){0, 20000000}; /* no bell, or its page is gone: not for ever */
-    nanosleep(&longest, NULL);
+    do {
+        part = milliseconds < NAME_MS ? milliseconds : NAME_MS;
+        error = has_named_file(l) ? sleep_on(l, bell, part) : EFAULT;
+        milliseconds -= part;
+    } while (error == ETIMEDOUT && milliseconds > 0);
+    if (error == EFAULT) /* the caller is to look for a file soon, but not at once */
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
 /* ---- for others ---------------------------------------------------------------------------------- */
@@ -449,7 +445,7 @@ static void look_after(struct weir_registry *l) {
     if (l->has_left || (has_file(l) && is_sound(l->file.number)))
         return;
     if (has_file(l)) /* nobody who sleeps on a page that is gone could be woken */
-        (void)posix_fallocate(l->file.number, 0, (off_t)FILE_BYTES);
+        (void)weir__file_reserve(l->file.number, (off_t)FILE_BYTES);
     weir__registry_ring(l);
     if (is_another(l))
         l->file.number = -1;
@@ -466,7 +462,7 @@ void weir__registry_leave(struct weir_registry *l) {
         look_after(l);
     if (has_file(l)) {
         if (l->slot >= 0)
-            (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
+            (void)!weir__file_write_at(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
             if (visit_ending(l, NULL, NULL) == 0) /* else who comes is to know of it */
@@ -507,7 +503,7 @@ void weir__registry_publish(struct weir_registry *l, struct weir_registry_entry 
         is_kept = weir__kept_is(&l->file);
     }
     if (l->slot >= 0 && is_kept)
-        (void)!pwrite(l->file.number, &slot, sizeof slot, place_of(l->slot));
+        (void)!weir__file_write_at(l->file.number, &slot, sizeof slot, place_of(l->slot));
     pthread_mutex_unlock(&l->lock);
     errno = saved_errno;
 }

@@ -42,6 +42,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/futex.h"
 #include "base/runfile.h"
 #include "base/who.h"
@@ -216,7 +217,7 @@ static void write_at(struct weir_segment *s, size_t at, const void *from, size_t
     int file = file_of(s);
 
     if (file >= 0)
-        (void)!pwrite(file, from, bytes, (off_t)at);
+        (void)!weir__file_write_at(file, from, bytes, (off_t)at);
 }
 
 void weir__segment_publish(struct weir_segment *s, const void *body) {
@@ -330,7 +331,8 @@ static void say_watched(int file) {
     uint64_t now = weir__clock_ns();
     void *map;
 
-    if (pwrite(file, &now, sizeof now, offsetof(struct weir_segment_file, watched)) != sizeof now)
+    if (weir__file_write_at(file, &now, sizeof now, offsetof(struct weir_segment_file, watched)) !=
+        sizeof now)
         return;
     map = mmap(NULL, sizeof(struct weir_segment_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (map == MAP_FAILED)

@@ -8,6 +8,7 @@
  */
 #include "config.h"
 
+#include "base/file.h"
 #include "reserve/profile.h"
 
 #include <errno.h>
@@ -496,7 +497,7 @@ static int cannot(struct weir_problem *problem, const char *what) {
 
 /* Up to `room` bytes of a regular file; -1 with the reason, which is empty where there is no file. */
 static ssize_t read_file(const char *path, char *text, size_t room, struct weir_problem *problem) {
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int file = weir__file_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     ssize_t bytes = 0, more = 1;
     struct stat about;
 

@@ -31,6 +31,7 @@
 #include "api/show.h"
 #include "api/timeline.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/gated.h"
 #include "base/log.h"
 #include "base/replace.h"
@@ -150,7 +151,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 /* The program that this process was has left it. */
 static int is_left(const char *text, size_t length) {
     char found[300];
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    int file = weir__file_open(path, O_RDONLY, 0);
     ssize_t bytes = file < 0 ? -1 : read(file, found, sizeof found);
 
     if (file >= 0)
@@ -165,7 +166,7 @@ static int make_file(const char *wanted) {
     int file, error = 0;
 
     snprintf(path, sizeof path, "%s", wanted);
-    file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    file = weir__file_open(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (file < 0 && errno == EEXIST) {
         if (!is_left(text, length))
             snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
@@ -173,8 +174,7 @@ static int make_file(const char *wanted) {
     }
     if (file < 0)
         return errno;
-    if (write(file, text, length) != (ssize_t)length)
-        error = errno;
+    error = weir__write_all(file, text, length);
     return close(file) != 0 && !error ? errno : error;
 }
 
@@ -238,13 +238,14 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
 
 /* The one that was made. */
 static FILE *open_file(void) {
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int file = weir__file_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
 
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
 /* One that is still looking may add to the rows, which nobody reads any more. */
 void weir__trace_end(void) {
+    struct weir_file_guard guard;
     uint64_t missing = 0;
     FILE *file;
     int good;
@@ -252,6 +253,7 @@ void weir__trace_end(void) {
     if (!atomic_exchange(&is_on, 0))
         return;
     pthread_mutex_lock(&lock);
+    weir__file_guard(&guard);
     file = path[0] ? open_file() : NULL;
     good = file && write_rows(file, &missing);
     if (path[0] && (!file || fclose(file) != 0 || !good))
@@ -263,6 +265,7 @@ void weir__trace_end(void) {
     if (path[0] && weir__served_known() > MOST)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
                   MOST);
+    weir__file_unguard(&guard);
     pthread_mutex_unlock(&lock);
 }
 

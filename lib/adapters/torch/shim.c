@@ -13,6 +13,7 @@
 #include <weir/weir.h>
 
 #include "adapters/torch/shim_hash.h"
+#include "base/file.h"
 
 /* ---- build ids ----------------------------------------------------------------------------------- */
 
@@ -66,7 +67,7 @@ static int id_in_segment(int file, const Elf64_Phdr *segment, char *id) {
 }
 
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]) {
-    int file = open(path, O_RDONLY | O_CLOEXEC), found = 0;
+    int file = weir__file_open(path, O_RDONLY, 0), found = 0;
     Elf64_Ehdr head;
     Elf64_Phdr segment;
 

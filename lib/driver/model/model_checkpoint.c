@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 enum { PAUSE_US = 500, TARGET_SHIFT = 8, UNTIL_SHIFT = 16, STATE_MASK = 255 };
 
@@ -154,7 +155,7 @@ static int is_stopped(pid_t pid, uint64_t thread, int *stopped) {
 
     *stopped = 0;
     snprintf(path, sizeof path, "/proc/%ld/task/%ld/stat", (long)pid, (long)thread);
-    file = open(path, O_RDONLY | O_CLOEXEC);
+    file = weir__file_open(path, O_RDONLY, 0);
     length = file < 0 ? -1 : read(file, text, sizeof text - 1);
     if (file >= 0)
         close(file);

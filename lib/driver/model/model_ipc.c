@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
 /* The end of the file. */
@@ -52,10 +54,10 @@ struct imported {
 };
 
 int weir__model_ipc_file(uint64_t bytes) {
-    int file = memfd_create("memory of a device model", MFD_CLOEXEC);
+    int file = weir__file_above(memfd_create("memory of a device model", MFD_CLOEXEC));
 
-    if (file >= 0 &&
-        (bytes > INT64_MAX / 2 || ftruncate(file, (off_t)(bytes + sizeof(struct tail))) != 0)) {
+    if (file >= 0 && (bytes > INT64_MAX / 2 ||
+                      weir__file_resize(file, (off_t)(bytes + sizeof(struct tail))) != 0)) {
         close(file);
         file = -1;
     }
@@ -67,9 +69,9 @@ int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int d
     struct tail tail = {
         .magic = MAGIC + what, .bytes = bytes, .identity = *identity, .device = device};
 
-    if (pwrite(file, &tail, sizeof tail, (off_t)bytes) != (ssize_t)sizeof tail)
+    if (weir__file_write_at(file, &tail, sizeof tail, (off_t)bytes) != (ssize_t)sizeof tail)
         return -1;
-    return fcntl(file, F_DUPFD_CLOEXEC, 0);
+    return weir__file_copy(file);
 }
 
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,

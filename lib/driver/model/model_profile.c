@@ -8,6 +8,7 @@
  * Must not know: how the model uses a figure.
  */
 #include "driver/model/model_profile.h"
+#include "base/file.h"
 #include "driver/model/h200_profile.h"
 
 #include <ctype.h>
@@ -152,7 +153,7 @@ static int parse_file(struct model_profile *profile, const char *path,
     char line[LINE_BYTES];
     unsigned number = 0;
     int result = 0;
-    FILE *file = fopen(path, "re");
+    FILE *file = weir__file_read(path);
 
     if (!file) {
         snprintf(failure->text, sizeof failure->text, "cannot open the profile %.150s: %s", path,

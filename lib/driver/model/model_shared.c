@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/who.h"
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
@@ -110,7 +111,7 @@ static int take_file(int file) {
     if (length < 0)
         return -1;
     if (length == 0)
-        return pwrite(file, mark, sizeof mark, 0) == (ssize_t)sizeof mark ? 0 : -1;
+        return weir__file_write_at(file, mark, sizeof mark, 0) == (ssize_t)sizeof mark ? 0 : -1;
     if (length == (ssize_t)sizeof mark && memcmp(begins, mark, sizeof mark) == 0)
         return 0;
     errno = EEXIST;
@@ -120,11 +121,12 @@ static int take_file(int file) {
 static int map_file(const char *path) {
     struct stat is;
     void *map = MAP_FAILED;
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), error;
+    int file = weir__file_open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600), error;
 
     if (file < 0)
         return -1;
-    if (take_file(file) == 0 && ftruncate(file, sizeof(struct file)) == 0 && fstat(file, &is) == 0)
+    if (take_file(file) == 0 && weir__file_resize(file, sizeof(struct file)) == 0 &&
+        fstat(file, &is) == 0)
         map = mmap(NULL, sizeof(struct file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     error = errno;
     close(file);

@@ -58,6 +58,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "driver/model/model_ipc.h"
 
 /* What a handle names; its address is the handle. */
@@ -185,10 +186,10 @@ static int is_reserved(uint64_t address, uint64_t bytes) {
 /* Makes the file larger by that much. */
 static int extend_file(uint64_t bytes) {
     if (space.file_bytes == 0)
-        space.file = memfd_create("weir-model", MFD_CLOEXEC);
+        space.file = weir__file_above(memfd_create("weir-model", MFD_CLOEXEC));
     if (space.file < 0 || bytes > (uint64_t)INT64_MAX - space.file_bytes)
         return -1;
-    if (ftruncate(space.file, (off_t)(space.file_bytes + bytes)) != 0) {
+    if (weir__file_resize(space.file, (off_t)(space.file_bytes + bytes)) != 0) {
         if (space.file_bytes == 0)
             close(space.file);
         return -1;
@@ -282,7 +283,7 @@ static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
         memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
         if (!memory)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        memory->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+        memory->file = weir__file_copy(file);
         if (memory->file < 0) {
             weir__model_slab_give(&weir__model.memories, memory);
             return CUDA_ERROR_OPERATING_SYSTEM;

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* file.c: see file.h.
+ *
+ * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread alone, and takes a
+ * pending one away afterwards, unless one was pending before.  Without a limit there is no such signal, and the guard
+ * costs one system call.
+ */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+int weir__file_copy(int file) {
+    return fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
+int weir__file_above(int file) {
+    int above, error;
+
+    if (file < 0 || file > STDERR_FILENO)
+        return file;
+    above = weir__file_copy(file);
+    error = errno;
+    close(file);
+    errno = error;
+    return above;
+}
+
+int weir__file_open(const char *path, int flags, mode_t mode) {
+    return weir__file_above(open(path, flags | O_CLOEXEC, mode));
+}
+
+FILE *weir__file_read(const char *path) {
+    int file = weir__file_open(path, O_RDONLY, 0);
+    FILE *stream = file < 0 ? NULL : fdopen(file, "r");
+
+    if (file >= 0 && !stream)
+        close(file); /* unreached: there is no host memory */
+    return stream;
+}
+
+static void name_the_signal(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGXFSZ);
+}
+
+void weir__file_guard(struct weir_file_guard *guard) {
+    int saved_errno = errno;
+    struct rlimit limit;
+    sigset_t set;
+
+    guard->is_on = getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    if (guard->is_on) {
+        guard->was_pending = sigpending(&set) == 0 && sigismember(&set, SIGXFSZ) == 1;
+        name_the_signal(&set);
+        guard->is_on = pthread_sigmask(SIG_BLOCK, &set, &guard->before) == 0;
+    }
+    errno = saved_errno;
+}
+
+void weir__file_unguard(const struct weir_file_guard *guard) {
+    static const struct timespec at_once = {0, 0};
+    int saved_errno = errno;
+    sigset_t set;
+
+    if (!guard->is_on)
+        return;
+    name_the_signal(&set);
+    while (!guard->was_pending && sigtimedwait(&set, NULL, &at_once) < 0 && errno == EINTR)
+        ;
+    (void)pthread_sigmask(SIG_SETMASK, &guard->before, NULL);
+    errno = saved_errno;
+}
+
+ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at) {
+    struct weir_file_guard guard;
+    ssize_t written;
+
+    weir__file_guard(&guard);
+    written = pwrite(file, from, bytes, at);
+    weir__file_unguard(&guard);
+    return written;
+}
+
+int weir__file_resize(int file, off_t bytes) {
+    struct weir_file_guard guard;
+    int result;
+
+    weir__file_guard(&guard);
+    result = ftruncate(file, bytes);
+    weir__file_unguard(&guard);
+    return result;
+}
+
+int weir__file_reserve(int file, off_t bytes) {
+    struct weir_file_guard guard;
+    int error;
+
+    weir__file_guard(&guard);
+    error = posix_fallocate(file, 0, bytes);
+    weir__file_unguard(&guard);
+    return error;
+}

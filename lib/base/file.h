@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* file.h: files that weir opens and writes in the process of a program.
+ *
+ * A program may run with the descriptors 0 to 2 closed.  Its printf() would then write into a file of weir's that got
+ * one of these descriptors.  So weir's own files get descriptors above 2.
+ *
+ * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  A write of weir's own fails with EFBIG
+ * instead, whatever the program does with that signal.
+ *
+ * Must not know: what is in a file.
+ */
+#ifndef WEIR_FILE_H
+#define WEIR_FILE_H
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+/* Opens a file as open(2) does, closed on exec.  Returns a descriptor above 2, or -1 with errno. */
+int weir__file_open(const char *path, int flags, mode_t mode);
+
+/* Moves a descriptor that the caller has just got above 2; it is closed on exec.  Returns the descriptor, which is
+ * unchanged if it was above 2, or -1 with errno.  If `file` is -1, errno stays as it is. */
+int weir__file_above(int file);
+
+/* Duplicates a descriptor.  Returns one above 2, closed on exec, or -1 with errno. */
+int weir__file_copy(int file);
+
+/* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */
+FILE *weir__file_read(const char *path);
+
+/* The state of SIGXFSZ in this thread before weir__file_guard(). */
+struct weir_file_guard {
+    int is_on, was_pending;
+    sigset_t before;
+};
+
+/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both keep errno. */
+void weir__file_guard(struct weir_file_guard *guard);
+void weir__file_unguard(const struct weir_file_guard *guard);
+
+/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) in such a guard, and return what these return. */
+ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at);
+int weir__file_resize(int file, off_t bytes);
+int weir__file_reserve(int file, off_t bytes);
+
+#endif
