@@ -116,6 +116,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/gate_page.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \
+	lib/ipc/group_slots.c \
+	lib/ipc/group_slots.h \
 	lib/ipc/group_driver.c \
 	lib/ipc/group_driver.h \
 	lib/ipc/group_process.c \

@@ -128,6 +128,7 @@ unit_tests = \
 	tests/api/test_stats \
 	tests/base/test_status \
 	tests/cli/test_summary \
+	tests/base/test_file \
 	tests/base/test_system \
 	tests/api/test_timeline \
 	tests/api/test_trace \
@@ -483,6 +484,7 @@ EXTRA_DIST += \
 	tests/spin/box.pml \
 	tests/spin/bringing.pml \
 	tests/spin/demand.pml \
+	tests/spin/group.pml \
 	tests/spin/registry.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \

@@ -1,28 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: see group.h.
+/* group.c: see group.h.  What is in the file, group_slots.c.
  *
- * The counter is one word: the bytes of all members, and which slot made the last change, and which of its changes that
- * was.  So a change is one compare-and-swap: it finds the limit kept or does not happen, and names its author.  No
- * process ever holds a lock that another needs: one that is stopped or killed stops nobody.
+ * All members hold byte 0 for reading.  A process that can lock it for writing is alone, and may remove the file, or
+ * give it another limit; what members that are ending have stays counted.  A process that is stopped meanwhile keeps
+ * others out for a while only: they give the name to a new file.
  *
- * A slot has two values, for changes of even and of odd numbers.  A member writes the value that it will have, under
- * the number of its next change, and then makes the change; with that the value counts.  `applied' says which change
- * of the slot was the last.  The member may be killed before it writes that: so a process that is about to replace the
- * counter's word first writes it for the author of the last change.  Thus the slot's value is always known exactly:
- *   the sum of all slots' values of their last applied change is the counter.
- *
- * A member locks the byte of its number (a random one, never used again) with a lock of an open file, which the kernel
- * drops when the process ends.  That works in all namespaces of pids.  A member whose byte is free has ended for good, so
- * anybody may make one more change of its slot, to 0 bytes, and then free the slot.  Several may do so at once, each
- * for the same number of change: one compare-and-swap succeeds.  Values carry the number of their change, so one who
- * comes late cannot write over a later one's.
- *
- * All members hold byte 0 for reading.  Who can lock it for writing is alone, and may remove the file, or give it another
- * limit; what those who are ending have stays counted.  Who is stopped meanwhile keeps others out for a while only: they give the name to a new file.
- *
- * The words have room for 8192 changes of a slot: a process that is stopped between two of its instructions while
- * exactly 8192 changes, or a multiple, leave the same word, and another that is killed within some nanoseconds of it,
- * would have a change counted wrongly.  Nothing else does.
+ * A login session that ends removes the files of its user (RemoveIPC in logind.conf); processes that come later make
+ * another file.  So a member that counts or asks looks whether its file still has the name.  If not, the member joins the
+ * file that has the name, and counts there what it has.  Until then the members of the two files do not know of each other.
  *
  * The file is mapped, as loans are (lease.h): a process of the user that cuts it short ends those that use it.
  *
@@ -43,43 +28,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/runfile.h"
 #include "base/size.h"
 #include "base/text.h"
-#include "base/who.h"
+#include "base/thread.h"
+#include "ipc/group_slots.h"
 
 #define MAGIC "weirgrp1"
-enum { PAGE = 4096, WORDS_OF_COMMAND = WEIR_REGISTRY_COMMAND / 8, TRIES = 64 };
+enum { TRIES = 64 };
 /* How long one that removes a file may take, and between two looks. */
 enum { REMOVALS = 500 };
 #define PAUSE_NS 1000000
-/* Numbers of members; their bytes lie far behind the file's. */
-#define NUMBER_BITS 60
-#define NUMBERS_AT ((off_t)1 << 61)
-
-struct slot {
-    _Atomic uint64_t owner;    /* the member's number; 0: free */
-    _Atomic uint64_t applied;  /* its last change, of all that the slot had */
-    _Atomic uint64_t value[2]; /* of even and odd changes: bytes, and the change's number */
-    /* For people, and for who is asked first.  As of the owner if `described' is its number. */
-    _Atomic uint64_t described, pid, start, namespace, weight, idle;
-    _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
-    _Atomic uint64_t command[WORDS_OF_COMMAND];
-    uint64_t unused[32 - 10 - WEIR_GROUP_KIND_COUNT - WORDS_OF_COMMAND];
-};
-
-struct weir_group_file {
-    char magic[8];
-    uint32_t version, slots;
-    uint64_t limit;
-    char unused[64 - 24];
-    _Atomic uint64_t used;
-    char rest[PAGE - 64 - 8];
-    struct slot slot[WEIR_GROUP_SLOTS];
-};
-
-_Static_assert(sizeof(struct slot) == 256, "another layout is another version");
-_Static_assert(offsetof(struct weir_group_file, slot) == PAGE, "likewise");
 
 const char *weir__group_kind_word(enum weir_group_kind kind) {
     static const char *const words[] = {
@@ -100,90 +60,6 @@ int weir__group_is_name(const char *name) {
     return length > 0 && length <= WEIR_GROUP_NAME;
 }
 
-/* ---- words --------------------------------------------------------------------------------------- */
-
-enum { BYTES_BITS = 43, CHANGE_BITS = 64 - BYTES_BITS, SLOT_BITS = 8, LATE_BITS = 13 };
-
-_Static_assert(BYTES_BITS + SLOT_BITS + LATE_BITS == 64, "no bit is left over");
-_Static_assert(1 << SLOT_BITS == WEIR_GROUP_SLOTS, "any slot may be named");
-
-static uint64_t low(uint64_t word, unsigned bits) {
-    return word & ((UINT64_C(1) << bits) - 1);
-}
-
-static uint64_t bytes_in(uint64_t word) {
-    return word >> (64 - BYTES_BITS);
-}
-
-static uint64_t value_of(uint64_t bytes, uint64_t change) {
-    return bytes << CHANGE_BITS | low(change, CHANGE_BITS);
-}
-
-static uint64_t used_of(uint64_t bytes, unsigned slot, uint64_t change) {
-    return bytes << (64 - BYTES_BITS) | (uint64_t)slot << LATE_BITS | low(change, LATE_BITS);
-}
-
-/* The counter's word, of which the last change is known to be applied. */
-static uint64_t read_used(struct weir_group_file *file) {
-    for (;;) {
-        uint64_t word = atomic_load(&file->used), applied;
-        struct slot *author = &file->slot[low(word >> LATE_BITS, SLOT_BITS)];
-
-        applied = atomic_load(&author->applied);
-        if (atomic_load(&file->used) != word)
-            continue; /* else what was read of the author may be older */
-        if (low(applied + 1, LATE_BITS) == low(word, LATE_BITS))
-            (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
-        return word;
-    }
-}
-
-static uint64_t bytes_of(struct slot *slot) {
-    return bytes_in(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
-}
-
-/* One change of the own slot: 1, or 0: it would be more than that limit.  The caller holds the lock. */
-static int change(struct weir_group *g, uint64_t more, uint64_t less, uint64_t limit) {
-    struct weir_group_file *file = g->file;
-    struct slot *own = &file->slot[g->slot];
-    uint64_t last = atomic_load_explicit(&own->applied, memory_order_relaxed), word, bytes;
-
-    atomic_store(&own->value[(last + 1) & 1], value_of(bytes_of(own) + more - less, last + 1));
-    do {
-        word = read_used(file);
-        bytes = bytes_in(word);
-        if (more > weir__size_less(limit, bytes))
-            return 0;
-    } while (!atomic_compare_exchange_weak(
-        &file->used, &word, used_of(bytes + more - less, (unsigned)g->slot, last + 1)));
-    atomic_store(&own->applied, last + 1);
-    return 1;
-}
-
-/* ---- the file ------------------------------------------------------------------------------------ */
-
-static struct flock byte_at(off_t at, short type) {
-    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
-}
-
-static int lock_byte(int file, off_t at, short type) {
-    struct flock lock = byte_at(at, type);
-
-    return fcntl(file, F_OFD_SETLK, &lock);
-}
-
-static off_t byte_of(uint64_t number) {
-    return NUMBERS_AT + (off_t)number;
-}
-
-/* Its byte is locked.  What cannot be told counts as locked. */
-static int is_locked(const struct weir_group *g, uint64_t number) {
-    struct flock lock = byte_at(byte_of(number), F_WRLCK);
-
-    return number == g->number || !weir__kept_is(&g->others) ||
-           fcntl(g->others.number, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 static int is_sound(int file, struct stat *is, uint64_t *limit) {
     struct weir_group_file head;
     const size_t bytes = offsetof(struct weir_group_file, unused);
@@ -198,28 +74,14 @@ static int is_sound(int file, struct stat *is, uint64_t *limit) {
     return 1;
 }
 
-/* Gives the name to a new file.  0: it has it, or another process was first; -1 and errno. */
 static int make_file(const char *path, uint64_t limit) {
-    struct {
+    const struct {
         char magic[8];
         uint32_t version, slots;
         uint64_t limit;
     } head = {MAGIC, WEIR_GROUP_VERSION, WEIR_GROUP_SLOTS, limit};
-    char in[WEIR_REGISTRY_PATH], from[64];
-    int file, error = 0;
 
-    snprintf(in, sizeof in, "%s", path);
-    *strrchr(in, '/') = '\0';
-    file = open(in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (file < 0)
-        return -1;
-    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
-    if (weir__runfile_fill(file, sizeof(struct weir_group_file), &head, sizeof head) != 0 ||
-        linkat(AT_FDCWD, from, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
-        error = errno;
-    close(file);
-    errno = error;
-    return error == 0 || error == EEXIST ? 0 : -1;
+    return weir__runfile_make(path, sizeof(struct weir_group_file), &head, sizeof head);
 }
 
 static void take_pause(void) {
@@ -245,124 +107,19 @@ static int begin_life(struct weir_group *g, int file) {
 
     if (getrandom(&g->number, sizeof g->number, 0) != (ssize_t)sizeof g->number)
         return -1;
-    g->number = low(g->number, NUMBER_BITS) | 1;
-    if (lock_byte(file, byte_of(g->number), F_WRLCK) != 0)
+    g->number = (g->number >> (64 - WEIR_GROUP_NUMBER_BITS)) | 1;
+    if (weir__group_lock_byte(file, weir__group_byte_of(g->number), F_WRLCK) != 0)
         return -1;
-    page = mmap(NULL, PAGE, PROT_NONE, MAP_SHARED, file, 0);
+    page = mmap(NULL, WEIR_GROUP_PAGE, PROT_NONE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)
         return -1;
-    if (madvise(page, PAGE, MADV_DONTFORK) != 0 || weir__kept_set(&g->alive, file) != 0) {
-        munmap(page, PAGE);
+    if (madvise(page, WEIR_GROUP_PAGE, MADV_DONTFORK) != 0 ||
+        weir__kept_set(&g->alive, file) != 0) {
+        munmap(page, WEIR_GROUP_PAGE);
         return -1;
     }
     g->alive_page = page;
     return 0;
-}
-
-/* ---- slots --------------------------------------------------------------------------------------- */
-
-static int is_near(const struct slot *slot, uint64_t number) {
-    uint64_t own = weir__process_namespace();
-
-    return own != 0 && atomic_load(&slot->described) == number &&
-           atomic_load(&slot->namespace) == own;
-}
-
-/* A child that was born just before its parent was killed may have the lock a moment longer: where pids tell, they do. */
-static int is_alive(const struct weir_group *g, const struct slot *slot, uint64_t number) {
-    return is_locked(g, number) &&
-           (number == g->number || !is_near(slot, number) ||
-            weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
-}
-
-/* Its locks went before its memory, which the kernel has not taken from it yet.  One that goes on without its locks runs
- * another program (exec), which has none of that memory. */
-static int is_ending(const struct slot *slot, uint64_t number) {
-    return is_near(slot, number) &&
-           weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
-}
-
-/* Frees the slot of a member that has ended. */
-static void recover_slot(struct weir_group *g, int at, uint64_t number) {
-    struct slot *slot = &g->file->slot[at];
-
-    for (;;) {
-        uint64_t word = read_used(g->file), last = atomic_load(&slot->applied), value, next, zero;
-
-        if (atomic_load(&slot->owner) != number)
-            return;
-        value = atomic_load(&slot->value[last & 1]);
-        if (low(value, CHANGE_BITS) != low(last, CHANGE_BITS))
-            continue; /* others have gone on */
-        if (bytes_in(value) == 0) {
-            (void)atomic_compare_exchange_strong(&slot->owner, &number, 0);
-            return;
-        }
-        next = atomic_load(&slot->value[(last + 1) & 1]);
-        zero = value_of(0, last + 1);
-        if (next != zero &&
-            ((low(next, CHANGE_BITS) != low(last + 1, CHANGE_BITS) &&
-              low(next, CHANGE_BITS) != low(last - 1, CHANGE_BITS)) ||
-             !atomic_compare_exchange_strong(&slot->value[(last + 1) & 1], &next, zero)))
-            continue;
-        if (atomic_compare_exchange_strong(
-                &g->file->used, &word,
-                used_of(bytes_in(word) - bytes_in(value), (unsigned)at, last + 1)))
-            (void)atomic_compare_exchange_strong(&slot->applied, &last, last + 1);
-    }
-}
-
-uint64_t weir__group_recover(struct weir_group *g) {
-    uint64_t ending = 0;
-
-    for (int i = 0; i < WEIR_GROUP_SLOTS; i++) {
-        struct slot *slot = &g->file->slot[i];
-        uint64_t owner = atomic_load(&slot->owner);
-
-        if (owner == 0 || is_alive(g, slot, owner))
-            continue;
-        if (is_ending(slot, owner))
-            ending += bytes_of(slot);
-        else
-            recover_slot(g, i, owner);
-    }
-    return ending;
-}
-
-static void describe(struct weir_group *g, uint64_t weight) {
-    struct slot *own = &g->file->slot[g->slot];
-    uint64_t words[WORDS_OF_COMMAND] = {0};
-    char command[2 * WEIR_COMMAND_BYTES] = "", *from = command;
-
-    weir__process_command(command, WEIR_COMMAND_BYTES);
-    for (char *at = command; *at && *at != ' '; at++) /* without the program's folder */
-        from = *at == '/' ? at + 1 : from;
-    memcpy(words, from, sizeof words - 1);
-    for (int i = 0; i < WORDS_OF_COMMAND; i++)
-        atomic_store(&own->command[i], words[i]);
-    for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
-        atomic_store(&own->kind[i], 0);
-    atomic_store(&own->idle, 0);
-    atomic_store(&own->pid, (uint64_t)getpid());
-    atomic_store(&own->start, weir__process_start(getpid()));
-    atomic_store(&own->namespace, weir__process_namespace());
-    atomic_store(&own->weight, weight);
-    atomic_store(&own->described, g->number);
-}
-
-/* -1: all are taken. */
-static int claim(struct weir_group *g) {
-    for (int i = 0; i < WEIR_GROUP_SLOTS; i++) {
-        uint64_t nobody = 0;
-
-        if (!atomic_compare_exchange_strong(&g->file->slot[i].owner, &nobody, g->number))
-            continue;
-        (void)read_used(g->file); /* the slot's last change is applied */
-        g->slot = i;
-        return 0;
-    }
-    errno = EUSERS;
-    return -1;
 }
 
 /* ---- joining ------------------------------------------------------------------------------------- */
@@ -379,7 +136,7 @@ static int name_file(char path[WEIR_REGISTRY_PATH], const char *name, const char
 
 static void drop(struct weir_group *g) {
     if (g->alive_page)
-        munmap(g->alive_page, PAGE);
+        munmap(g->alive_page, WEIR_GROUP_PAGE);
     if (g->file)
         munmap(g->file, sizeof *g->file);
     weir__kept_close(&g->alive);
@@ -434,8 +191,8 @@ static enum attached enter(struct weir_group *g, int file) {
         close(file);
         return FAILED;
     }
-    (void)weir__group_recover(g);
-    return claim(g) == 0 ? ATTACHED : FAILED;
+    (void)weir__group_recover_ended(g);
+    return weir__group_claim(g) == 0 ? ATTACHED : FAILED;
 }
 
 /* What is there is none of ours, or somebody that was stopped keeps it. */
@@ -451,7 +208,7 @@ static int set_limit(int file, uint64_t limit) {
     const off_t at = offsetof(struct weir_group_file, limit);
     int error;
 
-    if (pwrite(file, &limit, sizeof limit, at) == (ssize_t)sizeof limit)
+    if (weir__file_write_at(file, &limit, sizeof limit, at) == (ssize_t)sizeof limit)
         return 0;
     error = errno;
     close(file);
@@ -459,74 +216,96 @@ static int set_limit(int file, uint64_t limit) {
     return -1;
 }
 
-int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
-                     uint64_t weight, char why[WEIR_GROUP_WHY]) {
-    char path[WEIR_REGISTRY_PATH];
+enum joined { JOINED, NO_LIMIT, OTHER_LIMIT, CANNOT };
+
+/* Joins the file of the path, which it makes if there is none.  `limit' is in bytes; 0 stands for the group's.  A group
+ * that has members keeps its limit, which *has is set to: with `any_limit' this member accepts that limit.  CANNOT sets
+ * errno. */
+static enum joined join_file(struct weir_group *g, const char *path, uint64_t limit, int any_limit,
+                             uint64_t *has) {
     int removals = 0, file;
     struct stat is;
 
-    begin(g);
-    if (name_file(path, name, device) != 0)
-        return refuse(why, name, "the path of its file is too long", "");
     for (int i = 0; i < TRIES;) {
         enum attached attached = AGAIN;
-        uint64_t has = 0;
 
-        memcpy(g->path, path, sizeof g->path);
+        *has = 0;
+        snprintf(g->path, sizeof g->path, "%s", path);
         file = weir__runfile_open(path, O_RDWR);
         if (file < 0 && errno == ENOENT && limit == 0)
-            return refuse_no_limit(why, name);
+            return NO_LIMIT;
         if (file < 0 && errno == ENOENT && make_file(path, limit) == 0) {
             i++;
             continue;
         }
         if (file < 0)
-            break;
-        if (!is_sound(file, &is, &has)) {
+            return CANNOT;
+        if (!is_sound(file, &is, has)) {
             i++;
             if (replace(path, file) != 0)
-                break;
+                return CANNOT;
             continue;
         }
-        if (limit != has && lock_byte(file, 0, F_WRLCK) == 0) { /* nobody is there */
+        if (limit != *has && weir__group_lock_byte(file, 0, F_WRLCK) == 0) { /* nobody is there */
             if (limit == 0) {
                 close(file);
-                return refuse_no_limit(why, name);
+                return NO_LIMIT;
             }
             if (set_limit(file, limit) != 0)
-                break;
-            has = limit;
+                return CANNOT;
+            *has = limit;
         }
-        if (lock_byte(file, 0, F_RDLCK) != 0) { /* who removes it has it */
+        if (weir__group_lock_byte(file, 0, F_RDLCK) != 0) { /* who removes it has it */
             if (++removals == REMOVALS) {
                 removals = 0, i++;
                 if (replace(path, file) != 0)
-                    break;
+                    return CANNOT;
                 continue;
             }
             close(file);
             take_pause();
             continue;
         }
-        if (limit != 0 && limit != has) {
+        if (limit != 0 && limit != *has && !any_limit) {
             close(file);
-            return refuse_limit(why, name, has, limit);
+            return OTHER_LIMIT;
         }
         attached = enter(g, file);
-        if (attached == ATTACHED) {
-            pthread_mutex_init(&g->lock, NULL);
-            snprintf(g->name, sizeof g->name, "%s", name);
-            describe(g, weight);
-            return 0;
-        }
+        if (attached == ATTACHED)
+            return JOINED;
         i++;
         if (attached == FAILED) {
             int error = errno;
 
             drop(g);
             errno = error;
-            break;
+            return CANNOT;
         }
+    }
+    errno = EAGAIN;
+    return CANNOT;
+}
+
+int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
+                     uint64_t weight, char why[WEIR_GROUP_WHY]) {
+    char path[WEIR_REGISTRY_PATH];
+    uint64_t has;
+
+    begin(g);
+    if (name_file(path, name, device) != 0)
+        return refuse(why, name, "the path of its file is too long", "");
+    switch (join_file(g, path, limit, 0, &has)) {
+    case JOINED:
+        pthread_mutex_init(&g->lock, NULL);
+        snprintf(g->name, sizeof g->name, "%s", name);
+        weir__group_describe(g, weight);
+        return 0;
+    case NO_LIMIT:
+        return refuse_no_limit(why, name);
+    case OTHER_LIMIT:
+        return refuse_limit(why, name, has, limit);
+    default:
+        break;
     }
     if (errno == EUSERS)
         return refuse(why, name, "it has as many members as there can be", "");
@@ -607,16 +386,118 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
     weir__runfile_each(begins, visit_name, &(struct visit_on){device, visit, context});
 }
 
-/* Removes the file, if nobody holds byte 0 but the caller, and nothing is counted: memory that is, is still there. */
+/* ---- the name ------------------------------------------------------------------------------------ */
+
+/* Returns 1 if the file of this member does not have the name any more.  A descriptor that the program has closed is
+ * opened again.  The caller holds the lock. */
+static int has_lost_name(struct weir_group *g) {
+    struct weir_kept again;
+    struct stat is;
+    int file;
+
+    if (fstat(g->others.number, &is) == 0 && is.st_ino == g->others.inode &&
+        is.st_dev == g->others.device)
+        return is.st_nlink == 0;
+    file = weir__runfile_open(g->path, O_RDWR);
+    if (file < 0)
+        return errno == ENOENT;
+    if (weir__kept_set(&again, file) == 0 && weir__kept_are_same(&again, &g->others)) {
+        g->others = again;
+        return 0;
+    }
+    close(file);
+    return 1;
+}
+
+/* Counts what this member had in its file in the new file, whatever its limit is. */
+static void count_again(struct weir_group *g, struct weir_group_slot *had) {
+    struct weir_group_slot *own = &g->file->slot[g->slot];
+
+    weir__group_describe(g, atomic_load(&had->weight));
+    for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
+        atomic_store(&own->kind[i], atomic_load(&had->kind[i]));
+    atomic_store(&own->idle, atomic_load(&had->idle));
+    (void)weir__group_change(g, weir__group_slot_bytes(had), 0, WEIR_GROUP_MOST);
+}
+
+/* Moves this member into the file that has the name now, and makes it if there is none.  The mapping of the new file
+ * takes the address of the old one, since other threads may be reading there.  If there can be no new file, the member
+ * stays in the old one.  The caller holds the lock. */
+static void join_again(struct weir_group *g) {
+    struct weir_group next;
+    uint64_t has;
+    void *moved;
+
+    begin(&next);
+    if (join_file(&next, g->path, g->file->limit, 1, &has) != JOINED)
+        return;
+    count_again(&next, &g->file->slot[g->slot]);
+    moved =
+        mremap(next.file, sizeof *g->file, sizeof *g->file, MREMAP_MAYMOVE | MREMAP_FIXED, g->file);
+    if (moved == MAP_FAILED) { /* unreached: a mapping takes the place of one of its size */
+        drop(&next);
+        return;
+    }
+    munmap(g->alive_page, WEIR_GROUP_PAGE);
+    weir__kept_close(&g->alive);
+    weir__kept_close(&g->others);
+    g->alive = next.alive;
+    g->alive_page = next.alive_page;
+    g->others = next.others;
+    g->number = next.number;
+    g->slot = next.slot;
+}
+
+/* Returns 1 once in a tick of the kernel's clock, which is some milliseconds: a look at the file costs more than a
+ * change of it.  The caller holds the lock. */
+static int has_clock_moved(struct weir_group *g) {
+    struct timespec now;
+    uint64_t looked_ns;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    looked_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    if (looked_ns == g->looked_ns)
+        return 0;
+    g->looked_ns = looked_ns;
+    return 1;
+}
+
+/* Takes the lock, and sees to it that a member is in the file that has the name: a login session that ends removes the
+ * files of its user (RemoveIPC in logind.conf), and processes that come later make another. */
+static void lock_in_named_file(struct weir_group *g) {
+    int saved_errno = errno;
+
+    pthread_mutex_lock(&g->lock);
+    if (g->slot >= 0 && !g->has_ended && has_clock_moved(g) && has_lost_name(g))
+        join_again(g);
+    errno = saved_errno;
+}
+
+uint64_t weir__group_recover(struct weir_group *g) {
+    uint64_t ending;
+
+    lock_in_named_file(g);
+    ending = weir__group_recover_ended(g);
+    pthread_mutex_unlock(&g->lock);
+    return ending;
+}
+
+/* ---- leaving ------------------------------------------------------------------------------------- */
+
+/* Gives up byte 0, and removes the file if nobody else holds that byte.  Of several members that leave at once the last
+ * one finds itself alone (tests/spin/group.pml).  The file stays as long as a member that was killed is ending: its memory
+ * is still there.  The caller holds the lock. */
 static void remove_if_alone(struct weir_group *g) {
     const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
 
-    if (!weir__kept_is(by) || lock_byte(by->number, 0, F_WRLCK) != 0)
+    if (!weir__kept_is(by))
         return;
-    if (weir__group_recover(g) == 0 && weir__group_used(g) == 0)
+    (void)weir__group_lock_byte(by->number, 0, F_UNLCK);
+    if (weir__group_lock_byte(by->number, 0, F_WRLCK) != 0)
+        return;
+    if (weir__group_recover_ended(g) == 0)
         (void)weir__runfile_unname(by->number, g->path);
-    else /* let others in */
-        (void)lock_byte(by->number, 0, g->slot >= 0 ? F_RDLCK : F_UNLCK);
+    (void)weir__group_lock_byte(by->number, 0, F_UNLCK);
 }
 
 void weir__group_leave(struct weir_group *g) {
@@ -624,20 +505,24 @@ void weir__group_leave(struct weir_group *g) {
 
     if (!g->file)
         return;
+    pthread_mutex_lock(&g->lock);
     if (g->slot >= 0) {
-        pthread_mutex_lock(&g->lock);
-        (void)change(g, 0, bytes_of(&g->file->slot[g->slot]), WEIR_GROUP_MOST);
+        (void)weir__group_change(g, 0, weir__group_slot_bytes(&g->file->slot[g->slot]),
+                                 WEIR_GROUP_MOST);
         (void)atomic_compare_exchange_strong(&g->file->slot[g->slot].owner, &own, 0);
-        pthread_mutex_unlock(&g->lock);
     }
     remove_if_alone(g);
+    pthread_mutex_unlock(&g->lock);
     pthread_mutex_destroy(&g->lock);
     drop(g);
 }
 
 void weir__group_end(struct weir_group *g) {
-    if (g->file && g->slot >= 0)
-        remove_if_alone(g);
+    if (!g->file || g->slot < 0 || !weir__thread_lock_at_end(&g->lock))
+        return;
+    g->has_ended = 1;
+    remove_if_alone(g);
+    pthread_mutex_unlock(&g->lock);
 }
 
 void weir__group_forget(struct weir_group *g) {
@@ -648,41 +533,53 @@ void weir__group_forget(struct weir_group *g) {
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
+/* The caller holds the lock. */
 static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                  uint64_t limit) {
     _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];
-    int changed;
 
-    pthread_mutex_lock(&g->lock);
     less = weir__size_smaller(less, atomic_load_explicit(own, memory_order_relaxed));
-    changed = change(g, more, less, limit);
-    if (changed)
-        atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
-    pthread_mutex_unlock(&g->lock);
-    return changed;
+    if (!weir__group_change(g, more, less, limit))
+        return 0;
+    atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
+    return 1;
 }
 
 int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    if (bytes > g->file->limit)
-        return 0;
-    if (bytes == 0 || count(g, kind, bytes, 0, g->file->limit))
-        return 1;
-    (void)weir__group_recover(g);
-    return count(g, kind, bytes, 0, g->file->limit);
+    uint64_t limit;
+    int is_taken;
+
+    lock_in_named_file(g);
+    limit = g->file->limit;
+    is_taken = bytes == 0 || (bytes <= limit && count(g, kind, bytes, 0, limit));
+    if (!is_taken && bytes <= limit) {
+        (void)weir__group_recover_ended(g);
+        is_taken = count(g, kind, bytes, 0, limit);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return is_taken;
 }
 
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    if (bytes > 0)
-        (void)count(g, kind, 0, bytes, WEIR_GROUP_MOST);
+    if (bytes == 0)
+        return;
+    lock_in_named_file(g);
+    (void)count(g, kind, 0, bytes, WEIR_GROUP_MOST);
+    pthread_mutex_unlock(&g->lock);
 }
 
 void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes) {
-    if (bytes > 0)
-        (void)count(g, kind, bytes, 0, WEIR_GROUP_MOST);
+    if (bytes == 0)
+        return;
+    lock_in_named_file(g);
+    (void)count(g, kind, bytes, 0, WEIR_GROUP_MOST);
+    pthread_mutex_unlock(&g->lock);
 }
 
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes) {
+    lock_in_named_file(g);
     atomic_store_explicit(&g->file->slot[g->slot].idle, bytes, memory_order_relaxed);
+    pthread_mutex_unlock(&g->lock);
 }
 
 const char *weir__group_name(const struct weir_group *g) {
@@ -693,19 +590,24 @@ uint64_t weir__group_limit(const struct weir_group *g) {
     return g->file->limit;
 }
 
-uint64_t weir__group_used(const struct weir_group *g) {
-    return bytes_in(atomic_load(&g->file->used));
+uint64_t weir__group_used(struct weir_group *g) {
+    uint64_t used;
+
+    lock_in_named_file(g);
+    used = weir__group_file_bytes(g->file);
+    pthread_mutex_unlock(&g->lock);
+    return used;
 }
 
 /* What a member says of itself.  1, or 0: it has ended, or is another by now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
-    struct slot *slot = &g->file->slot[at];
-    uint64_t owner = atomic_load(&slot->owner), words[WORDS_OF_COMMAND];
+    struct weir_group_slot *slot = &g->file->slot[at];
+    uint64_t owner = atomic_load(&slot->owner), words[WEIR_GROUP_COMMAND_WORDS];
 
-    if (owner == 0 || !is_alive(g, slot, owner))
+    if (owner == 0 || !weir__group_member_lives(g, slot, owner))
         return 0;
     *out = (struct weir_group_member){.slot = at, .is_own = owner == g->number, .weight = 1};
-    out->bytes = bytes_of(slot);
+    out->bytes = weir__group_slot_bytes(slot);
     if (atomic_load(&slot->described) == owner) {
         out->pid = atomic_load(&slot->pid);
         out->start = atomic_load(&slot->start);
@@ -714,7 +616,7 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
         out->idle = atomic_load(&slot->idle);
         for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
             out->kind[i] = atomic_load(&slot->kind[i]);
-        for (int i = 0; i < WORDS_OF_COMMAND; i++)
+        for (int i = 0; i < WEIR_GROUP_COMMAND_WORDS; i++)
             words[i] = atomic_load(&slot->command[i]);
         memcpy(out->command, words, sizeof out->command);
         out->command[sizeof out->command - 1] = '\0';
@@ -726,6 +628,7 @@ size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, 
     uint64_t weights = 0;
     size_t count = 0;
 
+    lock_in_named_file(g);
     for (int i = 0; i < WEIR_GROUP_SLOTS && count < most; i++)
         if (read_member(g, i, &out[count])) {
             out[count].weight = weir__size_larger(out[count].weight, 1);
@@ -733,6 +636,7 @@ size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, 
         }
     for (size_t i = 0; i < count; i++)
         out[i].share = (uint64_t)((double)g->file->limit / (double)weights * (double)out[i].weight);
+    pthread_mutex_unlock(&g->lock);
     return count;
 }
 

@@ -51,16 +51,18 @@ const char *weir__group_kind_word(enum weir_group_kind kind);
 
 struct weir_group_file;
 
-/* Of one device.  Zeroed: not joined.  Any thread may use one. */
+/* A group on one device.  If it is zeroed, this process has not joined.  Any thread may use one.  The lock guards what
+ * follows it, and what this process changes in the file. */
 struct weir_group {
-    pthread_mutex_t
-        lock; /* guards what this process changes in the file; held for a few system calls at most */
-    struct weir_group_file *file;
-    struct weir_kept alive;  /* the open file with this member's locks, and */
-    void *alive_page;        /* its mapping, which keeps them if the program closes its number */
-    struct weir_kept others; /* another, to ask for locks */
-    uint64_t number;         /* of this member, among all that there ever were; 0: it only looks */
-    int slot;                /* -1: it only looks */
+    pthread_mutex_t lock;
+    struct weir_group_file *file; /* the mapping stays where it is, whichever file is mapped */
+    struct weir_kept alive;       /* the open file with this member's locks */
+    void *alive_page;             /* a mapping of it, which keeps the locks if the program closes it */
+    struct weir_kept others;      /* another open file, to ask for locks */
+    uint64_t number;              /* the number of this member among all there were; 0: it only looks */
+    int slot;                     /* the slot of this member; -1: it only looks */
+    uint64_t looked_ns;           /* when this member last looked whether its file has the name */
+    int has_ended;                /* the process is about to end, and joins no other file */
     char name[WEIR_GROUP_NAME + 1];
     char path[WEIR_REGISTRY_PATH];
 };
@@ -90,11 +92,12 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
 /* Visits the groups that have a file on the device. */
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
                          void *context);
-/* Leaves the file, of which what this member counted goes too; the last one removes it.  Who only looks removes what
- * no member is left of, and nothing is counted in. */
+/* Leaves the file, with what this member counted; the last member removes the file.  A process that only looks removes a
+ * file that no member is left of. */
 void weir__group_leave(struct weir_group *g);
-/* The process is about to end: if it is alone and has nothing counted it removes the file.  What it counted stays until
- * it has ended, and the file until the next one comes or looks. */
+/* Tells the group that the process is about to end.  The last member removes the file; then a process that joins before
+ * the driver has this one's memory back does not know of that memory.  Beside other members, and if this member was
+ * killed, what it counted stays until it has ended, and the file until a process joins or looks. */
 void weir__group_end(struct weir_group *g);
 /* In a child of fork: the member is its parent. */
 void weir__group_forget(struct weir_group *g);
@@ -111,7 +114,7 @@ void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
 
 const char *weir__group_name(const struct weir_group *g);
 uint64_t weir__group_limit(const struct weir_group *g);
-uint64_t weir__group_used(const struct weir_group *g);
+uint64_t weir__group_used(struct weir_group *g);
 /* Recovers what can be: how many bytes are still counted of those who are ending. */
 uint64_t weir__group_recover(struct weir_group *g);
 /* The members that live: how many, up to `most'. */

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/variable.h"
@@ -66,7 +67,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
         return refuse(message, bytes, t->folder_is, t->folder,
                       "this user may not write to it; expected a folder that the user of all "
                       "members may write to");
-    file = open(t->folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); /* as group.c makes its file */
+    file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600); /* as group.c makes its file */
     if (file < 0) {
         snprintf(text, sizeof text,
                  "no file can be made in it (%s); expected a folder of a file system such as tmpfs "
@@ -163,7 +164,7 @@ static void watch_forks(void) {
     (void)pthread_atfork(NULL, NULL, forget_all);
 }
 
-static __attribute__((destructor)) void end_all(void) {
+__attribute__((destructor)) void weir__group_process_ends(void) {
     for (int i = 0; i < DRIVERS; i++)
         for (int k = 0; k < MOST_DEVICES; k++)
             if (atomic_load(&groups[i][k]))
@@ -262,7 +263,7 @@ void weir__group_context_lost(struct weir_group *g) {
 
 /* ---- asking -------------------------------------------------------------------------------------- */
 
-uint64_t weir__group_room(const struct weir_group *g) {
+uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_less(weir__group_limit(g), weir__group_used(g));
 }
 

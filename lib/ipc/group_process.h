@@ -36,6 +36,9 @@ int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_gr
 /* Another library of this process counts (libweir-preload.so): this one does not.  Called by that one, as it is loaded. */
 void weir__group_counts_here(void);
 
+/* Tells the groups of this process that it is about to end: what destructors do, for a process that ends without them. */
+void weir__group_process_ends(void);
+
 /* The group of the environment on that device, joined if it was not yet.  NULL and "": there is none; NULL and why. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
@@ -50,7 +53,7 @@ void weir__group_context_ends(struct weir_group *g, int is_primary);
 void weir__group_context_lost(struct weir_group *g);
 
 /* Bytes that may still be taken. */
-uint64_t weir__group_room(const struct weir_group *g);
+uint64_t weir__group_room(struct weir_group *g);
 
 /* Asks members for idle memory, those first that have more than their share.  As weir__process_peers_ask. */
 struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_peers *n,

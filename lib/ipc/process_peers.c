@@ -12,7 +12,7 @@
  * never ends.  A child of fork has no thread, and every public call there ends before it could miss it.
  *
  * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
- * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its registry's.
+ * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its registry's and its group's.
  * Must not know: what an allocator is, settings' names.
  */
 #include "ipc/process_peers.h"

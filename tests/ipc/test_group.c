@@ -358,33 +358,203 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
     ck_assert(!files());
 }
 
-TEST(test_what_one_that_is_alone_has_counts_until_it_has_ended) {
-    int ready[2], end[2];
+static int say_by[2], go_by[2];
+
+/* A member that is about to end, which goes on until it is told: it has LIMIT - 1 bytes. */
+static pid_t start_ending(void) {
     struct weir_group g;
     char byte;
     pid_t pid;
 
-    ck_assert_int_eq(pipe(ready), 0);
-    ck_assert_int_eq(pipe(end), 0);
+    ck_assert_int_eq(pipe(say_by), 0);
+    ck_assert_int_eq(pipe(go_by), 0);
     pid = fork();
     if (pid == 0) {
         if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
             !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
             _exit(1);
         weir__group_end(&g);
-        if (write(ready[1], "r", 1) != 1)
+        weir__group_give(&g, WEIR_GROUP_RESERVE, 1); /* as destructors may that come later */
+        weir__group_add(&g, WEIR_GROUP_RESERVE, 1);
+        if (write(say_by[1], "r", 1) != 1)
             _exit(1);
-        close(end[1]);
-        (void)!read(end[0], &byte, 1);
+        close(go_by[1]);
+        (void)!read(go_by[0], &byte, 1);
         _exit(0);
     }
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
+    return pid;
+}
+
+TEST(test_what_a_member_has_counts_beside_others_until_it_has_ended) {
+    struct weir_group g;
+    pid_t pid;
+
     join(&g, LIMIT);
+    pid = start_ending();
     ck_assert(!weir__group_take(&g, WEIR_GROUP_RESERVE, 2));
-    close(end[1]);
+    close(go_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
     weir__group_leave(&g);
+    ck_assert(!files());
+}
+
+TEST(test_the_last_member_removes_the_file_as_it_ends) {
+    pid_t pid = start_ending();
+
+    ck_assert(!files());
+    close(go_by[1]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    ck_assert(!files());
+}
+
+/* Neither takes the other for one that stays. */
+TEST(test_members_that_end_at_once_leave_no_file) {
+    enum { ENDING = 3 };
+    pid_t pids[ENDING];
+    char byte;
+    int status;
+
+    for (int round = 0; round < 50; round++) {
+        ck_assert_int_eq(pipe(say_by), 0);
+        ck_assert_int_eq(pipe(go_by), 0);
+        for (int i = 0; i < ENDING; i++) {
+            pids[i] = fork();
+            if (pids[i] == 0) {
+                struct weir_group g;
+
+                if (weir__group_join(&g, "training", DEVICE, LIMIT, 1, why) != 0 ||
+                    !weir__group_take(&g, WEIR_GROUP_RESERVE, 1) || write(say_by[1], "r", 1) != 1)
+                    _exit(1);
+                close(go_by[1]);
+                (void)!read(go_by[0], &byte, 1);
+                if (i == 0)
+                    weir__group_leave(&g);
+                else
+                    weir__group_end(&g);
+                _exit(0);
+            }
+        }
+        for (int i = 0; i < ENDING; i++)
+            ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
+        close(go_by[1]);
+        for (int i = 0; i < ENDING; i++) {
+            ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
+            ck_assert_int_eq(status, 0);
+        }
+        ck_assert(!files());
+        close(go_by[0]);
+        close(say_by[0]);
+        close(say_by[1]);
+    }
+}
+
+/* ---- a file that is removed -------------------------------------------------------------------- */
+
+CASE("removed", 30, set_up, tear_down);
+
+/* Until members look at their file again. */
+static void remove_file(const char *path) {
+    ck_assert_int_eq(unlink(path), 0);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+}
+
+/* As at the end of a login session.  Of the old members one is another process, and one has lost its descriptors. */
+TEST(test_old_and_new_members_have_one_limit) {
+    struct weir_group_member members[WEIR_GROUP_SLOTS];
+    struct weir_group near, late;
+    char byte = 0;
+    int status;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(say_by), 0);
+    ck_assert_int_eq(pipe(go_by), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_group far;
+
+        join(&far, LIMIT);
+        if (!weir__group_take(&far, WEIR_GROUP_POOL, LIMIT / 2) ||
+            write(say_by[1], &byte, 1) != 1 || read(go_by[0], &byte, 1) != 1)
+            _exit(1);
+        if (weir__group_take(&far, WEIR_GROUP_POOL, 1))
+            _exit(2);
+        weir__group_give(&far, WEIR_GROUP_POOL, 1);
+        if (weir__group_used(&far) != LIMIT - 1 || write(say_by[1], &byte, 1) != 1 ||
+            read(go_by[0], &byte, 1) != 1)
+            _exit(3);
+        _exit(0);
+    }
+    ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
+    ck_assert_int_eq(weir__group_join(&near, "training", DEVICE, LIMIT, 3, why), 0);
+    ck_assert(weir__group_take(&near, WEIR_GROUP_GRAPH, LIMIT / 4));
+    weir__group_tell_idle(&near, 5);
+    remove_file(near.path);
+    close(near.alive.number);
+    close(near.others.number);
+    join(&late, LIMIT);
+    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4));
+    weir__group_give(&near, WEIR_GROUP_GRAPH, 1);
+    weir__group_add(&near, WEIR_GROUP_GRAPH, 1);
+    ck_assert_uint_eq(weir__group_used(&late), LIMIT / 2);
+    ck_assert_int_eq(write(go_by[1], &byte, 1), 1);
+    ck_assert_int_eq(read(say_by[0], &byte, 1), 1);
+    ck_assert(!weir__group_take(&near, WEIR_GROUP_RESERVE, 2));
+    ck_assert(!weir__group_take(&late, WEIR_GROUP_RESERVE, 2));
+    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, 1));
+    ck_assert_uint_eq(weir__group_largest_members(&late, members, WEIR_GROUP_SLOTS), 3);
+    ck_assert_uint_eq(members[0].kind[WEIR_GROUP_POOL], LIMIT / 2 - 1);
+    for (int i = 1; i < 3; i++)
+        if (members[i].weight == 3) {
+            ck_assert_uint_eq(members[i].kind[WEIR_GROUP_GRAPH], LIMIT / 4);
+            ck_assert_uint_eq(members[i].idle, 5);
+            ck_assert_uint_eq(members[i].share, LIMIT / 5 * 3);
+        }
+    ck_assert_int_eq(write(go_by[1], &byte, 1), 1);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    weir__group_leave(&near);
+    ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4 * 3 - 1));
+    weir__group_leave(&late);
+    ck_assert(!files());
+}
+
+/* What asks finds the new file, too; and the new members' limit holds for the old one. */
+TEST(test_old_members_have_the_new_limit) {
+    struct weir_group one, late;
+
+    join(&one, LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4));
+    remove_file(one.path);
+    ck_assert_uint_eq(weir__group_used(&one), LIMIT / 4);
+    ck_assert(files());
+    remove_file(one.path);
+    join(&late, LIMIT / 2);
+    weir__group_tell_idle(&one, 5);
+    ck_assert_uint_eq(weir__group_limit(&one), LIMIT / 2);
+    ck_assert_uint_eq(weir__group_used(&late), LIMIT / 4);
+    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4 + 1));
+    weir__group_leave(&one);
+    weir__group_leave(&late);
+    ck_assert(!files());
+}
+
+/* Where none can be made, the members keep theirs. */
+TEST(test_no_new_file_can_be_made) {
+    struct weir_group one;
+
+    join(&one, LIMIT);
+    ck_assert_int_eq(unlink(one.path), 0);
+    ck_assert_int_eq(mkdir(one.path, 0700), 0);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
+    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
+    ck_assert_int_eq(rmdir(one.path), 0);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
+    ck_assert(files());
+    weir__group_leave(&one);
     ck_assert(!files());
 }
 
@@ -545,26 +715,38 @@ TEST(test_kills_and_stops_at_any_moment) {
     disturb(steps ? MOST : 4, steps ? strtoull(steps, NULL, 10) : 20000, steps ? 2000 : 64);
 }
 
+CASE("alone", 20, set_up, tear_down);
+
+static atomic_int working;
+
 static void *take_and_give(void *group) {
     for (int i = 0; i < 20000; i++) {
         if (weir__group_take(group, WEIR_GROUP_RESERVE, LIMIT / 3))
             weir__group_give(group, WEIR_GROUP_RESERVE, LIMIT / 3);
     }
+    atomic_fetch_sub(&working, 1);
     return NULL;
 }
 
-CASE("alone", 20, set_up, tear_down);
-
-TEST(test_threads_of_several_members) {
+/* Once more while the file is removed again and again. */
+TEST_EACH(2, test_threads_of_several_members) {
     struct weir_group group[3];
     pthread_t thread[6];
 
     for (int i = 0; i < 3; i++)
         join(&group[i], LIMIT);
+    atomic_store(&working, 6);
     for (int i = 0; i < 6; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &group[i % 3]), 0);
+    while (_i == 1 && atomic_load(&working) > 0) {
+        (void)unlink(group[0].path);
+        nanosleep(&(struct timespec){0, 3000000}, NULL);
+    }
     for (int i = 0; i < 6; i++)
         pthread_join(thread[i], NULL);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    for (int i = 0; i < 3; i++)
+        weir__group_tell_idle(&group[i], 0); /* all are in one file now */
     ck_assert_uint_eq(weir__group_used(&group[0]), 0);
     for (int i = 0; i < 3; i++)
         weir__group_leave(&group[i]);

@@ -25,6 +25,34 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
     ck_assert_uint_ge(figures_of(&stopped).yield_mib, 384);
 }
 
+/* As at the end of a login session. */
+TEST(test_an_idle_holder_comes_back_into_a_new_file) {
+    struct weir_registry_entry entry = {0};
+    struct weir_registry before, registry;
+    struct child holder;
+    int is_back = 0;
+    uint64_t began;
+
+    start(&holder, "0");
+    takes(&holder, 2, 64);
+    start_model(CAPACITY);
+    look_at_registry(&before); /* which rings only as it is closed */
+    ck_assert_int_eq(unlink(before.path), 0);
+    began = now_ms();
+    open_registry(&registry); /* a process that comes later */
+    while (!is_back && now_ms() - began < 5000) {
+        nap(20);
+        for (int slot = 0; slot < WEIR_REGISTRY_SLOTS && !is_back; slot++)
+            is_back = weir__registry_read(&registry, slot, &entry) &&
+                      entry.pid == (uint64_t)holder.pid && entry.in_use >= 128 * MIB;
+    }
+    ck_assert(is_back);
+    weir__registry_close(&before);
+    weir__registry_close(&registry);
+    end(&holder);
+    ck_assert(!registries());
+}
+
 /* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
  * the advice to who came first is to preallocate, and to who did not to wait. */
 TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {

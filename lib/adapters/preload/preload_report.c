@@ -45,11 +45,14 @@
 #include "api/drop_in.h"
 #include "api/show.h"
 #include "api/timeline.h"
+#include "base/file.h"
 #include "base/gated.h"
 #include "base/kept.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/text.h"
 #include "base/variable.h"
+#include "ipc/group_process.h"
 
 enum {
     FIGURES_S = 2, /* that they are waited for */
@@ -304,12 +307,14 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
 }
 
 static void put_line(const char *path, const struct line *line) {
-    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    ssize_t written = file < 0 ? -1 : write(file, line->text, line->length);
+    int file = weir__file_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    int error = file < 0 ? errno : weir__write_all(file, line->text, line->length);
 
-    if (file < 0 || written != (ssize_t)line->length || close(file) != 0)
+    if (file >= 0 && close(file) != 0 && !error)
+        error = errno;
+    if (error)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics cannot be written to %s: %s", path,
-                  strerror(errno));
+                  strerror(error));
 }
 
 /* A line for each process. */
@@ -665,7 +670,7 @@ static __attribute__((constructor)) void begin(void) {
  * it. */
 static int is_mapped(const char *name) {
     size_t length = strlen(name);
-    int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
     size_t found = 0;
     char text[1024];
     ssize_t bytes;
@@ -767,6 +772,8 @@ static _Noreturn void end_at_once(void (*next)(int status), int status) {
     }
     end();
     weir__show_remove();
+    if (!weir__drop_in_forked() && getpid() == own_process)
+        weir__group_process_ends();
     if (next)
         next(status);
     for (;;)
