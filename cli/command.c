@@ -6,12 +6,38 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/preloading.h"
+
+/* Returns 1 if the file can be run, or 0 with errno. */
+static int is_program(const char *path) {
+    struct stat is;
+
+    if (stat(path, &is) != 0)
+        return 0;
+    errno = EISDIR;
+    return !S_ISDIR(is.st_mode) && access(path, X_OK) == 0;
+}
+
+int command_find(const char *name, char *path, size_t bytes) {
+    const char *list = strchr(name, '/') ? NULL : getenv("PATH");
+    size_t length;
+
+    for (; list && *list; list += length + (list[length] != '\0')) {
+        length = strcspn(list, ":");
+        if (length > 0 && snprintf(path, bytes, "%.*s/%s", (int)length, list, name) < (int)bytes &&
+            is_program(path))
+            return 1;
+    }
+    errno = ENOENT;
+    return snprintf(path, bytes, "%s", name) < (int)bytes && strchr(name, '/') && is_program(path);
+}
 
 static volatile sig_atomic_t child, is_told_to_end;
 

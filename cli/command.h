@@ -6,8 +6,12 @@
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H
 
+#include <stddef.h>
 #include <sys/types.h>
 
+/* Finds the file of a program as execvp(3) does.  Returns 1, or 0 with errno if there is none that can be run; `path' is
+ * the name then. */
+int command_find(const char *name, char *path, size_t bytes);
 /* Starts it with the signals as this process found them, and passes on those that are sent to this one.  0, or
  * an errno. */
 int command_start(char **command, pid_t *started);

@@ -2,10 +2,17 @@
 /* preloading.c: see preloading.h. */
 #include "cli/preloading.h"
 
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
+
+#include "cli/command.h"
 
 /* The folder of this program, or "". */
 static void own_folder(char *folder, size_t bytes) {
@@ -85,6 +92,68 @@ int preloading_tell(const char *library, int (*put)(void *to, const char *name, 
         return 1;
     return (!options || !strstr(options, order)) &&
            put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
+}
+
+/* Returns 1 if the program runs with privileges of its own: the dynamic linker then ignores LD_PRELOAD. */
+static int is_privileged(const char *path) {
+    struct statvfs on;
+    struct stat is;
+
+    if (stat(path, &is) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ||
+        (statvfs(path, &on) == 0 && (on.f_flag & ST_NOSUID)))
+        return 0;
+    return ((is.st_mode & S_ISUID) && is.st_uid != getuid()) ||
+           ((is.st_mode & S_ISGID) && (is.st_mode & S_IXGRP) && is.st_gid != getgid()) ||
+           (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
+/* Returns 1 if the program asks for no dynamic linker, and is none itself. */
+static int is_static(FILE *file, const char *path) {
+    const char *slash = strrchr(path, '/');
+    Elf64_Ehdr head;
+    Elf64_Phdr part;
+
+    if (strncmp(slash ? slash + 1 : path, "ld", 2) == 0 || fseek(file, 0, SEEK_SET) != 0 ||
+        fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+        head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof part ||
+        fseek(file, (long)head.e_phoff, SEEK_SET) != 0)
+        return 0;
+    for (int i = 0; i < head.e_phnum; i++)
+        if (fread(&part, sizeof part, 1, file) != 1 || part.p_type == PT_INTERP)
+            return 0;
+    return 1;
+}
+
+/* Puts the interpreter from the first line of a script in the place of the script's path.  Returns 0 if the file is no
+ * script. */
+static int replace_script(FILE *file, char *path, size_t bytes) {
+    char line[512], *rest, *interpreter;
+
+    if (!fgets(line, sizeof line, file) || strncmp(line, "#!", 2) != 0)
+        return 0;
+    interpreter = strtok_r(line + 2, " \t\n", &rest);
+    return interpreter && snprintf(path, bytes, "%s", interpreter) < (int)bytes;
+}
+
+const char *preloading_why_not(const char *program) {
+    enum { SCRIPTS = 4 }; /* one's interpreter may be another */
+
+    char path[4096];
+    int is_script = command_find(program, path, sizeof path);
+    const char *why = NULL;
+
+    for (int i = 0; i < SCRIPTS && is_script; i++) {
+        FILE *file = fopen(path, "re");
+
+        is_script = file && replace_script(file, path, sizeof path);
+        if (!is_script && is_privileged(path))
+            why = "it has privileges of its own (set-user-ID)";
+        else if (!is_script && file && is_static(file, path))
+            why = "it is linked statically";
+        if (file)
+            fclose(file);
+    }
+    return why;
 }
 
 void preloading_no_command(struct argp_state *state) {

@@ -21,6 +21,10 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
 int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
                     void *to);
 
+/* Returns why the dynamic linker loads nothing into that program ("it is linked statically"), or NULL if it loads what
+ * is preloaded, as far as this can be told. */
+const char *preloading_why_not(const char *program);
+
 /* There is no command: usage, and which flag took what may be meant as one. */
 void preloading_no_command(struct argp_state *state);
 

@@ -240,6 +240,17 @@ static void note_ignored(FILE *notes) {
         }
 }
 
+/* A program without weir's library has none of the settings. */
+static void note_unserved(const struct run *run, FILE *lacking) {
+    const char *why = run->command ? preloading_why_not(run->command[0]) : NULL;
+
+    if (why)
+        fprintf(lacking,
+                "; %s does not load weir's library, as %s: no setting applies to it, and weir "
+                "serves at most programs that it starts",
+                run->command[0], why);
+}
+
 /* What the interpreter has, if the command starts one. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
@@ -305,6 +316,7 @@ static int set_environment(struct run *run, const char *library) {
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
                                  &found[FRAMEWORK_JAX], lacking, file) != 0;
     if (!failed) {
+        note_unserved(run, lacking);
         note_prealloc(run, file);
         prepare_torch(run, file);
         versions_note(found, file);

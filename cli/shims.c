@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/replace.h"
+#include "cli/command.h"
 #include "cli/common/shipped.h"
 
 #ifndef WEIR_SHIM_DIR
@@ -32,31 +33,6 @@ static const char *name_of(const char *path) {
 }
 
 /* ---- the interpreter ----------------------------------------------------------------------------- */
-
-/* 1: it is a file that can be run; 0 and errno. */
-static int is_program(const char *path) {
-    struct stat is;
-
-    if (stat(path, &is) != 0)
-        return 0;
-    errno = EISDIR;
-    return !S_ISDIR(is.st_mode) && access(path, X_OK) == 0;
-}
-
-/* As execvp finds it.  1: it is there; 0 and errno, and `path' is the name. */
-static int find_program(const char *name, char *path, size_t bytes) {
-    const char *list = strchr(name, '/') ? NULL : getenv("PATH");
-    size_t length;
-
-    for (; list && *list; list += length + (list[length] != '\0')) {
-        length = strcspn(list, ":");
-        if (length > 0 && snprintf(path, bytes, "%.*s/%s", (int)length, list, name) < (int)bytes &&
-            is_program(path))
-            return 1;
-    }
-    errno = ENOENT;
-    return snprintf(path, bytes, "%s", name) < (int)bytes && strchr(name, '/') && is_program(path);
-}
 
 /* "python", "python3", "python3.13t". */
 static int is_python(const char *path) {
@@ -138,7 +114,7 @@ int shim_python(char *const *command, char *python, size_t bytes) {
     for (int depth = 0; depth < 2 && command[0]; depth++) {
         if (strcmp(name_of(command[0]), "env") == 0)
             command = behind_env(command + 1, &behind);
-        if (command[0] && !find_program(command[0], python, bytes))
+        if (command[0] && !command_find(command[0], python, bytes))
             return 0;
         if (command[0] && is_python(python))
             return 1;
