@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* test_soak.c: tensors under several threads at once, on the device model.
  *
- * Threads allocate, use, and free what is theirs and what others gave them, on several streams; send requests to pools
- * of a thread and to pools of graphs that they capture and launch; bring pools back to states; trim; and run out of
- * memory, since the limit is small.  Each stays within the contract: a stream waits for the block's own before it uses
+ * Threads allocate, use, and free what is theirs and what others gave them, on several streams; end streams whose blocks
+ * live, and make others, which get the handles; send requests to pools of a thread and to pools of graphs that they capture
+ * and launch; bring pools back to states; trim; request memory of the allocator that all share; and run out of memory, since
+ * the limit is small.  Each stays within the contract: a stream waits for the block's own before it uses
  * the block, and says so before the free.
  *
  * Watched: the model's oracle reports each use that is not ordered behind the last owner's; at the end all memory is
@@ -14,11 +15,12 @@
 #include "tests/fixtures/tensors.h"
 
 enum { THREADS = 4, STREAMS = 4, MOST = 60, EXCHANGE = 16, MOST_STATES = 12 };
+enum { MOST_ENDS = 20 }; /* streams of a thread that end */
 
 struct block {
     void *at;
     size_t bytes;
-    CUstream stream;
+    CUstream stream; /* NULL: it has ended */
     uint64_t owner;
 };
 
@@ -27,6 +29,8 @@ struct thread {
     int number;
     uint64_t random;
     CUstream captured; /* only this thread captures it */
+    CUstream passing;  /* ends now and then */
+    int ends;          /* so often */
     CUevent event;
     struct block blocks[MOST];
     size_t count;
@@ -77,8 +81,8 @@ static int ask(struct thread *h, CUstream stream, struct block *out) {
     weir_status status;
 
     *out = (struct block){.bytes = some_bytes(h), .stream = stream, .owner = ++last_owner};
-    status = weir_tensors_alloc(t, out->bytes, out->bytes, stream, stream != h->captured, NULL,
-                                &out->at);
+    status = weir_tensors_alloc(t, out->bytes, out->bytes, stream,
+                                stream != h->captured && stream != h->passing, NULL, &out->at);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         return 0;
     OK(status);
@@ -87,8 +91,34 @@ static int ask(struct thread *h, CUstream stream, struct block *out) {
 }
 
 static void take_one(struct thread *h) {
-    if (h->count < MOST && ask(h, streams[draw(h, STREAMS)], &h->blocks[h->count]))
+    uint64_t at = draw(h, STREAMS + 1);
+
+    if (h->count < MOST && ask(h, at < STREAMS ? streams[at] : h->passing, &h->blocks[h->count]))
         h->count++;
+}
+
+/* Another stream gets the handle, of this thread or of another one. */
+static void renew_passing(struct thread *h) {
+    if (h->ends++ >= MOST_ENDS)
+        return;
+    for (size_t i = 0; i < h->count; i++)
+        if (h->blocks[i].stream == h->passing)
+            h->blocks[i].stream = NULL;
+    CU(driver->cuStreamDestroy(h->passing));
+    CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
+}
+
+/* As another framework that shares the allocator. */
+static void request_beside(struct thread *h) {
+    weir_allocator *all = weir_tensors_allocator(t);
+    struct block b = {.bytes = some_bytes(h), .stream = h->passing, .owner = ++last_owner};
+    weir_status status = weir_alloc(all, b.bytes, b.stream, &b.at);
+
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return;
+    OK(status);
+    use_block(&b, b.stream);
+    OK(weir_free(all, b.at, b.stream));
 }
 
 static void use_elsewhere(struct thread *h, const struct block *b) {
@@ -227,8 +257,15 @@ static void step(struct thread *h) {
         (void)figures();
         return;
     case 5:
+        renew_passing(h);
+        return;
     case 6:
     case 7:
+        request_beside(h);
+        return;
+    case 8:
+    case 9:
+    case 10:
         if (h->ready)
             CU(driver->cuGraphLaunch(h->ready, h->captured));
         return;
@@ -240,7 +277,7 @@ static void step(struct thread *h) {
     } else if (h->count > 0) {
         struct block b = pick(h);
 
-        if (draw(h, 3) == 0)
+        if (draw(h, 3) == 0 && b.stream)
             use_elsewhere(h, &b);
         if (draw(h, 4) == 0)
             pass_on(h, b);
@@ -255,6 +292,7 @@ static void *run(void *context) {
     CU(driver->cuCtxPushCurrent(primary));
     h->self = pthread_self();
     CU(driver->cuStreamCreate(&h->captured, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
     CU(driver->cuEventCreate(&h->event, CU_EVENT_DISABLE_TIMING));
     for (int i = 0; i < steps && !weir__model_fault(); i++)
         step(h);
