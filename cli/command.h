@@ -12,12 +12,12 @@
 /* Finds the file of a program as execvp(3) does.  Returns 1, or 0 with errno if there is none that can be run; `path' is
  * the name then. */
 int command_find(const char *name, char *path, size_t bytes);
-/* Starts it with the signals as this process found them, and passes on those that are sent to this one.  0, or
- * an errno. */
+/* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
+ * Returns 0 or errno. */
 int command_start(char **command, pid_t *started);
 /* Says why it was not, an errno; the exit code for that, as env(1) has it. */
 int command_refuse(const char *by, const char *name, int error);
-/* It has been waited for. */
+/* Passes no more signals on.  To be called when the command has ended and was waited for. */
 void command_ended(void);
 /* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended. */
 int command_is_told_to_end(void);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: `weir record': a program as it is, its requests for device memory written as a trace.
  *
- * The command runs with libweir-record.so preloaded, which puts what it asks into memory that is shared with
- * this process; this one writes.  So nothing is lost however the command ends, and nothing but
- * a few stores is done in it.  This process waits for it, passes signals on, and ends as it ended.
+ * The command runs with libweir-record.so preloaded.  The library puts the command's requests into memory that it shares
+ * with this process, and this process writes the traces.  So nothing is lost however the command ends, and a request
+ * costs the command no more than a few stores.  This process waits for the command, passes signals on, and ends with
+ * the command's status.
  *
- * The first process that asks for memory is written to FILE, each other one to FILE.PID.  A process's trace is
- * closed as soon as the process has ended, since descriptors are few.
+ * The trace of the first process that requests memory is FILE, the trace of each other one FILE.PID.  A trace is
+ * closed as soon as its process has ended, since descriptors are few.
  *
  * Processes that the command leaves behind are recorded until they end.  As a subreaper this process becomes their
  * parent, and learns from wait(2) when none is left.
@@ -61,7 +62,8 @@ enum {
     KEPT_DESCRIPTORS = 16  /* for files other than traces */
 };
 
-/* Events of a ring, in order, that wait for those of other threads that may have been before them: [first, end). */
+/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  They are events[first]
+ * up to events[end]. */
 struct waiting {
     struct weir_record_event *events;
     size_t first, end, room;
@@ -71,12 +73,12 @@ struct process {
     struct weir_record_file *file;
     struct weir_record_ring *rings[WEIR_RECORD_RINGS];
     int id, has_ended;
-    size_t order;   /* among all processes */
-    uint64_t start; /* its times */
+    size_t order;   /* the place of the process among all adopted ones */
+    uint64_t start; /* the time at which the trace begins */
     char *path;
-    char command[WEIR_RECORD_COMMAND_BYTES]; /* "": it cannot be told */
+    char command[WEIR_RECORD_COMMAND_BYTES]; /* "": the command is not known */
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
-    size_t count; /* of all that wait */
+    size_t count; /* of the events that wait, in all rings */
     uint64_t safe, last_us;
     struct modules modules;
     struct tracing tracing;
@@ -84,15 +86,15 @@ struct process {
 
 static struct record {
     const char *path;
-    int file;    /* that path's, until a process has it */
-    int is_made; /* the file was not there before */
+    int file;    /* the open file of that path, until a process gets it; then -1 */
+    int is_made; /* weir record has made the file */
     int marks_at_sync, callers;
-    const char *ranges; /* NULL: NVTX's count for nothing */
+    const char *ranges; /* the NVTX ranges that end iterations, or NULL */
     uint64_t limit;
     char **command;
     struct board board;
-    struct found found;         /* processes that were not adopted yet */
-    struct process **processes; /* those that live */
+    struct found found;         /* files of processes that wait to be adopted */
+    struct process **processes; /* the adopted processes that live */
     size_t live, room;
     char **lines;        /* what is told of each adopted process in the end; NULL: nothing */
     size_t count;        /* of adopted processes */
@@ -102,7 +104,7 @@ static struct record {
     uint64_t present_ns; /* when a process that the command has left behind was last seen */
     uint64_t wanted_ns;  /* when no signal had told this process to end yet */
     int has_told_of_rest;
-    int is_short; /* of descriptors: a process had to wait for its trace */
+    int is_short; /* a process had to wait, since there was no descriptor for its trace */
     int has_counter, failed;
     /* The counter of the processor and the clock, at the beginning and now. */
     uint64_t first_time, first_ns, now_time, now_ns;
@@ -163,7 +165,7 @@ static int keep(struct waiting *waiting, const struct weir_record_event *event) 
     return 1;
 }
 
-/* How many events there were. */
+/* Moves the events of a ring into `waiting'.  Returns the number of events. */
 static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
                          struct waiting *waiting) {
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
@@ -217,7 +219,7 @@ static void write_waiting(struct process *process, uint32_t rings, int is_last) 
     }
 }
 
-/* NULL: it cannot be mapped, and the recording ends. */
+/* Returns a ring of the process.  Returns NULL if the ring cannot be mapped: then the recording of the process ends. */
 static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     char name[64];
 
@@ -232,8 +234,8 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     return process->rings[i];
 }
 
-/* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
- * events were in the rings. */
+/* Empties the rings of a process, and writes the events before which nothing more can come; with `is_last' it writes all
+ * events.  Returns the number of events that were in the rings. */
 static size_t drain(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -311,8 +313,8 @@ static int make_room(void) {
     return 1;
 }
 
-/* Reads what /proc tells of a process: its command, where the process itself could not, and its files.  A process of
- * another namespace has an id that is somebody else's here. */
+/* Reads from /proc the mapped files of a process, and its command if the process itself could not read that.  It reads
+ * nothing of a process of another namespace, whose id may be another process's id here. */
 static void look_up_process(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -475,7 +477,7 @@ static size_t drain_all(int is_last) {
 
 /* ------------------------------------------------------------------- the ends ---- */
 
-/* Nothing was recorded: an empty file would be no trace. */
+/* Removes the file if weir record has made it, since an empty file is no trace. */
 static void take_file_back(void) {
     if (record.is_made)
         unlink(record.path);

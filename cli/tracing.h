@@ -35,8 +35,8 @@ struct tracing {
     struct counts reserved, mapped, host;
     uint64_t written;    /* bytes, */
     uint64_t events;     /* and what they tell */
-    uint64_t left_out;   /* by the limit */
-    uint64_t lost;       /* events of the process behind the last one that its recorder got */
+    uint64_t left_out;   /* events that the limit left out */
+    uint64_t lost;       /* events that the process could not record, at its end */
     uint64_t unknown;    /* frees of no live block */
     uint64_t gone;       /* blocks whose end was not seen */
     uint64_t since_mark; /* events */

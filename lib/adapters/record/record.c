@@ -29,9 +29,10 @@
  * that hundreds of threads that wait leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder lives. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-static struct weir_record_file *_Atomic file; /* NULL: not yet, or not at all */
-static atomic_int is_off;                     /* not at all, or not any more */
-static _Atomic uint64_t *_Atomic lost;        /* counts events then; NULL: nobody reads the count */
+static struct weir_record_file
+    *_Atomic file;                     /* NULL until the first event, or if there is no file */
+static atomic_int is_off;              /* this process records nothing, or nothing more */
+static _Atomic uint64_t *_Atomic lost; /* counts the events since then, or NULL */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
@@ -80,7 +81,7 @@ static void begin(void) {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* One that no thread has.  NULL: there is no room for one more. */
+/* Returns a ring for this thread alone, or NULL if there is no room for one more. */
 static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     struct weir_record_ring *found = NULL;
     uint32_t count;
@@ -135,7 +136,7 @@ static int is_shared(const struct weir_record_ring *of) {
     return of == &atomic_load_explicit(&file, memory_order_relaxed)->shared;
 }
 
-/* The time of an event is now.  Between this and put or drop the driver may be called. */
+/* Begins an event, whose time is now.  The driver may be called before put() or drop() ends it. */
 static inline struct making start(void) {
     struct making made = {ring, 0};
 

@@ -123,13 +123,13 @@ struct weir_record_ring {
 struct weir_record_head {
     _Atomic uint64_t magic; /* the head is complete */
     uint64_t number;
-    uint64_t start;     /* time */
+    uint64_t start;     /* the time of the process's first request */
     uint64_t namespace; /* the inode of the namespace that `process' is of; 0: unknown */
     int32_t process;
     int32_t is_locked;          /* the process holds the lock of its number */
     _Atomic uint32_t is_taken;  /* a spare file belongs to a process */
-    _Atomic uint32_t is_closed; /* by the recorder: nothing more is read */
-    _Atomic uint32_t rings;     /* files of rings, from 0 */
+    _Atomic uint32_t is_closed; /* the recorder reads nothing more */
+    _Atomic uint32_t rings;     /* the number of files of rings */
     _Atomic uint64_t lost;      /* events that found no room */
     char command[WEIR_RECORD_COMMAND_BYTES];
 };
@@ -149,9 +149,9 @@ struct weir_record_unrecorded {
 struct weir_record_board {
     uint64_t magic;
     uint32_t spares; /* the number of spare files: WEIR_RECORD_SPARES, or 0 where memory is short */
-    _Atomic uint32_t is_closed;        /* by the recorder, which ends */
-    _Atomic uint64_t numbers;          /* that processes got, from 1 */
-    _Atomic uint64_t files;            /* that were made or taken ever */
+    _Atomic uint32_t is_closed;        /* the recorder is about to end */
+    _Atomic uint64_t numbers;          /* the last number that a process got */
+    _Atomic uint64_t files;            /* made or taken so far */
     _Atomic uint32_t unrecorded_count; /* may exceed the table */
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
     struct weir_record_file spare[];
