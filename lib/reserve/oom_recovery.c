@@ -72,9 +72,10 @@ static weir_refusal read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Could it fit if all that is idle or pending inside came free, in one piece? */
-static int could_fit(const weir_refusal *r) {
-    uint64_t idle = r->reserve - r->in_use;
+/* Returns 1 if the request would fit, should all that is idle or pending inside come free in one piece, with the bytes that
+ * are pending in the layer above. */
+static int could_fit(const weir_refusal *r, uint64_t above) {
+    uint64_t idle = r->reserve - r->in_use + above;
     uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
 
     return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserve));
@@ -90,7 +91,7 @@ static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.leave > 0);
 }
 
-/* A rung, which counts the tries that it made. */
+/* A request in OOM recovery, with the number of retries so far. */
 struct climb {
     struct weir_reserve *v;
     struct weir_request *r;
@@ -139,10 +140,10 @@ static int give_back(struct climb *c) {
            (released > 0 || trim_waits(c));
 }
 
-/* How long rung 2 goes on: as long as something is pending; for streams that are silent only a moment if rung 3 will
- * wait for the device. */
-static uint64_t patience_ns(const struct climb *c, size_t pending, size_t silent) {
-    if (pending > 0 || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
+/* Returns how long rung 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only a
+ * moment if rung 3 will wait for the device. */
+static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent) {
+    if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return deadline_ns(c->v);
     if (silent > 0)
         return trim_waits(c) && may_give_back(c) ? weir__size_smaller(SILENT_NS, deadline_ns(c->v))
@@ -151,8 +152,8 @@ static uint64_t patience_ns(const struct climb *c, size_t pending, size_t silent
 }
 
 /* Has the layer above free what it does not need.  Its blocks then lie in caches, which give them to the engine.  *pending:
- * events that its other frees wait for.  Returns 1 if something came. */
-static int reclaim_above(struct climb *c, int may_wait, size_t *pending) {
+ * bytes of frees that still wait there.  Returns 1 if something came. */
+static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     struct weir_reserve *v = c->v;
     weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);
 
@@ -163,8 +164,8 @@ static int reclaim_above(struct climb *c, int may_wait, size_t *pending) {
     return 1;
 }
 
-/* Rung 2.  `above`: events that the layer above waits for.  Returns the status of the last try, or `why`. */
-static weir_status wait_for_frees(struct climb *c, size_t above, weir_status why) {
+/* Rung 2.  `above`: bytes that are pending in the layer above.  Returns the status of the last try, or `why`. */
+static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status why) {
     struct weir_engine *e = c->v->engine;
     uint64_t started = e->device->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
@@ -173,7 +174,7 @@ static weir_status wait_for_frees(struct climb *c, size_t above, weir_status why
     while (weir__is_failure(why)) {
         uint64_t waited = weir__device_since(e->device, started);
 
-        if (waited >= patience_ns(c, pending + above, silent))
+        if (waited >= patience_ns(c, pending > 0 || above > 0, silent))
             break;
         e->device->driver->sleep_ns(pause);
         pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
@@ -399,16 +400,16 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
     r->refused->figures.waited_ns = waited_ns;
 }
 
-/* The rungs. */
+/* Runs the rungs in order.  Returns the status of the last try. */
 static weir_status climb(struct climb *c, weir_status status) {
     struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
     weir_refusal failure;
-    size_t above = 0;
+    uint64_t above = 0;
 
     if (reclaim_above(c, deadline_ns(c->v) > 0, &above))
         status = try_again(c);
     failure = read_failure(c->v, c->r->bytes);
-    if (weir__is_failure(status) && (above > 0 || could_fit(&failure))) {
+    if (weir__is_failure(status) && could_fit(&failure, above)) {
         status = wait_for_frees(c, above, status);
         if (weir__is_failure(status) && give_back(c))
             status = try_again(c);

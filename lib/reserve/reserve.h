@@ -36,9 +36,9 @@ struct weir_lender {
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
 /* Has a layer above the allocator free what it holds and no longer needs: blocks whose other uses are done, and with
- * `may_wait` also memory that is idle after a wait for the device.  *pending is the number of events that the layer's other
- * frees wait for.  Returns 1 if it has freed something.  Called without a lock. */
-typedef int weir__reclaim_fn(void *context, int may_wait, size_t *pending);
+ * `may_wait` also memory that is idle after a wait for the device.  *pending: bytes, at most, of frees that still wait for
+ * events.  Returns 1 if it has freed something.  Called without a lock. */
+typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 
 /* Written by the allocator before the first request; what has locks or is atomic looks after itself. */
 struct weir_reserve {

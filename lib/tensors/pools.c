@@ -347,7 +347,8 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* A segment behind the part's last one, or else its first.  OK without one: another thread was quicker. */
+/* Takes a segment behind the part's last one, or the part's first segment.  Returns OK without a segment if another thread
+ * was quicker. */
 static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -407,7 +408,7 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Of a pool whose segments are whole: the smallest one that is free and holds it. */
+/* Takes the smallest free segment that holds the block, in a pool whose segments are not divided. */
 static int take_whole(struct weir_tensor_part *part, size_t bytes, uint64_t name,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -437,7 +438,7 @@ static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *pa
     if (pool->is_whole)
         return take_whole(part, bytes, name, place);
     found = weir__placement_take(part->placement, bytes, name, place);
-    /* What the stream has freed, and beside it what is everybody's. */
+    /* Joins what the stream has freed with what is everybody's beside it. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_take_behind(part->placement, bytes, name, &none, place)
                : found;
@@ -515,7 +516,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     pool->stream_count = kept;
 }
 
-/* The block is live: its record. */
+/* Makes the record of a block that is live from here on. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
                               struct weir_tensor_part *part,
                               const struct weir_placement_block *place, size_t bytes,
@@ -617,8 +618,8 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Releases the lock during calls, so that the pool may get users, and takes it again.  What was freed up to the sequence `waited` is
- * done. */
+/* Gives free segments of a part back.  What was freed up to the sequence `waited` is done.  Releases the lock during calls,
+ * so that the pool may get users, and takes it again.  Returns 1 if a segment went, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};

@@ -166,7 +166,7 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
 /* Frees what is done for a request of anybody that finds no memory, as weir__reclaim_fn has it. */
-static int reclaim(void *tensors, int may_wait, size_t *pending) {
+static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int some = 0;
 
@@ -174,7 +174,8 @@ static int reclaim(void *tensors, int may_wait, size_t *pending) {
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
         weir__tensors_lock(t);
         some = weir__pending_settle(t, 0);
-        *pending = t->wait_count;
+        if (t->wait_count > 0)
+            *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
     }
     return (may_wait && weir__pools_trim(t, (weir_tensors_id){0, 0})) || some;

@@ -2,7 +2,7 @@
 /* tensors_internal.h: what a weir_tensors is made of, for the files of this folder.
  *
  * Locks: `lock` guards all but what is atomic.  Under it run hooks, `takes`, `show` and `end`, frees to the allocator,
- * calls for events, and waits for the device.  Requests to the allocator run without it.
+ * calls for events, questions about streams, and waits for the device.  Requests to the allocator run without it.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -76,7 +76,7 @@ struct weir_tensor_pool {
     struct weir_tensor_pool *next;
     weir_tensors_source source; /* alloc NULL: weir */
     int users, lends, is_whole;
-    int pins; /* requests that are taking a segment without the lock */
+    int pins; /* requests that wait for the device or for a segment without the lock */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
     uint64_t closed;                  /* the sequence as the last user went */
     struct weir_tensor_user *streams; /* that have had blocks here */
@@ -270,7 +270,7 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* ---- pending.c ---- */
 
-/* Under the lock: a block was freed that other streams use. */
+/* Frees a block that other streams use, under the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses are done, under the lock, and records the events that can be recorded now.  With `waits` it
  * waits for the device before.  Returns 1 if a block was freed, else 0. */

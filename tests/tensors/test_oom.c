@@ -84,6 +84,18 @@ TEST(a_request_that_may_not_wait_fails_at_once) {
     OK(weir_tensors_free(block));
 }
 
+/* What is pending would not be enough. */
+TEST(a_request_that_cannot_fit_does_not_wait) {
+    uint64_t began;
+    void *block;
+
+    begin_limited(NULL);
+    leave_pending(5000 * MS);
+    began = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 1500 * MIB, 1500 * MIB, A, 0, NULL, &block));
+    MUST_LE(weir__model_now_ns() - began, 10 * MS);
+}
+
 /* In the pool that is requested from (_i 1), or elsewhere. */
 TEST_EACH(2, a_request_of_a_pool_waits_for_pending_frees) {
     void *block;
@@ -183,6 +195,28 @@ TEST(another_thread_is_served) {
     leave_pending(5 * MS);
     ck_assert_int_eq(pthread_create(&thread, NULL, request_elsewhere, NULL), 0);
     pthread_join(thread, NULL);
+}
+
+/* Tensors of a device serve requests on that device alone. */
+TEST(another_device_is_left_alone) {
+    weir_tensors *second;
+    CUcontext context, popped;
+    uint64_t began;
+    CUstream stream;
+    void *block;
+
+    setenv("WEIR_MODEL_DEVICES", "2", 1);
+    begin_limited(NULL);
+    OK(weir_tensors_open(1, NULL, &second));
+    leave_pending(500 * MS);
+    CU(driver->cuDevicePrimaryCtxRetain(&context, 1));
+    CU(driver->cuCtxPushCurrent(context));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    began = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(weir_tensors_allocator(second), 1500 * MIB, stream, &block));
+    MUST_LE(weir__model_now_ns() - began, 100 * MS);
+    CU(driver->cuCtxPopCurrent(&popped));
+    must_serve(B);
 }
 
 /* The memory of a graph comes from the driver: nothing is freed for it. */
