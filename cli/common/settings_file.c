@@ -2,11 +2,11 @@
 /* settings_file.c: see settings_file.h. */
 #include "cli/common/settings_file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
 enum { BAD_VALUE = 2 };
@@ -67,22 +67,17 @@ static int take_line(struct reading *reading, char *line) {
 int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path) {
     struct reading reading = {
         .settings = settings, .flag = flag, .path = path, .flags = settings->sources};
-    FILE *file = fopen(path, "re");
-    char *line = NULL;
-    size_t room = 0;
+    char why[128], *text = weir__file_text(path, why, sizeof why), *rest = text, *line;
     int code = 0;
 
-    if (!file) {
-        fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(errno));
+    if (!text) {
+        fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
         return BAD_VALUE;
     }
-    while (code == 0 && (reading.line++, getline(&line, &room, file)) >= 0) {
-        line[strcspn(line, "\r\n")] = '\0';
+    while (code == 0 && (reading.line++, line = strsep(&rest, "\n"))) {
+        line[strcspn(line, "\r")] = '\0';
         code = take_line(&reading, line);
     }
-    if (code == 0 && ferror(file))
-        code = refuse(&reading, strerror(errno));
-    free(line);
-    fclose(file);
+    free(text);
     return code;
 }

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +42,44 @@ FILE *weir__file_read(const char *path) {
     if (file >= 0 && !stream)
         close(file); /* unreached: there is no host memory */
     return stream;
+}
+
+/* Returns how many bytes were read, or -1 with errno. */
+static ssize_t read_up_to(int file, char *text, size_t most) {
+    size_t bytes = 0;
+    ssize_t more = 1;
+
+    while (bytes < most && more != 0) {
+        more = read(file, text + bytes, most - bytes);
+        if (more < 0 && errno != EINTR)
+            return -1;
+        bytes += more > 0 ? (size_t)more : 0;
+    }
+    return (ssize_t)bytes;
+}
+
+char *weir__file_text(const char *path, char *why, size_t why_bytes) {
+    int file = weir__file_open(path, O_RDONLY | O_NOCTTY, 0);
+    char *text = file < 0 ? NULL : malloc(WEIR_FILE_TEXT_BYTES + 1);
+    ssize_t bytes = text ? read_up_to(file, text, WEIR_FILE_TEXT_BYTES + 1) : -1;
+
+    if (bytes < 0) {
+        snprintf(why, why_bytes, "%s", strerror(errno));
+    } else if (bytes > WEIR_FILE_TEXT_BYTES) {
+        snprintf(why, why_bytes, "it is longer than %d bytes", WEIR_FILE_TEXT_BYTES);
+        bytes = -1;
+    } else if (memchr(text, '\0', (size_t)bytes)) {
+        snprintf(why, why_bytes, "it is no text: it has a byte 0");
+        bytes = -1;
+    } else {
+        text[bytes] = '\0';
+    }
+    if (file >= 0)
+        close(file);
+    if (bytes >= 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 static void name_the_signal(sigset_t *set) {

@@ -29,6 +29,13 @@ int weir__file_copy(int file);
 /* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */
 FILE *weir__file_read(const char *path);
 
+/* The largest text that weir reads at once from a file that a user has named. */
+enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
+
+/* Reads a file of text of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the reason
+ * in `why'. */
+char *weir__file_text(const char *path, char *why, size_t why_bytes);
+
 /* The state of SIGXFSZ in this thread before weir__file_guard(). */
 struct weir_file_guard {
     int is_on, was_pending;

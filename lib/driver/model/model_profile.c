@@ -150,34 +150,18 @@ static int parse_text(struct model_profile *profile, const char *text, const cha
 
 static int parse_file(struct model_profile *profile, const char *path,
                       struct weir_driver_failure *failure) {
-    char line[LINE_BYTES];
-    unsigned number = 0;
-    int result = 0;
-    FILE *file = weir__file_read(path);
+    char why[80], *text = weir__file_text(path, why, sizeof why);
+    int result = -1;
 
-    if (!file) {
-        snprintf(failure->text, sizeof failure->text, "cannot open the profile %.150s: %s", path,
-                 strerror(errno));
-        return -1;
-    }
-    while (result == 0 && fgets(line, sizeof line, file)) {
-        number++;
-        if (strlen(line) == sizeof line - 1) {
-            snprintf(failure->text, sizeof failure->text, "%.120s:%u: line too long", path, number);
-            result = -1;
-        } else {
-            result = parse_line(profile, line, path, number, failure);
-        }
-    }
-    if (result == 0 && ferror(file)) {
-        snprintf(failure->text, sizeof failure->text, "cannot read the profile %.150s", path);
-        result = -1;
-    } else if (number == 0) {
+    if (!text)
+        snprintf(failure->text, sizeof failure->text, "cannot read the profile %.110s: %s", path,
+                 why);
+    else if (!*text)
         snprintf(failure->text, sizeof failure->text,
                  "the profile %.120s is empty; expected lines \"key = value\"", path);
-        result = -1;
-    }
-    fclose(file);
+    else
+        result = parse_text(profile, text, path, failure);
+    free(text);
     return result;
 }
 
