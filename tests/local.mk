@@ -351,6 +351,7 @@ victims = \
 	tests/victims/stacks \
 	tests/victims/stays \
 	tests/victims/suffixed \
+	tests/victims/tensors \
 	tests/victims/threads \
 	tests/victims/trims
 .PHONY: victims
@@ -391,6 +392,7 @@ tests_victims_stacks_LDADD = $(victim_work)
 tests_victims_stacks_LDFLAGS = -export-dynamic
 tests_victims_stays_LDADD = $(victim_work)
 tests_victims_suffixed_LDADD = $(victim_work)
+tests_victims_tensors_LDADD = $(victim_work)
 tests_victims_threads_LDADD = $(victim_work)
 tests_victims_trims_LDADD = $(victim_work)
 

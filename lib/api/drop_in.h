@@ -34,6 +34,10 @@ static inline void weir__drop_in_end_use(void) {
  * loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
+/* Receives each request of so many bytes that weir_tensors_alloc has failed to serve from such an allocator, which writes
+ * no OOM report by itself.  NULL: nobody does.  Set as the library is loaded. */
+extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
+
 /* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
  * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
  * serves.

@@ -45,6 +45,7 @@ struct place {
 };
 
 weir_allocator *(*weir__drop_in_serves)(int device);
+void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place;      /* fixed by the time that `made` is not 0 */

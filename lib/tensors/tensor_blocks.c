@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/allocator_internal.h"
+#include "api/drop_in.h"
 #include "base/result.h"
 #include "tensors/tensors_internal.h"
 
@@ -351,6 +352,8 @@ refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_statu
     weir__tensors_tell(t, WEIR_TENSORS_OOM, free_bytes, bytes, stream, weir__pool_for(t, stream),
                        note);
     weir__tensors_unlock(t);
+    if (t->allocator->device.drop_in && weir__drop_in_refused)
+        weir__drop_in_refused(t->allocator, bytes);
     weir__set_driver_result(result);
     return status;
 }

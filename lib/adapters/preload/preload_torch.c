@@ -105,8 +105,26 @@ static weir_allocator *allocator_of(int device) {
     return served ? served->allocator : NULL;
 }
 
+/* Reports a failed request for a tensor as one to cuMemAllocAsync. */
+static void report_refused(weir_allocator *allocator, size_t bytes) {
+    int before = weir__inside;
+
+    weir__inside = 1;
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (s->allocator != allocator)
+            continue;
+        weir__report_oom(s);
+        weir__trace_refused(s, bytes);
+        weir__report_failure();
+    }
+    weir__inside = before;
+}
+
 static __attribute__((constructor)) void begin(void) {
     weir__drop_in_serves = allocator_of;
+    weir__drop_in_refused = report_refused;
 }
 
 static void install(const struct library *library) {
