@@ -437,16 +437,12 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
         advise_limit(a, v, limit);
 }
 
-/* Longer by half as much again, and a second at least. */
+/* Advises twice the deadline, rounded up to whole seconds, or one second if there is none.  weir does not advise
+ * internal_dependencies, which can deadlock a program. */
 static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
-    const weir_options *o = &a->options;
-    uint32_t ms = o->recovery_timeout_ms;
+    uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
 
-    if (ms != UINT32_MAX && o->internal_dependencies != WEIR_SWITCH_ON) {
-        advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
-        return;
-    }
     snprintf(text, sizeof text, "%us", ms == UINT32_MAX ? 1 : (ms + 499) / 500);
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }

@@ -243,10 +243,7 @@ TEST_EACH(WORLDS, what_waiting_would_do) {
             OK(weir_free(a, block[i], B));
         blocks = 1;
         REFUSED(PENDING, 160 * MIB, A);
-        if (on)
-            expect_setting(0, "recovery-timeout", "2s");
-        else
-            expect_setting(0, "internal-dependencies", "on");
+        expect_setting(0, "recovery-timeout", on ? "2s" : "1s");
         end();
     }
 }
