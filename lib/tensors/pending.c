@@ -237,14 +237,12 @@ static int is_done(weir_tensors *t, CUevent event) {
                                       weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
-/* Takes the oldest wait from its queue.  Returns 1 if its block was freed, else 0. */
+/* Takes the oldest wait from its queue; the caller frees a queue without waits.  Returns 1 if its block was freed, else 0. */
 static int end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
 
     queue->first = wait->next;
-    if (!queue->first)
-        queue->last = NULL;
     if (wait->event)
         give_event(t, wait->event);
     free(wait);
@@ -260,8 +258,7 @@ static int end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 /* Ends the waits that are done.  Asks about the oldest event of each stream, and about the next one only if that is done;
  * with `waits` it waits for the device instead.  Returns 1 if a block was freed, else 0. */
 static int settle_waits(weir_tensors *t, int waits) {
-    int is_over =
-        waits && t->wait_count > 0 && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
+    int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
     int some = 0;
 
     for (struct weir_tensor_queue **link = &t->queues, *queue; (queue = *link);) {

@@ -440,7 +440,60 @@ TEST(a_later_free_waits_for_what_came_between) {
     for (uint64_t i = 3; i < 6; i++) {
         again = take(MIB, A);
         use(A, again, MIB, i);
+        OK(weir_tensors_use(again, B));
+        OK(weir_tensors_free(again));
     }
+    CU(driver->cuCtxSynchronize());
+    OK(weir_tensors_free(take(KIB, C)));
+    MUST_EQ(figures().active[0].current, 0);
+}
+
+/* Whatever the stream is given after the free. */
+TEST(a_use_is_over_with_what_the_stream_had_at_the_free) {
+    void *block = take(MIB, A);
+
+    OK(weir_tensors_use(block, B));
+    use(B, block, MIB, 1);
+    OK(weir_tensors_free(block));
+    busy(B, 500 * MS);
+    weir__model_advance(2 * MS);
+    OK(weir_tensors_free(take(KIB, C)));
+    MUST_EQ(figures().active[0].current, 0);
+}
+
+TEST(a_use_whose_event_cannot_be_asked_is_waited_for) {
+    void *block = take(MIB, A);
+
+    OK(weir_tensors_use(block, B));
+    CU(weir__model_use(B, (uintptr_t)block, MIB, 1, 50 * MS));
+    OK(weir_tensors_free(block));
+    weir__model_fail(WEIR_ENTRY_cuEventQuery, 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 1);
+    OK(weir_tensors_free(take(KIB, C)));
+    MUST_EQ(figures().active[0].current, 0);
+    weir__model_faults_clear();
+    block = take(MIB, A);
+    use(A, block, MIB, 2);
+}
+
+/* The uses are over, but the block's own stream is being captured. */
+TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
+    CUgraph captured;
+    void *block = take(MIB, A);
+
+    OK(weir_tensors_use(block, B));
+    use(B, block, MIB, 1);
+    OK(weir_tensors_free(block));
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    weir__model_advance(2 * MS);
+    for (int i = 0; i < 2; i++)
+        OK(weir_tensors_free(take(KIB, C)));
+    MUST_EQ(figures().active[0].current, 1);
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    OK(weir_tensors_free(take(KIB, C)));
+    MUST_EQ(figures().active[0].current, 0);
+    OK(weir_tensors_trim(t, none));
+    MUST_EQ(figures().reserved_bytes[0].current, 0);
 }
 
 /* One stream's use is done, the other's is not, and that stream is being captured. */
@@ -665,7 +718,7 @@ TEST(frees_of_a_capture_share_an_event) {
     enum { BLOCKS = 64 };
 
     void *blocks[BLOCKS];
-    uint64_t recorded;
+    uint64_t recorded, asked;
 
     begin();
     for (int i = 0; i < BLOCKS; i++)
@@ -681,6 +734,10 @@ TEST(frees_of_a_capture_share_an_event) {
     CU(driver->cuGraphDestroy(end_capture(B)));
     (void)take(512, C);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventRecord) - recorded, 1);
+    CU(driver->cuCtxSynchronize());
+    asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    (void)take(512, C);
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, 2);
     for (int i = 1; i < BLOCKS; i++) {
         blocks[i] = take(MIB, A);
         use(A, blocks[i], MIB, (uint64_t)i + 1);

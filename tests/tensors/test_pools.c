@@ -85,6 +85,15 @@ TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     all_goes_back();
 }
 
+TEST(growth_is_a_share_of_the_pool) {
+    open_route(graph);
+    (void)take(1024 * MIB, A);
+    (void)take(2 * MIB, A);
+    MUST_EQ(reserved(), (1024 + 8) * MIB);
+    MUST_EQ(segments_of(graph).count, 1);
+    OK(weir_tensors_end(t, graph, NULL));
+}
+
 TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
     void *block;
 
