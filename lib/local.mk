@@ -387,6 +387,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_calls.h \
 	lib/adapters/preload/preload_blocks.h \
 	lib/adapters/preload/preload_contexts.c \
+	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_heap.c \
 	lib/adapters/preload/preload_inside.h \

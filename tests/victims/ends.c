@@ -1,17 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* ends.c: a program that two threads end: each by exit or by _exit, as the first two arguments say, the second so many
- * microseconds after the first as a third one says. */
+/* ends.c: a program that two threads end, the second so many microseconds after the first as a third argument says.  The
+ * first two say how: by exit, by _exit, by a signal that the process sends itself after it has set the default action
+ * ("kill", or "raise" in the handler of that signal), or not at all ("pause"). */
 #include "opened.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { BYTES = 1000, BLOCKS = 2000 };
 
+static void raise_again(int number) {
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 static void end(const char *how, int status) {
     if (strcmp(how, "exit") == 0)
         exit(status);
+    if (strcmp(how, "kill") == 0) {
+        signal(SIGINT, SIG_DFL);
+        kill(getpid(), SIGINT);
+    }
+    if (strcmp(how, "raise") == 0) {
+        signal(SIGTERM, raise_again);
+        raise(SIGTERM);
+    }
+    while (strcmp(how, "pause") == 0)
+        pause();
     _exit(status);
 }
 

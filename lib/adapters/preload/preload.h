@@ -249,6 +249,9 @@ int weir__run_switch(const char *variable, int standard);
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It has refused a request of this thread for good: says why. */
 void weir__report_oom(const struct weir_served *s);
+/* The process is about to end without its functions of exit: writes what they would write.  `is_sure': it does end, so
+ * nothing of it stays for other processes. */
+void weir__report_before_end(int is_sure);
 /* A request of this thread failed, of weir or of the driver: the first time, what is written at the end is written now. */
 void weir__report_failure(void);
 /* The first allocator was made: statistics are due at the end. */

@@ -5,12 +5,12 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
- * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any
- * library's that comes behind, which is called then.  It may come from the handler of a signal, in the midst of
- * anything, so all that it does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
- * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
- * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
- * its own, of which those here are two.
+ * A process that ends by _exit or by a signal of its own runs no such function (preload_ends.c).  Its call may come from
+ * the handler of a signal, in the midst of anything.  So if there is something to write, the call only posts what a
+ * thread that is there already waits for, and waits for that thread a while.  If nothing was served, the call says so,
+ * without memory and without a lock, and removes the file that `weir top' reads.  A thread that ends the process while
+ * another one is ending it waits for what that one writes.  quick_exit has functions of its own, of which those here are
+ * two.
  *
  * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so
  * the text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each
@@ -626,7 +626,6 @@ void weir__report_due(void) {
 static pid_t own_process;
 
 static void end(void);
-static void find_next_exits(void);
 
 static int is_own(const char *path, size_t length) {
     static const char *const own[] = {"libweir-preload.so", "libweir-gate.so"};
@@ -646,7 +645,6 @@ static __attribute__((constructor)) void begin(void) {
     own_process = getpid();
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
     (void)at_quick_exit(end);
-    find_next_exits();
     keep_error();
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
@@ -748,42 +746,18 @@ static __attribute__((destructor)) void end(void) {
         tell_of_nothing();
 }
 
-/* By their names at link time: <unistd.h> may have macros of the names. */
-__attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
-__attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
-
-/* Those behind this library: libc's, or of another that came before it. */
-static void (*next_exit)(int status), (*next_exit_too)(int status);
-
-static void find_next_exits(void) {
-    void *found = dlsym(RTLD_NEXT, "_exit");
-
-    memcpy(&next_exit, &found, sizeof found);
-    found = dlsym(RTLD_NEXT, "_Exit");
-    memcpy(&next_exit_too, &found, sizeof found);
-}
-
 /* Not in a child, of vfork either, which has all of this process's memory. */
-static _Noreturn void end_at_once(void (*next)(int status), int status) {
-    if (has_teller && !weir__drop_in_forked() && getpid() == served_process && !is_reporting) {
+void weir__report_before_end(int is_sure) {
+    int is_own = !weir__drop_in_forked() && getpid() == own_process;
+
+    if (has_teller && is_own && getpid() == served_process && !is_reporting) {
         if (!atomic_load(&has_begun))
             (void)sem_post(&is_ending);
         wait_told();
     }
     end();
-    weir__show_remove();
-    if (!weir__drop_in_forked() && getpid() == own_process)
+    if (is_sure)
+        weir__show_remove();
+    if (is_sure && is_own)
         weir__group_process_ends();
-    if (next)
-        next(status);
-    for (;;)
-        (void)syscall(SYS_exit_group, status);
-}
-
-void weir__exit(int status) {
-    end_at_once(next_exit, status);
-}
-
-void weir__exit_too(int status) {
-    end_at_once(next_exit_too, status);
 }

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_ends.c: the calls by which a program ends itself without its functions of exit: _exit, and a signal.
+ *
+ * They are exported here, in front of libc's and of any library's that comes behind, which is called then.
+ *
+ * A program that has caught a signal cleans up, and then ends itself by that signal, so that its parent sees why it
+ * ended: Python does so after Ctrl-C.  It sets the default action first.  So a signal that a process sends to itself,
+ * whose action is the default and ends the process, is an end like _exit.  A signal from outside that ends the process
+ * is not seen: weir sets no handler, since the program would see that.
+ *
+ * Must not know: what is written at the end.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "adapters/preload/preload.h"
+
+/* By their names at link time: headers may have macros of the names. */
+#define EXPORT __attribute__((visibility("default")))
+EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
+EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
+EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
+EXPORT int weir__raise(int number) __asm__("raise");
+
+/* Those behind this library: libc's, or of another that came before it. */
+static void (*next_exit)(int status), (*next_exit_too)(int status);
+static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
+
+static void find_next(void *pointer, const char *name) {
+    void *found = dlsym(RTLD_NEXT, name);
+
+    memcpy(pointer, &found, sizeof found);
+}
+
+static __attribute__((constructor)) void find_next_ends(void) {
+    find_next(&next_exit, "_exit");
+    find_next(&next_exit_too, "_Exit");
+    find_next(&next_kill, "kill");
+    find_next(&next_raise, "raise");
+}
+
+static _Noreturn void end_at_once(void (*next)(int status), int status) {
+    weir__report_before_end(1);
+    if (next)
+        next(status);
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
+void weir__exit(int status) {
+    end_at_once(next_exit, status);
+}
+
+void weir__exit_too(int status) {
+    end_at_once(next_exit_too, status);
+}
+
+/* The process sends itself a signal.  If the thread blocks the signal, as in the handler of that signal, the process ends
+ * later, or not at all. */
+static void send_itself(int number) {
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    int before = errno, does_end = 0;
+    struct sigaction action;
+    sigset_t blocked;
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        does_end |= number == ends[i];
+    if (does_end && sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL &&
+        pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0)
+        weir__report_before_end(!sigismember(&blocked, number));
+    errno = before;
+}
+
+int weir__kill(pid_t pid, int number) {
+    if (pid == getpid())
+        send_itself(number);
+    return next_kill ? next_kill(pid, number) : (int)syscall(SYS_kill, pid, number);
+}
+
+int weir__raise(int number) {
+    send_itself(number);
+    return next_raise ? next_raise(number)
+                      : (int)syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+}
