@@ -100,7 +100,7 @@ WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
  * `lasts`: the stream is never destroyed, so that weir need not ask the driver about it (weir_bind).
  *
  * Blocks and waits as weir_alloc.  A new segment of a pool waits for its memory (weir_alloc_any).  Before a pool grows, the
- * request waits for the device if a stream that freed memory there has ended.
+ * request waits for the device if a stream that freed memory there has ended, unless recovery_timeout_ms forbids waits.
  * If there is no memory, the request also waits for freed blocks that other streams still use, as long as
  * options.recovery_timeout_ms says.  So does weir_alloc on the same allocator.
  * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */

@@ -546,15 +546,15 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
     struct weir_tensor_part *part = part_for(t, pool, bytes);
     struct weir_placement_block place;
     weir_status status = WEIR_OK;
-    int found, has_waited = 0;
+    int found, may_wait = t->allocator->options.recovery_timeout_ms != UINT32_MAX;
 
     if (!note_user(t, pool, user))
         return WEIR_E_HOST_MEMORY;
     while ((found = take(pool, part, bytes, user.name, &place)) == WEIR_PLACEMENT_NO_FIT) {
         int is_last = lends || status != WEIR_OK; /* growth serves the request no more */
 
-        if (!has_waited && (pool->has_lost || (is_last && has_segments(pool)))) {
-            has_waited = 1;
+        if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
+            may_wait = 0;
             wait_for_pool(t, pool);
         } else if (is_last) {
             break;

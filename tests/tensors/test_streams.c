@@ -138,6 +138,26 @@ TEST(a_restored_block_outlives_its_stream) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+CASE("waits", 30, NULL, end);
+
+/* With recovery_timeout 0 no request waits for the device: the pool grows instead. */
+TEST(a_pool_grows_where_waits_are_forbidden) {
+    void *block;
+    uint64_t before;
+
+    setenv("WEIR_RECOVERY_TIMEOUT", "0", 1);
+    begin();
+    open_route(other);
+    block = take(4 * MIB, A);
+    OK(weir_tensors_free(block));
+    renew(&A);
+    busy(B, 50 * MS);
+    before = weir__model_now_ns();
+    MUST(take(4 * MIB, A) != block);
+    MUST_LE(weir__model_now_ns() - before, 10 * MS);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
 CASE("shared", 30, begin, end);
 
 /* The handle means no stream (_i 0), another stream, or one that has had blocks. */
