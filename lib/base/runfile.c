@@ -65,8 +65,7 @@ void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *c
     const char *in;
 
     for (int i = 0; (in = folder(i)); i++) {
-        int found = weir__file_open(in, O_RDONLY | O_DIRECTORY | O_NONBLOCK, 0);
-        DIR *entries = found < 0 ? NULL : fdopendir(found);
+        DIR *entries = opendir(in);
         struct dirent *entry;
 
         while (entries && (entry = readdir(entries)))
@@ -75,8 +74,6 @@ void weir__runfile_each(const char *begins, weir_runfile_visitor *visit, void *c
                 visit(path, entry->d_name + own, context);
         if (entries)
             closedir(entries);
-        else if (found >= 0)
-            close(found); /* unreached: there is no host memory */
     }
 }
 
