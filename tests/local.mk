@@ -59,6 +59,7 @@ unit_tests = \
 	tests/engine/test_engines \
 	tests/engine/test_drivers \
 	tests/engine/test_growing \
+	tests/engine/test_many_streams \
 	tests/engine/test_mapping \
 	tests/engine/test_random_order \
 	tests/engine/test_recovery \

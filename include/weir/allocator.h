@@ -133,14 +133,12 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * under no limit.  Free it in the capture, or behind a launch.
  *
  * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits
- * up to the recovery timeout for frees to complete.  In some cases it waits for the device, however long that takes:
+ * up to the recovery timeout for frees to complete.  In two cases it waits for the device, however long that takes:
  *
- * Case 1: weir cuts blocks itself (arena; options.front on), and streams that have ended left much of reserved
- * memory behind.  weir then waits rather than grow, unless the recovery timeout is UINT32_MAX.
+ * Case 1: memory ran out, and caches hold idle blocks, or streams that do not call any more have freed memory.  weir
+ * waits unless the recovery timeout is UINT32_MAX.
  *
- * Case 2: memory ran out, and caches hold idle blocks.  weir waits unless the recovery timeout is UINT32_MAX.
- *
- * Case 3: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give
+ * Case 2: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give
  * it back, as for weir_low_memory.
  *
  * At last weir calls options.oom_callback, if there is one, which may have the request tried again.  Beside a

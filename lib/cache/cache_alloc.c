@@ -22,8 +22,6 @@ enum {
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
-#define STRANDED_MOST                                                                              \
-    ((size_t)64 << 20) /* in remote frees of streams that ended, before growth waits */
 
 /* By how much the engine's blocks have more than when all caches were asked, and by what part of that. */
 #define TELL_LEAST ((uint64_t)16 << 20)
@@ -51,18 +49,6 @@ static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Bytes that a request cannot have, though nobody uses them: remote frees of streams that ended, and what a
- * stream that was alone has freed since it asked last. */
-static size_t held_back(struct weir_caches *f) {
-    size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
-
-    pthread_mutex_lock(&f->lock);
-    for (struct weir_cache *c = f->caches; c; c = c->next)
-        bytes += atomic_load_explicit(&c->leaving, memory_order_relaxed);
-    pthread_mutex_unlock(&f->lock);
-    return bytes;
-}
-
 /* The engine served a request without growing or moving anything. */
 static void note_steady(struct weir_caches *f) {
     if (!is_steady(f))
@@ -81,8 +67,6 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
     switch (what) {
     case WEIR_LEND_OWN:
         return b->c && weir__caches_give_all(b->f, b->c, r->stream);
-    case WEIR_LEND_STUCK:
-        return held_back(b->f) > STRANDED_MOST && weir__caches_empty(b->f) == WEIR_OK;
     case WEIR_LEND_LATER:
         raise_reclaim_epoch(b->f, b->c);
         return 0;

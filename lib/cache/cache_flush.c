@@ -4,8 +4,7 @@
  * What: the ways back lie inside calls on the cache's own stream that have just asked the driver who it is, or need not:
  * more lies idle than the cap allows; it lay unused for long; somebody's request did not fit (`reclaim_epoch` rises, and every
  * cache gives what it has at its next request); its own request does not fit; or the stream is alone and misses.  The one
- * exception waits for the device: weir__caches_empty, for trims, out of memory, the end, and growth while much is held
- * back.
+ * exception waits for the device: weir__caches_empty, for trims, out of memory and the end.
  *
  * A stream that is being captured is served by the engine alone.  What it frees is served to nobody before a request on it
  * has found the capture over, since only such requests take from its cache, look after it, or answer a reclaim epoch.  A free

@@ -29,6 +29,9 @@ enum {
         256, /* caches of default streams that are not bound: threads come and go, and theirs with them */
 };
 
+/* Bytes that streams with a cache may leave to a device wait by ending unseen. */
+#define STRANDED_MOST ((uint64_t)64 << 20)
+
 void weir__caches_unwatch(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
 }
@@ -46,6 +49,14 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 }
 
 /* ---- making caches ---- */
+
+/* Returns 1 if much memory waits for a device wait, because streams with a cache ended unseen.  A further stream with a
+ * cache could leave more of it, without bound. */
+static int streams_end_unseen(const struct weir_caches *f) {
+    return atomic_load_explicit(&f->stranded, memory_order_relaxed) +
+               atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
+           STRANDED_MOST;
+}
 
 struct weir_cache *weir__caches_make(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
@@ -196,7 +207,8 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
             c->young_id = id;
             c->young = 0;
         }
-        if (!c->serves && (++c->young > YOUNG || vouched || f->cached == 0))
+        if (!c->serves &&
+            (vouched || f->cached == 0 || (++c->young > YOUNG && !streams_end_unseen(f))))
             mature(f, c, id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);

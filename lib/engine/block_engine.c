@@ -134,8 +134,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
         return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
-    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
-                                         grows ? reserve : 0, out);
+    placed = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
     if (placed == WEIR_PLACEMENT_NO_FIT && grows)
         placed = place_behind(a, r, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_above)

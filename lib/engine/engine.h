@@ -202,6 +202,9 @@ struct weir_engine {
     struct {
         _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
         _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+        _Atomic uint64_t
+            quarantined; /* of CUTS: bytes freed since the last device wait, which serve nobody before the
+                                       * next one */
         /* Of CUTS: all pieces, also former ones, lie in [low, high); 0: there was none. */
         _Atomic uint64_t low, high;
     } seen;

@@ -18,16 +18,17 @@ enum {
     YOUNG = 16,           /* frees that have an event each */
     UNSETTLED = 2048,     /* frees */
     ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
-    MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
-    TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
-    FAR = 2,              /* doublings of these two, at most, for who records without success */
-    SLACK = 16,           /* of what a stream fell by: so near to its low is low */
+    MUCH = 4,             /* times `worth`: a fall that has an event wherever the stream stands */
+    KEPT = 16,            /* times `worth`: what all silent streams together keep from others */
+    MOST_SILENT = 128,    /* streams */
+    FAR = 2,              /* doublings of these two, at most, for a stream whose events serve nobody */
+    SLACK = 12,           /* so small a part of its fall above its low is low, too */
     SELDOM = 16,          /* events, at most, until one at work is asked again */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
-#define LEAST_TELLING (UINT64_C(16) << 20)
+#define LEAST_KEPT (UINT64_C(32) << 20)
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
@@ -140,20 +141,17 @@ static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t 
         o->silent_streams++;
     }
     s->open_bytes += bytes;
-    o->open_bytes += bytes;
     s->held -= (int64_t)bytes;
     s->fallen += bytes;
 }
 
 /* Nothing of the stream is open any more. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
-    s->covered = s->sequence;
     s->fallen = 0;
     if (s->open == 0)
         return;
     unlink_from(o, &o->silent, s);
     o->silent_streams--;
-    o->open_bytes -= s->open_bytes;
     s->open_bytes = s->open = 0;
     if (is_quiet(s))
         append(o, &o->quiet, s);
@@ -305,13 +303,13 @@ static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
 
-/* Another stream calls: as far as anybody can know a burst of this one has ended. */
+/* Another stream calls, so a burst of this one has ended, as far as weir can know.  Notes whether the events of the
+ * burst left little open. */
 static void left(const struct weir_order *o, struct weir_order_stream *s) {
     if (s->open_bytes > MUCH * worth_of(o))
         s->foreseen = 0;
     else if (s->alone > 0 && s->foreseen < FAR)
         s->foreseen++;
-    s->rest = s->held;
     s->alone = 0;
 }
 
@@ -356,31 +354,31 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
-/* What the stream holds has fallen to that, or nearly. */
-static int is_near(const struct weir_order *o, const struct weir_order_stream *s, int64_t level) {
+/* Returns 1 if what the stream holds has fallen to its low, or nearly so far. */
+static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t worth = worth_of(o);
 
     return s->fallen >= worth &&
-           (s->held <= level || (uint64_t)(s->held - level) <= worth + s->fallen / SLACK);
+           (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
 }
 
-/* The burst is about to end, if this one ends as those before it. */
-static int is_at_rest(const struct weir_order *o, const struct weir_order_stream *s) {
-    return s->foreseen > 0 && is_near(o, s, s->rest);
+/* Returns by how much a stream may fall without an event: its part of what all silent streams together may keep from
+ * others.  Returns 0 if there are more of them than weir keeps host memory for. */
+static uint64_t share_of(const struct weir_order *o) {
+    return o->silent_streams > MOST_SILENT
+               ? 0
+               : weir__size_larger(KEPT * worth_of(o), LEAST_KEPT) / o->silent_streams;
 }
 
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
-    unsigned apart = s->alone < s->foreseen ? s->alone : s->foreseen;
-    uint64_t telling = weir__size_larger(TELLING * worth_of(o), LEAST_TELLING);
+    uint64_t fallen = s->fallen >> (s->alone < s->foreseen ? s->alone : s->foreseen);
 
     if (!o->several || s->open == 0 ||
         atomic_load_explicit(&o->device->keeps_apart, memory_order_relaxed))
         return 0;
-    if (s->frees <= YOUNG || s->dry_seen != o->dry || s->fallen >> apart >= telling ||
-        (s->fallen >= telling && is_at_rest(o, s)))
+    if (s->frees <= YOUNG || s->dry_seen != o->dry || fallen >= share_of(o))
         return 1;
-    return o->sequence < o->unsettled_until &&
-           (is_near(o, s, s->low) || is_at_rest(o, s) || s->fallen >> apart >= MUCH * worth_of(o));
+    return o->sequence < o->unsettled_until && (is_low(o, s) || fallen >= MUCH * worth_of(o));
 }
 
 /* That the stream is idle proves that all that was queued on it is done (stream_order.h).  Asked once, since ids are
@@ -587,14 +585,6 @@ weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint
     }
     weir__lock_give(lock);
     return WEIR_OK;
-}
-
-int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    const struct weir_order_stream *s = id == 0 ? NULL : look_up(o, id);
-
-    return s && sequence > s->covered &&
-           o->calls - s->called >
-               (o->waiting_marks ? WEIR_ORDER_SILENT_CALLS_BUSY : WEIR_ORDER_SILENT_CALLS);
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */

@@ -23,29 +23,28 @@
  * idle then: all that it was given is done, and its owner is told at once.  One that is found at work is asked
  * again after an event, after two, and so on to 16.
  *
- * When.  While there is only one stream never.  With several an event is worth what it lets others
- * have.  A stream uses what it frees again and again while it is at work, and an event in the midst of
- * that gives others next to nothing; what matters is what it leaves when its burst is over, and then
- * it may not call for long.  So events follow how much a stream holds (has taken, and not freed yet):
- *   young      a stream's first 16 frees have an event each: it may end after any call, and can then
- *              be asked no more;
- *   asked      somebody ran dry since it recorded last: it records what is open, wherever it stands,
- *              and what it holds then is its low until it holds less;
- *   low        for 2,048 frees after the second stream showed up, and after each time that somebody
- *              ran dry, a stream records when it holds no more than at its low, or little more: as far
- *              as anybody can know, a burst has ended.  Only if that has fallen by `worth` since its
- *              last event: 64 KiB, or a part of all memory where that is more;
- *   much       for as long, wherever the stream stands, when what it holds has fallen by 4 times that;
- *   telling    what a stream holds has fallen by 8 times that, and 16 MiB: it records, for others would grow
- *              by as much before they ask;
- *   alone      both of these are without success if nobody else calls before the next one.  Where a stream's bursts end
- *              is learned: what it held when another's call came is its rest, and near that it records as at
- *              its low.  Each burst in a row that so ended with little open lets the events of the next one
- *              be twice as far apart, up to 4 times; one that did not ends that;
- *   settled    otherwise nothing is recorded.
- * So a burst costs an event, whatever goes on in it, and who runs dry finds all that others have freed
- * but a little.  A load whose streams live on each other's memory runs dry when it has settled, grows
- * a little, and in the end each stream has enough of its own.
+ * When.  A program with one stream has no events.  With several streams, an event is worth what it lets others have.
+ * While a stream is at work, it uses its own frees again and again, so an event then gives others little.  What the
+ * stream leaves at the end of its burst matters, and afterwards it may not call for long.  So events follow how much a
+ * stream holds:
+ *   young      A stream's first 16 frees have an event each: the stream may end after any call, and no later call would
+ *              record for it.
+ *   asked      Another request ran dry since the stream recorded last.  The stream records at its next call.  What it
+ *              holds then is its low until it holds less.
+ *   low        A stream records when it holds as much as at its low, or little more, and has fallen by `worth`
+ *              (a 256th of the reserved memory, 64 KiB at least) since its last event.
+ *   much       A stream records when what it holds has fallen by 4 times `worth`.
+ *   share      A stream records when what it holds has fallen by its share of 16 times `worth` (32 MiB at least).
+ *              All silent streams have equal shares, so what they keep from others does not grow with their number.
+ *              Streams that ended unseen are silent, too: the more of them there are, the less the next one leaves.
+ *              Beyond 128 silent streams each free is due, since each such stream costs host memory.
+ * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
+ * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
+ * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open
+ * ends that.
+ * So a burst costs an event, and a request that runs dry finds all frees of other streams but a little.  A load whose
+ * streams live on each other's memory runs dry when it has settled, grows a little, and in the end each stream has
+ * enough of its own.
  *
  * Cost.  A stream is found in a hash table.  A glance asks about at most 32 events, of the streams that
  * have marks, and goes on where the last one left off.  A new stream pays for old ones: two that have
@@ -73,10 +72,6 @@ typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequen
 struct weir_order_mark;
 struct weir_order_stream;
 
-/* Calls of other streams after which a stream may have ended; BUSY: while events are pending, that is the
- * device is at work, and the wait that finds out is for all of that. */
-enum { WEIR_ORDER_SILENT_CALLS = 512, WEIR_ORDER_SILENT_CALLS_BUSY = 4096 };
-
 /* First to last by next. */
 struct weir_order_list {
     struct weir_order_stream *first, *last;
@@ -88,27 +83,25 @@ struct weir_order_place {
 };
 
 struct weir_order_stream {
-    uint64_t id;         /* 0: not known */
-    uint64_t sequence;   /* of its last free */
-    uint64_t covered;    /* its frees up to here have events, or are done */
-    uint64_t observed;   /* and were completed up to here */
-    uint64_t frees;      /* on it so far */
-    size_t open;         /* of these, such that no event covers, */
-    uint64_t open_bytes; /* and their bytes */
-    int64_t held;        /* bytes; below 0: it frees what others took */
-    int64_t low;         /* held when it last told, by an event or idle, */
-    uint64_t fallen;     /* and how far held is below its peak since */
-    int64_t rest;        /* held when another stream's call came last, */
-    unsigned foreseen;   /* and so many such in a row left little open */
-    unsigned alone;      /* times that it told since another stream's call */
-    uint64_t dry_seen;   /* value of order.dry when it last told */
-    int is_apart;        /* runs beside the legacy stream; below 0: not known */
-    unsigned between;    /* events between two questions whether it is idle, */
-    unsigned recorded;   /* and events since the last one */
-    uint64_t called;     /* value of order.calls at its last call */
+    uint64_t id;         /* 0: the id is not known */
+    uint64_t sequence;   /* the sequence of its last free */
+    uint64_t observed;   /* the host has seen that its frees up to here are complete */
+    uint64_t frees;      /* the number of its frees */
+    size_t open;         /* the number of its open frees */
+    uint64_t open_bytes; /* the bytes of its open frees */
+    int64_t held;        /* the bytes that it holds; below 0: it frees what other streams took */
+    int64_t low;         /* the value of `held` that counts as low */
+    uint64_t fallen;     /* how far `held` is below its peak since the last event */
+    unsigned foreseen;   /* bursts in a row, at most FAR, that left little open */
+    unsigned alone;      /* its events since another stream called */
+    uint64_t dry_seen;   /* the value of order.dry at its last event */
+    int is_apart;        /* 1 if it runs beside the legacy stream; below 0: not known */
+    unsigned between;    /* events between two queries of the stream for idleness */
+    unsigned recorded;   /* events since the last such query */
+    uint64_t called;     /* the value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
-    struct weir_order_place by_marks; /* in order.marked, or in order.quiet, or in neither */
-    struct weir_order_place by_open;  /* in order.silent, if frees are open */
+    struct weir_order_place by_marks; /* its place in order.marked or order.quiet, if it is in one */
+    struct weir_order_place by_open;  /* its place in order.silent, if it has open frees */
 };
 
 struct weir_order {
@@ -124,7 +117,6 @@ struct weir_order {
     struct weir_order_list quiet;      /* to be forgotten first */
     struct weir_order_list silent;     /* with open frees */
     size_t waiting_marks, silent_streams;
-    uint64_t open_bytes;      /* of all streams */
     int several;              /* order matters: a second stream was seen, or stream 0 */
     uint64_t unsettled_until; /* a sequence */
     uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
@@ -219,9 +211,6 @@ weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint
                               weir_stream stream);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
-/* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:
- * no event covers it, and the stream was not heard of for many calls. */
-int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the
  * driver does not know are marked refused.  E_HOST_MEMORY, E_CAPTURE, or the driver's. */

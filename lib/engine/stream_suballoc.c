@@ -14,11 +14,6 @@
 /* Asked about by a request that does not fit, before it is known that the reserved memory would grow. */
 enum { PEEKED = 32 };
 
-/* Stranded bytes for which a growing request would rather wait for the device. */
-#define STRANDED_LEAST (UINT64_C(32) << 20)
-
-enum { STRANDED_PART = 32 }; /* of the reserved memory */
-
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule) {
     *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE, .engine = engine};
@@ -145,39 +140,6 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
     return WEIR_OK;
 }
 
-struct stranded {
-    const struct weir_order *order;
-    uint64_t bytes;
-};
-
-static int count_stranded(void *context, const struct weir_placement_span *span) {
-    struct stranded *v = context;
-
-    if (!span->live && span->sequence > 0 &&
-        (span->stream == QUARANTINE ||
-         weir__order_is_stranded(v->order, span->stream, span->sequence)))
-        v->bytes += span->size;
-    return 0;
-}
-
-/* Memory of streams that have ended with frees open, and what is quarantined, serves nobody, and no
- * call will ever tell of it: a program that keeps making streams would grow without bound.  The wait
- * is dear, so there must be much to gain, and what it has gained must pile up again before the next
- * one.  A stream that is alive but was long silent may be taken for an ended one, which costs a wait
- * and harms nothing.  Not where no waiting at all was asked for. */
-static int is_much_stranded(const struct weir_suballoc *s, uint64_t reserve) {
-    uint64_t much =
-        reserve / STRANDED_PART > STRANDED_LEAST ? reserve / STRANDED_PART : STRANDED_LEAST;
-    struct stranded v = {.order = &s->order};
-
-    if (s->engine->options->recovery_timeout_ms == UINT32_MAX || !s->order.several ||
-        s->order.open_bytes + s->quarantined_bytes <= much) /* some of it may be in use again */
-        return 0;
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
-        weir__placement_walk(s->placement[i], count_stranded, &v);
-    return v.bytes > much;
-}
-
 /* Takes again, since something has completed. */
 static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                       uint64_t planned, struct weir_placement_block *out) {
@@ -298,13 +260,10 @@ void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r) {
 }
 
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                                uint64_t reserve, struct weir_placement_block *out) {
+                                struct weir_placement_block *out) {
     int result = WEIR_PLACEMENT_NO_FIT;
 
     if (may_look(s) && look_around(s, SIZE_MAX))
-        result = take_moved(s, bytes, id, most, 0, out);
-    if (result == WEIR_PLACEMENT_NO_FIT && reserve > 0 && is_much_stranded(s, reserve) &&
-        weir__suballoc_wait(s, 1) == CUDA_SUCCESS)
         result = take_moved(s, bytes, id, most, 0, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);

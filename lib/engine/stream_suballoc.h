@@ -89,7 +89,6 @@ struct weir_suballoc {
     struct weir_map pending_blocks; /* their addresses */
     uint64_t observed;              /* sequence of the last give under OBSERVED */
     uint64_t quarantined;           /* sequence of the last give under QUARANTINE */
-    uint64_t quarantined_bytes;     /* since the device was waited for */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
     uint64_t taken; /* bytes that requests got so far */
@@ -134,13 +133,11 @@ static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
                                         const struct weir_request *r) {
     return r->dry_at == s->changes + 1;
 }
-/* The same as take, before the owner grows or moves regions: everything that may have completed is
- * looked at, since what a glance leaves out would be paid for with memory, and to ask each stream that
- * has marks is little beside a call that maps some.  `reserve` nonzero: it would grow from there; if a
- * good part of it is stranded then, freed by streams that have ended or nobody knows when, this waits
- * for the device. */
+/* Places a block as weir__suballoc_take does, before the owner grows or moves regions.  The function queries all events,
+ * since a completed free that it missed would cost memory, and the queries cost little beside a call that maps memory.
+ * It never waits. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                                uint64_t reserve, struct weir_placement_block *out);
+                                struct weir_placement_block *out);
 /* Returns 1 if another stream may wait for what the stream `id` freed with `sequence`: the setting
  * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
 int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence);

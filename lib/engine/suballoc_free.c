@@ -47,7 +47,7 @@ static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) 
         return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_several(&s->order);
     s->quarantined++;
-    s->quarantined_bytes += was.size;
+    atomic_fetch_add_explicit(&s->engine->seen.quarantined, was.size, memory_order_relaxed);
     unaccount(s, &was);
     return WEIR_OK;
 }
@@ -149,6 +149,8 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return give_quarantined(s, block);
     if (id == 0)
         return give_unknown(s, block, on, stream);
+    /* A free merges with the stream's other free memory, and then all of that waits for the new event. */
+    weir__order_observe(&s->order, on);
     if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_freed(&s->order, on, was.size);
@@ -210,14 +212,15 @@ void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
 void weir__suballoc_observe_all(struct weir_suballoc *s) {
     weir__order_observe_all(&s->order);
     weir__suballoc_observed(s, QUARANTINE, s->quarantined);
-    s->quarantined_bytes = 0;
+    atomic_store_explicit(&s->engine->seen.quarantined, 0, memory_order_relaxed);
     while (s->pending)
         pop_pending(s, &s->pending);
 }
 
 /* Frees are open that others could have, or something is quarantined. */
 static int is_silent(const struct weir_suballoc *s) {
-    return s->quarantined_bytes > 0 || (s->order.several && s->order.silent_streams > 0);
+    return atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed) > 0 ||
+           (s->order.several && s->order.silent_streams > 0);
 }
 
 CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {

@@ -43,7 +43,7 @@ static int may_wait(const struct weir_reserve *v) {
 }
 
 /* Nothing fits without growth: what may be tried first, in this order. */
-enum step { CATCH_UP, OWN, STUCK, GROW, STEPS };
+enum step { CATCH_UP, OWN, GROW, STEPS };
 
 /* 1 if it is to be tried again. */
 static int take(struct weir_reserve *v, struct weir_request *r, const struct weir_lender *caches,
@@ -53,8 +53,6 @@ static int take(struct weir_reserve *v, struct weir_request *r, const struct wei
         return weir__ahead_catch_up(v->ahead);
     case OWN:
         return lend(caches, r, WEIR_LEND_OWN);
-    case STUCK:
-        return may_wait(v) && lend(caches, r, WEIR_LEND_STUCK);
     default:
         (void)lend(caches, r, WEIR_LEND_LATER);
         r->flags |= WEIR_REQUEST_MAY_GROW;

@@ -19,7 +19,6 @@ struct weir_ahead;
 /* What the caches are asked for, in this order, until the request is served. */
 enum weir_lending {
     WEIR_LEND_OWN,   /* what the request's stream has, at once */
-    WEIR_LEND_STUCK, /* what only a wait for the device brings, where that is much */
     WEIR_LEND_LATER, /* the reserved memory grows, or memory moves: other streams are to give at their next call */
     WEIR_LEND_ALL /* the request would fail: everything, behind a wait for the device */
 };

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* test_many_streams.c: what programs with many streams pay, in reserved memory and in time.
+ *
+ * On the device model, as a user has the engines.  Work on the streams takes virtual time, so each longest request is the
+ * same in every run.
+ */
+#include "tests/fixtures/engines.h"
+
+static void open_large_device(void) {
+    front = WEIR_SWITCH_ON;
+    start_model(64 * GIB);
+}
+
+/* The longest request so far, in virtual time. */
+static uint64_t longest_ns;
+
+static void *take_timed(size_t bytes, CUstream stream) {
+    uint64_t began = weir__model_now_ns(), took;
+    void *block = take(bytes, stream);
+
+    took = weir__model_now_ns() - began;
+    if (took > longest_ns)
+        longest_ns = took;
+    return block;
+}
+
+static void make_streams(CUstream *stream, int count) {
+    for (int i = 0; i < count; i++)
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+}
+
+/* ---- many lightly loaded streams --------------------------------------------------------------- */
+
+enum { BLOCKS = 16384 };
+
+struct load {
+    CUstream stream[64];
+    struct {
+        void *block;
+        size_t bytes;
+        int stream;
+    } live[BLOCKS];
+    size_t count;
+    uint64_t bytes, random;
+};
+
+static uint64_t roll(struct load *l, uint64_t sides) {
+    return next_random(&l->random) % sides;
+}
+
+/* A request of 256 bytes to 64 MiB on one of the streams, each doubling as likely, after frees that keep 1 GiB live at
+ * most. */
+static void play_one(struct load *l, int streams) {
+    size_t least = (size_t)256 << roll(l, 18), bytes = least + roll(l, least);
+    int on = (int)roll(l, (uint64_t)streams);
+
+    while (l->bytes + bytes > GIB) {
+        size_t i = roll(l, l->count);
+
+        give(l->live[i].block, l->stream[l->live[i].stream]);
+        l->bytes -= l->live[i].bytes;
+        l->live[i] = l->live[--l->count];
+    }
+    MUST(l->count < BLOCKS);
+    l->live[l->count].block = take(bytes, l->stream[on]);
+    l->live[l->count].bytes = bytes;
+    l->live[l->count++].stream = on;
+    l->bytes += bytes;
+    busy(l->stream[on], roll(l, 20000));
+    weir__model_advance(roll(l, 20000));
+}
+
+/* Reserved memory follows what is live, and not the number of streams. */
+TEST(reserved_memory_does_not_follow_the_number_of_streams) {
+    static const int streams[] = {4, 16, 64};
+    static const int kinds[] = {KIND_MAPPED, KIND_REGIONS};
+    static struct load l;
+    uint64_t early;
+
+    l = (struct load){.random = 5};
+    make(kinds[_i / 3], 0, "");
+    make_streams(l.stream, streams[_i % 3]);
+    for (int i = 0; i < 30000; i++)
+        play_one(&l, streams[_i % 3]);
+    early = stats_of(a).reserve;
+    for (int i = 0; i < 30000; i++)
+        play_one(&l, streams[_i % 3]);
+    MUST_LE(stats_of(a).reserve, early + early / 16);
+    MUST_LE(stats_of(a).reserve, 2100 * MIB);
+    while (l.count-- > 0)
+        give(l.live[l.count].block, l.stream[l.live[l.count].stream]);
+}
+
+/* ---- streams that are not heard of for long ---------------------------------------------------- */
+
+/* 300 streams call in turn, and stream B works for 10 s.  No stream has ended, and no request waits for B. */
+TEST(no_request_waits_for_a_stream_that_is_silent) {
+    enum { STREAMS = 300, ROUNDS = 40 };
+    CUstream stream[STREAMS];
+    void *block[STREAMS] = {NULL};
+    uint64_t random = 5;
+
+    make(_i, 0, "recovery-timeout=1000ms");
+    make_streams(stream, STREAMS);
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == ROUNDS / 2)
+            busy(B, 10000 * MS);
+        for (int i = 0; i < STREAMS; i++) {
+            if (block[i])
+                give(block[i], stream[i]);
+            block[i] = take_timed(2 * MIB + next_random(&random) % 64 * 32 * KIB, stream[i]);
+            busy(stream[i], 2000);
+            if (next_random(&random) % 3 == 0) {
+                give(block[i], stream[i]);
+                block[i] = NULL;
+            }
+        }
+    }
+    MUST_LE(longest_ns, 20 * MS);
+    for (int i = 0; i < STREAMS; i++)
+        if (block[i])
+            give(block[i], stream[i]);
+}
+
+/* Stream A takes blocks, stream B frees them behind its work, and a third stream works for 10 s.  Each free of B is
+ * observed before the next one could merge with it, so A gets the memory. */
+TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
+    enum { LIVE = 64, REQUESTS = 20000 };
+    void *block[LIVE] = {NULL};
+    CUstream third;
+    CUevent done;
+    uint64_t random = 5;
+
+    make(_i, 0, "recovery-timeout=1000ms");
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+    give(take(MIB, third), third);
+    busy(third, 10000 * MS);
+    for (int i = 0; i < REQUESTS; i++) {
+        void **at = &block[i % LIVE];
+
+        if (*at) {
+            CU(driver->cuEventRecord(done, A));
+            CU(driver->cuStreamWaitEvent(B, done, 0));
+            busy(B, 5000);
+            give(*at, B);
+        }
+        *at = take_timed(MIB + next_random(&random) % 256 * 32 * KIB, A);
+        busy(A, 5000);
+        weir__model_advance(10000);
+    }
+    MUST_LE(longest_ns, MS);
+    MUST_LE(stats_of(a).reserve, GIB);
+    for (int i = 0; i < LIVE; i++)
+        give(block[i], B);
+}
+
+int main(void) {
+    Suite *suite = suite_create("many streams");
+    TCase *tests = add_case(suite, "many", open_large_device);
+
+    ADD_FOR_EACH(tests, 6, reserved_memory_does_not_follow_the_number_of_streams);
+    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, no_request_waits_for_a_stream_that_is_silent,
+                 a_stream_that_only_frees_supplies_the_one_that_takes);
+    return run_suite(suite, CK_FORK_GETENV);
+}
