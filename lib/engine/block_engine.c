@@ -5,8 +5,8 @@
  * as TensorFlow's and XLA's BFC has them; backing_mapped.c, one range of addresses; backing_engine.c, regions of the
  * pool or the direct engine.
  *
- * A trim waits for the device if no event covers some of the open frees.  A trim of completed memory alone (DONE)
- * never waits.
+ * A trim waits for the device if no event covers some of the open frees.  It releases the lock meanwhile, so that other
+ * calls go on.  A trim of completed memory alone (DONE) never waits.
  *
  * A request on a captured stream is the driver's (graph_blocks.h), or the engine's below.
  *
@@ -295,23 +295,25 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return status;
 }
 
-/* The caller holds the lock. */
+/* Sees that all frees so far are observed or have events.  The caller holds the lock. */
+static weir_status observe_silent(struct weir_block_engine *a) {
+    weir__suballoc_look_around(&a->blocks);
+    if (a->backing->is_told) /* a trim may have more to wait for, and waits itself */
+        return WEIR_OK;
+    return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock));
+}
+
+/* Gives idle memory back, all of whose frees were observed or have events.  The caller holds the lock. */
 static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *trim) {
     weir_status status;
 
-    weir__suballoc_look_around(&a->blocks);
-    if (!a->backing->is_told) { /* else there is more to wait for, perhaps */
-        status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 0));
-        if (status != WEIR_OK)
-            return status;
-    }
     weir__nvtx_push("give back", weir__size_less(seen_reserve(a), trim->keep));
     status = a->backing->shrink(a, trim);
     weir__nvtx_pop();
     return status;
 }
 
-/* Likewise. */
+/* Gives back what is idle and observed, after a query of the caller's stream.  The caller holds the lock. */
 static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *trim) {
     weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
     weir__suballoc_look_around(&a->blocks);
@@ -319,7 +321,8 @@ static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *t
     return a->backing->shed(a, trim);
 }
 
-/* Likewise, for DONE.  A stream that was not asked records its frees at its next call. */
+/* Gives back what is idle and observed.  Each stream with open frees records an event at its next call.  The caller holds
+ * the lock. */
 static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim) {
     weir_status status;
 
@@ -338,10 +341,12 @@ static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim
         weir__device_stream_id(a->e.device, trim->stream, &trim->id) != CUDA_SUCCESS)
         return WEIR_OK;
     weir__lock_take(&a->lock);
-    before = weir__blocks_reserve(a);
     if (trim->mode == WEIR_TRIM_FULLY)
+        status = observe_silent(a);
+    before = weir__blocks_reserve(a);
+    if (status == WEIR_OK && trim->mode == WEIR_TRIM_FULLY)
         status = give_all_idle(a, trim);
-    else
+    else if (status == WEIR_OK)
         status = trim->mode == WEIR_TRIM_DONE ? give_done(a, trim) : give_at_once(a, trim);
     after = weir__blocks_reserve(a);
     trim->released = (size_t)weir__size_less(before, after);

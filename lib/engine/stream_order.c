@@ -491,6 +491,33 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
+/* Observes the frees of a stream up to `sequence`. */
+static void observe_until(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
+    if (s->sequence <= sequence) {
+        finish(o, s);
+        return;
+    }
+    while (s->marks && s->marks->sequence <= sequence)
+        drop_mark(o, s);
+    if (s->observed >= sequence)
+        return;
+    s->observed = sequence;
+    o->observed(o->context, s->id, sequence);
+}
+
+void weir__order_observe_until(struct weir_order *o, uint64_t sequence) {
+    struct weir_order_stream *s, *next;
+
+    for (s = o->silent.first; s; s = next) {
+        next = s->by_open.next;
+        observe_until(o, s, sequence);
+    }
+    for (s = o->marked.first; s; s = next) {
+        next = s->by_marks.next;
+        observe_until(o, s, sequence);
+    }
+}
+
 void weir__order_observe_all(struct weir_order *o) {
     while (o->marked.first || o->silent.first)
         finish(o, o->marked.first ? o->marked.first : o->silent.first);

@@ -211,6 +211,9 @@ weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint
                               weir_stream stream);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
+/* Observes all frees up to `sequence`, since the device has finished all work that was submitted before the free after
+ * it. */
+void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the
  * driver does not know are marked refused.  E_HOST_MEMORY, E_CAPTURE, or the driver's. */

@@ -199,6 +199,9 @@ void weir__suballoc_observe_all(struct weir_suballoc *s);
 /* Waits for the device if there are frees that no event covers, of streams that are silent or gone,
  * or what is quarantined, or in any case if `must`; all is observed then. */
 CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
+/* Waits for the device if there are frees that no event covers, or if memory is quarantined.  The function releases
+ * `lock`, which the caller holds, while it waits, so that other calls go on.  Then it observes what was freed before. */
+CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock);
 /* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
 

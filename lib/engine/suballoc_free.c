@@ -233,3 +233,22 @@ CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
         weir__suballoc_observe_all(s);
     return result;
 }
+
+CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock) {
+    uint64_t sequence = s->order.sequence, quarantined = s->quarantined;
+    CUresult result;
+
+    if (!is_silent(s))
+        return CUDA_SUCCESS;
+    weir__lock_give(lock);
+    result = weir__device_wait(s->engine->device);
+    weir__lock_take(lock);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__order_observe_until(&s->order, sequence);
+    weir__suballoc_observed(s, QUARANTINE, quarantined);
+    if (s->quarantined == quarantined)
+        atomic_store_explicit(&s->engine->seen.quarantined, 0, memory_order_relaxed);
+    weir__suballoc_settle(s, SIZE_MAX);
+    return result;
+}

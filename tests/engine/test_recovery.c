@@ -438,6 +438,50 @@ TEST(what_is_stranded_is_found_at_the_limit) {
     strand(_i, 1);
 }
 
+static void *freed_late;
+
+/* As the driver's.  The first call, which is the wait, has calls of another thread beside it, of which one frees a block
+ * behind new work of B. */
+static CUresult free_beside(CUdeviceptr block) {
+    CUresult result = driver->cuMemFree(block);
+    void *late = freed_late;
+
+    freed_late = NULL;
+    if (late) {
+        give(take(1000, A), A);
+        busy(B, 50 * MS);
+        give(late, B);
+    }
+    return result;
+}
+
+/* A trim waits for the device beside other calls, and observes nothing that was freed meanwhile. */
+TEST(other_calls_go_on_while_a_trim_waits) {
+    weir_options options = plain(_i, 0);
+    CUstream stream;
+    void *late;
+
+    copy_driver();
+    table.cuMemFree = free_beside;
+    options.recovery_timeout_ms = 1000;
+    make_with_on(&table, &options);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    take(1000, A);
+    late = take(40 * MIB, B);
+    void *left = take(40 * MIB, stream);
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    give(left, stream);
+    weir__model_faults_clear();
+    freed_late = late;
+    OK(weir_trim(a, 3 * GIB, NULL));
+    MUST_EQ((uintptr_t)freed_late, 0);
+    uint64_t before = reserve();
+    take(40 * MIB, A); /* what `stream` left */
+    MUST_EQ(reserve(), before);
+    MUST(take(40 * MIB, A) != late);
+    MUST(weir__model_now_ns() < 50 * MS);
+}
+
 /* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
 TEST(a_trim_frees_what_no_event_covers) {
     make(KIND_FIXED, 64 * MIB, "");
@@ -581,7 +625,7 @@ int main(void) {
 
     add_for_both(tests);
     ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, what_is_stranded_makes_no_request_wait,
-                 what_is_stranded_is_found_at_the_limit);
+                 what_is_stranded_is_found_at_the_limit, other_calls_go_on_while_a_trim_waits);
     ADD_TESTS(tests, waiting_is_counted_once, what_was_refused_is_nobodys_growth,
               a_later_failure_keeps_what_was_preallocated);
     ADD_FOR_RANGE(tests, POOL_AND_ARENAS, trim_and_what_was_not_observed);
