@@ -84,7 +84,7 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
 /* What waits for other streams is over, or waits for the end of a capture. */
 static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
-        (void)weir__pending_settle(t, 1);
+        weir__pending_settle(t, 1);
     return pool->pending > 0 ? WEIR_E_CAPTURE : WEIR_OK;
 }
 

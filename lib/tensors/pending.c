@@ -194,9 +194,8 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     return WEIR_OK;
 }
 
-/* Has a freed block wait for each stream that uses it.  A block with nothing to wait for is freed.
- * Returns COVERED, FREED, or HELD if a stream is being captured, or if the driver or host memory fails. */
-enum { HELD, COVERED, FREED };
+/* Has a freed block wait for each stream that uses it.  A block with nothing to wait for is freed.  Returns 1 on success, 0
+ * if a stream is being captured, or if the driver or host memory fails. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -204,12 +203,10 @@ static int cover(weir_tensors *t, struct weir_tensor *tensor) {
 
         if (status != WEIR_OK &&
             (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || !wait_for(t, use)))
-            return HELD;
+            return 0;
         tensor->use_count--;
     }
-    if (tensor->waits_for > 0)
-        return COVERED;
-    return give(t, tensor) ? FREED : HELD;
+    return tensor->waits_for > 0 || give(t, tensor);
 }
 
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
@@ -222,7 +219,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
     if (tensor->pool)
         tensor->pool->pending++;
     t->batch++;
-    if (!is_entered || cover(t, tensor) == HELD)
+    if (!is_entered || !cover(t, tensor))
         hold(t, tensor);
     note_state(t);
     if (is_entered)
@@ -237,8 +234,8 @@ static int is_done(weir_tensors *t, CUevent event) {
                                       weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
-/* Takes the oldest wait from its queue; the caller frees a queue without waits.  Returns 1 if its block was freed, else 0. */
-static int end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
+/* Takes the oldest wait from its queue; the caller frees a queue without waits. */
+static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
 
@@ -248,22 +245,19 @@ static int end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     free(wait);
     t->wait_count--;
     if (--tensor->waits_for > 0 || tensor->use_count > 0)
-        return 0;
-    if (give(t, tensor))
-        return 1;
-    hold(t, tensor);
-    return 0;
+        return;
+    if (!give(t, tensor))
+        hold(t, tensor);
 }
 
 /* Ends the waits that are done.  Asks about the oldest event of each stream, and about the next one only if that is done;
- * with `waits` it waits for the device instead.  Returns 1 if a block was freed, else 0. */
-static int settle_waits(weir_tensors *t, int waits) {
+ * with `waits` it waits for the device instead. */
+static void settle_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
-    int some = 0;
 
     for (struct weir_tensor_queue **link = &t->queues, *queue; (queue = *link);) {
         while (queue->first && (is_over || !queue->first->event || is_done(t, queue->first->event)))
-            some |= end_wait(t, queue);
+            end_wait(t, queue);
         if (queue->first) {
             link = &queue->next;
         } else {
@@ -271,44 +265,35 @@ static int settle_waits(weir_tensors *t, int waits) {
             free(queue);
         }
     }
-    return some;
 }
 
-/* Stops at the first block that must wait on, unless `all`: a capture can hold many.  Returns 1 if a block was freed,
- * else 0. */
-static int settle_held(weir_tensors *t, int all) {
+/* Covers blocks that were held.  Stops at the first one that must wait on, unless `all`: a capture can hold many. */
+static void settle_held(weir_tensors *t, int all) {
     struct weir_tensor *held = t->held;
-    int goes_on = 1, some = 0;
+    int goes_on = 1;
 
     t->held = NULL;
     while (held) {
         struct weir_tensor *next = held->next;
-        int is = HELD;
 
         held->next = NULL;
-        if (goes_on)
-            is = cover(t, held);
-        if (is == HELD) {
+        if (!goes_on || !cover(t, held)) {
             hold(t, held);
             goes_on = all;
         }
-        some |= is == FREED;
         held = next;
     }
-    return some;
 }
 
-int weir__pending_settle(weir_tensors *t, int waits) {
+void weir__pending_settle(weir_tensors *t, int waits) {
     struct weir_device *device = &t->allocator->device;
     struct weir_driver_scope scope;
-    int some;
 
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
-        return 0;
+        return;
     t->batch++;
-    some = settle_held(t, waits);
-    some |= settle_waits(t, waits);
+    settle_held(t, waits);
+    settle_waits(t, waits);
     note_state(t);
     weir__driver_leave(device->driver, &scope);
-    return some;
 }

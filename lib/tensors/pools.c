@@ -236,7 +236,7 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
         pool->context = NULL;
         atomic_fetch_sub_explicit(&t->routes, 1, memory_order_relaxed);
         if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
-            (void)weir__pending_settle(t, 0);
+            weir__pending_settle(t, 0);
         end_if_unused(t, pool);
     } else {
         status = weir__without_driver(WEIR_E_NOT_OWNED);
@@ -665,7 +665,7 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
     weir__tensors_lock(t);
-    (void)weir__pending_settle(t, 0);
+    weir__pending_settle(t, 0);
     for (pool = t->pools; pool; pool = next) {
         int is_trimmed = is_to_trim(pool, id, waited);
 
@@ -686,7 +686,7 @@ weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {
         return status;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
         weir__tensors_lock(t);
-        (void)weir__pending_settle(t, 1);
+        weir__pending_settle(t, 1);
         weir__tensors_unlock(t);
     }
     (void)weir__pools_trim(t, id);

@@ -169,12 +169,15 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 /* Frees what is done for a request of anybody that finds no memory, as weir__reclaim_fn has it. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
+    int64_t before;
     int some = 0;
 
     *pending = 0;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
         weir__tensors_lock(t);
-        some = weir__pending_settle(t, 0);
+        before = t->pending[0].blocks;
+        weir__pending_settle(t, 0);
+        some = t->pending[0].blocks < before;
         if (t->wait_count > 0)
             *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
@@ -396,7 +399,7 @@ static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes,
 
     weir__tensors_lock(t);
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed))
-        (void)weir__pending_settle(t, 0);
+        weir__pending_settle(t, 0);
     pool = weir__pool_for(t, stream);
     if (pool) {
         user.name = weir__tensors_name(t, stream, lasts);

@@ -273,8 +273,8 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 /* Frees a block that other streams use, under the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses are done, under the lock, and records the events that can be recorded now.  With `waits` it
- * waits for the device before.  Returns 1 if a block was freed, else 0. */
-int weir__pending_settle(weir_tensors *t, int waits);
+ * waits for the device before. */
+void weir__pending_settle(weir_tensors *t, int waits);
 /* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user);
 

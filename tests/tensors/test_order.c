@@ -539,6 +539,10 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     EXPECT(WEIR_E_CAPTURE, weir_tensors_save(t, other, &state));
     CU(driver->cuStreamEndCapture(B, &captured));
     CU(driver->cuGraphDestroy(captured));
+    busy(B, 500 * MS);
+    refuse_waits();
+    EXPECT(WEIR_E_CAPTURE, weir_tensors_save(t, other, &state));
+    weir__model_faults_clear();
     OK(weir_tensors_save(t, other, &state)); /* which waits for B */
     OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
     MUST(same);

@@ -85,6 +85,14 @@ TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     all_goes_back();
 }
 
+TEST(blocks_of_up_to_a_mebibyte_lie_apart) {
+    open_route(graph);
+    (void)take(MIB, A);
+    (void)take(MIB + 512, A);
+    MUST_EQ(segments_of(graph).count, 2);
+    OK(weir_tensors_end(t, graph, NULL));
+}
+
 TEST(growth_is_a_share_of_the_pool) {
     open_route(graph);
     (void)take(1024 * MIB, A);

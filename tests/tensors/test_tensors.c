@@ -330,6 +330,24 @@ TEST(segments_that_are_not_divided) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+/* The smallest one that holds the block serves, wherever it lies. */
+TEST(segments_that_are_not_divided_serve_by_size) {
+    static const size_t sizes[] = {2 * MIB, 8 * MIB, MIB, 8 * MIB, 2 * MIB};
+    void *blocks[5], *found;
+
+    OK(weir_tensors_pool_open(t, other, NULL));
+    OK(weir_tensors_pool_whole(t, other));
+    OK(weir_tensors_begin(t, other, always, NULL));
+    for (int i = 0; i < 5; i++)
+        blocks[i] = take(sizes[i], A);
+    for (int i = 0; i < 5; i++)
+        OK(weir_tensors_free(blocks[i]));
+    found = take(4 * MIB, A);
+    MUST(found == blocks[1] || found == blocks[3]);
+    MUST(take(512 * KIB, A) == blocks[2]);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
 static void *given;
 static int source_ends;
 
