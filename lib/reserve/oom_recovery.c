@@ -22,7 +22,8 @@
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
  * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
  * depends on other programs is set again.  A request that could not fit even if everything idle and pending came free
- * skips 2 and 3, and one for more than the limit 3.  Then the status stands, and the caller gets the figures.
+ * skips 2 and 3.  For one of more than the limit 3 waits, and gives nothing back.  Then the status stands, and the
+ * caller gets the figures.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
  */
@@ -126,17 +127,20 @@ static int trim_waits(const struct climb *c) {
     return (c->v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
 }
 
-/* Rung 3 is left out for more than the limit: only what is idle where it lies serves that. */
+/* Returns 1 if rung 3 may be tried. */
 static int may_give_back(const struct climb *c) {
-    return c->r->bytes <= c->v->quota.limit && (!trim_waits(c) || deadline_ns(c->v) > 0);
+    return !trim_waits(c) || deadline_ns(c->v) > 0;
 }
 
-/* Rung 3: 1 if there may be room that was not there before. */
+/* Rung 3.  Returns 1 if there may be room that was not there before.  For a request of more than the limit the trim gives
+ * nothing back: only what is idle where it lies serves that. */
 static int give_back(struct climb *c) {
+    uint64_t keep = c->r->bytes <= c->v->quota.limit ? 0 : weir__engine_reserve(c->v->engine);
     size_t released = 0;
 
     return may_give_back(c) &&
-           weir__engine_trim(c->v->engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+           weir__engine_trim(c->v->engine, (size_t)keep, WEIR_EVENT_RECOVERY, &released) ==
+               WEIR_OK &&
            (released > 0 || trim_waits(c));
 }
 
