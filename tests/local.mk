@@ -609,7 +609,7 @@ GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engin
 	lib/engine/mapped_survey.c lib/engine/mapped_trim.c lib/engine/mapped_window.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
 	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c \
-	lib/tensors/checkpoint.c lib/tensors/pending.c lib/tensors/pools.c lib/tensors/segments.c lib/tensors/tensor_blocks.c
+	lib/tensors/pending.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \
 	tests/engine/test_mapping tests/engine/test_drivers tests/engine/test_random_order tests/cache/test_caches \

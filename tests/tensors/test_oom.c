@@ -125,6 +125,20 @@ TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+/* Neither what a pool has nor what one lends is enough. */
+TEST(a_pool_fails_as_the_allocator_does) {
+    void *block;
+
+    begin_limited(NULL);
+    open_route(other);
+    OK(weir_tensors_free(take(300 * MIB, A)));
+    EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 1100 * MIB, 1100 * MIB, A, 0, NULL, &block));
+    OK(weir_tensors_pool_lend(t, other, 1));
+    OK(weir_tensors_end(t, other, NULL));
+    EXPECT(WEIR_E_LIMIT, weir_tensors_alloc(t, 1100 * MIB, 1100 * MIB, A, 0, NULL, &block));
+    MUST_EQ(figures().ooms, 2);
+}
+
 TEST(a_wait_during_a_capture_does_not_break_it) {
     CUgraph captured;
     void *block;

@@ -66,13 +66,17 @@ TEST(the_route_that_began_last_counts) {
 /* ---- trims -------------------------------------------------------------------------------------- */
 
 TEST(a_pool_with_users_gives_nothing_back) {
+    uint64_t before;
     void *block;
 
     begin_capture(A);
     block = take(5 * MIB, A);
     OK(weir_tensors_free(block));
     CU(driver->cuGraphDestroy(end_capture(A)));
+    busy(B, 50 * MS);
+    before = weir__model_now_ns();
     OK(weir_tensors_trim(t, graph)); /* a graph has its addresses */
+    MUST_LE(weir__model_now_ns() - before, 10 * MS);
     MUST_EQ(figures().segment[0].current, 2);
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, graph));

@@ -449,6 +449,24 @@ TEST(uses_of_streams_that_last_are_not_asked_about) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+/* Requests of the pool beside others. */
+TEST(a_stream_is_bound_once) {
+    uint64_t before = 0;
+    void *block;
+
+    for (int i = 0; i < 300; i++) {
+        if (i == 200) {
+            open_route(other);
+            OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
+            OK(weir_tensors_end(t, other, NULL));
+            before = questions();
+        }
+        OK(weir_tensors_alloc(t, KIB, KIB, i % 2 ? A : B, 1, NULL, &block));
+        OK(weir_tensors_free(block));
+    }
+    MUST_LE(questions() - before, 2);
+}
+
 int main(void) {
     return run_tests("streams", CK_FORK);
 }
