@@ -4,8 +4,8 @@
  * A block that other streams use is freed once an event on each of them has completed.  Each stream has a queue of waits,
  * so that a request asks about one event of each stream that is at work.  While a stream is being captured, an event would
  * be part of the graph, so the free is held until the capture is over.  Frees that were held share an event on each stream.
- * Waits are looked at before requests, and at the end of a route.  All of it runs in the device's context, since a default stream is that of the
- * context, and the thread may be at work on another device.
+ * Requests and the end of a route look at waits.  All of it runs in the device's context, since a default stream is that of
+ * the context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
  */
@@ -226,7 +226,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* If an event cannot be queried, since a capture began on its stream, waits for the device instead. */
+/* Returns 1 if the event is done.  Waits for the device if the event cannot be queried. */
 static int is_done(weir_tensors *t, CUevent event) {
     CUresult result = t->allocator->device.driver->cuEventQuery(event);
 
