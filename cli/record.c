@@ -9,8 +9,10 @@
  * The trace of the first process that requests memory is FILE, the trace of each other one FILE.PID.  A trace is
  * closed as soon as its process has ended, since descriptors are few.
  *
- * Processes that the command leaves behind are recorded until they end.  As a subreaper this process becomes their
- * parent, and learns from wait(2) when none is left.
+ * Processes that the command leaves behind are recorded until they end, if they have made a request within GRACE_NS of
+ * the command's end.  The others may never make one, so this process does not wait for them: their library says that
+ * they are not recorded, if they make a request later.  As a subreaper this process is the parent of all of them, and
+ * learns from wait(2) when none is left.
  *
  * Must not know: which calls are recorded; what the lines look like.
  */
@@ -31,6 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/replace.h"
 #include "base/text.h"
 #include "base/who.h"
@@ -101,7 +104,7 @@ static struct record {
     struct weir_map ids; /* process id -> number of adopted processes that had it */
     uint64_t lost_events, lost_processes;
     uint64_t ended_ns;   /* when the command ended; 0: it runs */
-    uint64_t present_ns; /* when a process that the command has left behind was last seen */
+    uint64_t present_ns; /* when a recorded process that the command left was last seen */
     uint64_t wanted_ns;  /* when no signal had told this process to end yet */
     int has_told_of_rest;
     int is_short; /* a process had to wait, since there was no descriptor for its trace */
@@ -483,7 +486,7 @@ static void take_file_back(void) {
         unlink(record.path);
 }
 
-/* Tells which processes go on, since a signal has ended the recording. */
+/* Tells which recorded processes go on, since a signal has ended the recording. */
 static void tell_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
@@ -516,12 +519,21 @@ static void tell_nothing(void) {
 
 static void end_recording(int has_all_ended) {
     board_close(&record.board);
-    if (!has_all_ended)
-        tell_running();
     do {
         look_for_new();
+        if (!has_all_ended)
+            tell_running();
         (void)drain_all(1);
     } while (record.found.count || board_has_new(&record.board));
+    if (board_is_cut())
+        record.failed = fail(EXIT_OWN, "events are lost",
+                             "a process of the command has cut a file short that it shares with "
+                             "weir record");
+    if (!has_all_ended && !record.lost_processes)
+        fputs(
+            "weir record: the command has left processes behind that have made no call that weir "
+            "records.  Each of them says so if it makes one from now on, which is not recorded.\n",
+            stderr);
     board_count_unrecorded(&record.board, &record.lost_processes, &record.lost_events);
     for (size_t i = 0; i < record.count; i++)
         if (record.lines[i])
@@ -570,12 +582,13 @@ static void raise_descriptors(void) {
     }
 }
 
-/* Returns 1 if the recording ends though the command has left processes behind.  It does so if weir's library is in none
- * of these processes, or if a signal has told this process to end and the others have had time to end too. */
+/* Returns 1 if the recording ends though the command has left processes behind.  It does so if none of these processes is
+ * recorded, or if a signal has told this process to end.  Either must have been so for GRACE_NS, in which a process that
+ * is about to make its first request makes it, and a process that is about to end ends. */
 static int may_leave_rest(void) {
     uint64_t now = weir__clock_ns();
 
-    if (board_anyone_lives(&record.board))
+    if (record.live > 0 || record.found.count > 0)
         record.present_ns = now;
     if (!command_is_told_to_end())
         record.wanted_ns = now;
@@ -584,7 +597,7 @@ static int may_leave_rest(void) {
     if (!record.has_told_of_rest && now - record.ended_ns > GRACE_NS) {
         record.has_told_of_rest = 1;
         fputs("weir record: the command has ended, but not all processes that it started.  weir "
-              "record records them until they end, or until SIGINT or SIGTERM.\n",
+              "record goes on until the recorded ones end, or until SIGINT or SIGTERM.\n",
               stderr);
     }
     return 0;
@@ -614,6 +627,7 @@ static int record_all(pid_t started, int *status) {
 }
 
 static int run_command(void) {
+    struct weir_file_guard guard;
     pid_t started;
     int status = 0, error;
 
@@ -625,8 +639,10 @@ static int run_command(void) {
         return command_refuse("record", record.command[0], error);
     }
     raise_descriptors();
+    weir__file_guard(&guard);
     end_recording(record_all(started, &status));
     board_end(&record.board);
+    weir__file_unguard(&guard);
     return end_as(status);
 }
 

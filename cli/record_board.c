@@ -4,6 +4,8 @@
  * A folder has two levels.  Everybody may pass the outer one, but only the recorder's user may list it.  The name of the
  * inner one is random, so it is known to the processes of the command alone, of whatever user.
  *
+ * Each process may write to the board, of whatever user it is, but can remove no file of another user.
+ *
  * Must not know: what an event is, what becomes of it.
  */
 #include "cli/record_board.h"
@@ -14,6 +16,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +25,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/common/temporary.h"
 
 const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
+
+/* ---- files that are cut ------------------------------------------------------------------------ */
+
+static volatile sig_atomic_t is_cut;
+
+/* Maps an empty page in place of a page that its file does not have any more.  Without this the recorder would end where it
+ * reads a file that a process of the command has cut short. */
+static void replace_lost_page(int number, siginfo_t *info, void *context) {
+    uintptr_t bytes = (uintptr_t)getpagesize(), page = (uintptr_t)info->si_addr & ~(bytes - 1);
+
+    (void)context;
+    is_cut = 1;
+    if (info->si_code != BUS_ADRERR ||
+        mmap((void *)page, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+             -1, 0) == MAP_FAILED)
+        signal(number, SIG_DFL);
+}
+
+int board_is_cut(void) {
+    return is_cut;
+}
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
 
@@ -43,7 +68,7 @@ static int make_hidden_folder(struct board *board, int i) {
         for (size_t j = 0; j < sizeof random; j++)
             used +=
                 snprintf(inner + used, sizeof board->folders[i] - (size_t)used, "%02x", random[j]);
-        if (chmod(outer, 0711) == 0 && mkdir(inner, 0700) == 0 && chmod(inner, 0777) == 0)
+        if (chmod(outer, 0711) == 0 && mkdir(inner, 0700) == 0 && chmod(inner, 01777) == 0)
             return 0;
     }
     error = errno;
@@ -63,7 +88,7 @@ static int make_board(struct board *board, const char *folder, uint32_t spares) 
     if (board->fd < 0)
         return errno;
     lock.l_start = WEIR_RECORD_LOCK_RECORDER;
-    error = posix_fallocate(board->fd, 0, (off_t)bytes);
+    error = weir__file_reserve(board->fd, (off_t)bytes);
     if (!error && (fchmod(board->fd, 0666) != 0 || fcntl(board->fd, F_OFD_SETLK, &lock) != 0))
         error = errno;
     if (!error) {
@@ -76,14 +101,17 @@ static int make_board(struct board *board, const char *folder, uint32_t spares) 
         unlink(path);
         return error;
     }
-    board->map->spares = spares;
+    board->spares = spares;
     board->map->magic = WEIR_RECORD_MAGIC;
     return 0;
 }
 
 int board_begin(struct board *board) {
     static const uint32_t spares[] = {WEIR_RECORD_SPARES, 0};
+    const struct sigaction lost = {.sa_sigaction = replace_lost_page, .sa_flags = SA_SIGINFO};
     int error = 0;
+
+    (void)sigaction(SIGBUS, &lost, NULL);
 
     for (int i = 0; i < BOARD_FOLDERS; i++)
         error = make_hidden_folder(board, i);
@@ -194,7 +222,7 @@ int board_look(struct board *board, struct found *found) {
     int error = 0, failed;
 
     board->seen = atomic_load(&board->map->files);
-    for (uint32_t i = 0; i < board->map->spares; i++)
+    for (uint32_t i = 0; i < board->spares; i++)
         if (!board->is_adopted[i] &&
             atomic_load(&board->map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
             failed = add_found(found, &board->map->spare[i]);
@@ -211,7 +239,7 @@ int board_look(struct board *board, struct found *found) {
 }
 
 void board_release(struct board *board, struct weir_record_file *file) {
-    for (uint32_t i = 0; i < board->map->spares; i++)
+    for (uint32_t i = 0; i < board->spares; i++)
         if (file == &board->map->spare[i]) {
             if (!board_owner_lives(board, &file->head)) {
                 atomic_store(&file->head.magic, 0);
@@ -238,8 +266,9 @@ static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
     if (entry->error == ENOSPC)
         fprintf(stderr, "no room for its events in %s or %s: %s.  Make room there.\n",
                 board_places[0], board_places[1], why);
-    else if (entry->error == EMFILE)
-        fprintf(stderr, "it can open no file for its events: %s.  Raise ulimit -n.\n", why);
+    else if (entry->error == EMFILE || entry->error == EFBIG)
+        fprintf(stderr, "it can %s no file for its events: %s.  Raise ulimit -%c.\n",
+                entry->error == EMFILE ? "open" : "make", why, entry->error == EMFILE ? 'n' : 'f');
     else
         fprintf(stderr,
                 "it can make no file for its events: %s.  weir record has places for %d such "
@@ -264,7 +293,8 @@ void board_count_unrecorded(const struct board *board, uint64_t *processes, uint
 
 /* ---- locks ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if a process holds the lock of one of `length' bytes, 0 for all that follow, or that cannot be told. */
+/* Returns 1 if another process holds the lock of one of `length' bytes from `first' on, or if the kernel cannot tell.  A
+ * length of 0 means all bytes from `first' on. */
 static int is_locked_by_other(const struct board *board, uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};

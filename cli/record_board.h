@@ -19,6 +19,7 @@ extern const char *const board_places[BOARD_FOLDERS];
 struct board {
     struct weir_record_board *map;
     int fd;                                 /* holds the recorder's lock */
+    uint32_t spares;                        /* of spare files; no process can change this copy */
     uint64_t seen;                          /* files that the processes had made at the last look */
     uint8_t is_adopted[WEIR_RECORD_SPARES]; /* spare files */
     uint32_t told;                          /* entries of the table of unrecorded processes */
@@ -40,6 +41,9 @@ void board_spell(const struct board *board, char *text, size_t bytes);
 void board_close(struct board *board);
 /* Removes all. */
 void board_end(struct board *board);
+
+/* Returns 1 if a process has cut a file short that it shares with the recorder: then events are lost. */
+int board_is_cut(void);
 
 /* Returns 1 if processes have made files since the last look. */
 int board_has_new(const struct board *board);

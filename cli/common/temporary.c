@@ -38,7 +38,8 @@ void temporary_remove(const char *path) {
         return;
     while ((entry = readdir(folder)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            (void)unlinkat(dirfd(folder), entry->d_name, 0);
+            if (unlinkat(dirfd(folder), entry->d_name, 0) != 0)
+                (void)unlinkat(dirfd(folder), entry->d_name, AT_REMOVEDIR);
     closedir(folder);
     (void)rmdir(path);
 }

@@ -7,7 +7,8 @@
  *
  * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to empty
  * the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
- * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.
+ * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.  Time in
+ * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped too.
  *
  * A child of fork records nothing if its parent has recorded; a program that is executed begins again.
  *
@@ -165,12 +166,13 @@ static inline void drop(const struct making *made) {
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
-    uint64_t began = weir__clock_ns(), waited = 0, checked = 0;
+    uint64_t waited = 0, checked = 0;
     int before = errno;
 
     while (written - atomic_load_explicit(&of->read, memory_order_acquire) >= WEIR_RECORD_EVENTS) {
         uint64_t pause = waited / PAUSES > PAUSE_NS ? waited / PAUSES : PAUSE_NS;
         int is_over = waited > WEIR_RECORD_WAIT_MS * UINT64_C(1000000);
+        uint64_t began, slept;
 
         if (!is_over && waited - checked > CHECK_EVERY_NS) {
             is_over = !weir__record_recorder_lives();
@@ -181,9 +183,11 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
             errno = before;
             return 0;
         }
+        began = weir__clock_ns();
         nanosleep(&(struct timespec){(time_t)(pause / 1000000000), (long)(pause % 1000000000)},
                   NULL);
-        waited = weir__clock_ns() - began;
+        slept = weir__clock_ns() - began;
+        waited += slept < 2 * pause ? slept : 2 * pause; /* the process may have been stopped */
     }
     errno = before;
     return 1;
@@ -250,14 +254,14 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
     drop(made);
 }
 
-/* One that has a text. */
-static void put_text(const struct weir_record_event *what) {
+/* Puts an event that has a text into the ring.  Returns 0 if it is lost. */
+static int put_text(const struct weir_record_event *what) {
     struct making made = start();
     struct weir_record_event *event;
     uint64_t written;
 
     if (!made.ring)
-        return;
+        return 0;
     if ((event = place(&made, &written))) {
         memcpy(event->label, what->label, sizeof event->label);
         event->operation = what->operation;
@@ -265,6 +269,7 @@ static void put_text(const struct weir_record_event *what) {
         atomic_store_explicit(&made.ring->written, written + 1, memory_order_release);
     }
     drop(&made);
+    return event != NULL;
 }
 
 void weir__record_name(uint64_t number, const char *text) {
@@ -272,7 +277,7 @@ void weir__record_name(uint64_t number, const char *text) {
 
     event.total = number;
     strncpy(event.name, text, sizeof event.name - 1);
-    put_text(&event);
+    (void)put_text(&event);
 }
 
 /* ---- what is asked ----------------------------------------------------------------------------- */
@@ -347,7 +352,7 @@ static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uc
     event.total = bytes;
     if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
         event.name[0] = '\0';
-    put_text(&event);
+    (void)put_text(&event);
 }
 
 static inline void note_device(uint8_t device) {
@@ -666,5 +671,6 @@ void weir_mark(const char *label) {
     if (!atomic_load(&file)) /* before the program's first request */
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
-    put_text(&event);
+    if (!put_text(&event))
+        count_lost();
 }

@@ -3,7 +3,8 @@
  *
  * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that a
  * process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of it, until
- * its own first event: then it gets a number of its own.
+ * its own first event: then it gets a number of its own.  Its process id tells that it is a child, since _Fork(3) and
+ * clone(2) call no handler of pthread_atfork(3).
  *
  * Must not know: how a call gets here, what an event is.
  */
@@ -13,7 +14,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,9 @@ enum { MOST_FOLDERS = 4 };
 
 static char *folders[MOST_FOLDERS]; /* NULL after the last */
 static struct weir_record_board *board;
-static uint64_t number, namespace; /* number 0: this process has none yet */
+static uint32_t spares; /* the number of spare files in the board */
+static uint64_t number, namespace;
+static pid_t numbered; /* the process that got the number, or 0 */
 static int is_locked;
 
 /* ---- the board --------------------------------------------------------------------------------- */
@@ -55,8 +57,9 @@ static void map_board(int fd) {
     map = mmap(NULL, (size_t)is.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return;
-    if (map->magic == WEIR_RECORD_MAGIC &&
-        (size_t)is.st_size >= weir__record_board_bytes(map->spares))
+    spares =
+        (size_t)is.st_size >= weir__record_board_bytes(WEIR_RECORD_SPARES) ? WEIR_RECORD_SPARES : 0;
+    if (map->magic == WEIR_RECORD_MAGIC)
         board = map;
     else
         munmap(map, (size_t)is.st_size);
@@ -75,6 +78,7 @@ static void claim_number(void) {
     }
     if (board) {
         number = atomic_fetch_add(&board->numbers, 1) + 1;
+        numbered = getpid();
         lock.l_start = (off_t)(WEIR_RECORD_LOCK_FIRST + number);
         is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
         namespace = weir__process_namespace();
@@ -94,10 +98,6 @@ int weir__record_recorder_lives(void) {
     return lives;
 }
 
-static void forget_number(void) {
-    number = 0;
-}
-
 static __attribute__((constructor)) void meet_recorder(void) {
     const char *value = getenv(WEIR_RECORD_FOLDER);
     char *rest = value ? strdup(value) : NULL;
@@ -105,7 +105,7 @@ static __attribute__((constructor)) void meet_recorder(void) {
 
     for (int i = 0; rest && i < MOST_FOLDERS; i++)
         folders[i] = strsep(&rest, ":");
-    if (folders[0] && pthread_atfork(NULL, NULL, forget_number) == 0)
+    if (folders[0])
         claim_number();
     errno = before;
 }
@@ -171,7 +171,7 @@ static struct weir_record_file *make_file_in(const char *folder, int has_counter
 }
 
 static struct weir_record_file *take_spare_file(int has_counter) {
-    for (uint32_t i = 0; i < board->spares; i++) {
+    for (uint32_t i = 0; i < spares; i++) {
         struct weir_record_head *head = &board->spare[i].head;
         uint32_t is_taken = 0;
 
@@ -196,6 +196,13 @@ static _Atomic uint64_t *enter_unrecorded(int error) {
     return &entry->lost;
 }
 
+/* Tells the user that this process is not recorded, since it makes its first request too late.  Returns NULL. */
+static void *say_too_late(void) {
+    fprintf(stderr, "weir record: process %d runs on unrecorded: weir record has ended\n",
+            (int)getpid());
+    return NULL;
+}
+
 struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost) {
     struct weir_record_file *made = NULL;
     int error;
@@ -203,7 +210,7 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     *lost = NULL;
     if (!folders[0])
         return NULL;
-    if (!number)
+    if (numbered != getpid())
         claim_number();
     if (!board) {
         fprintf(stderr, "weir record: process %d runs on unrecorded: it cannot reach %s: %s\n",
@@ -211,7 +218,7 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
         return NULL;
     }
     if (atomic_load(&board->is_closed) || !weir__record_recorder_lives())
-        return NULL;
+        return say_too_late();
     for (int i = 0; !made && i < MOST_FOLDERS && folders[i]; i++)
         made = make_file_in(folders[i], has_counter);
     error = errno;
@@ -220,7 +227,8 @@ struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_
     *lost = made ? &made->head.lost : enter_unrecorded(error);
     if (made)
         atomic_fetch_add(&board->files, 1);
-    return made;
+    /* The recorder closes the board before it looks for new files the last time. */
+    return atomic_load(&board->is_closed) ? say_too_late() : made;
 }
 
 struct weir_record_ring *weir__record_ring_make(uint32_t index) {

@@ -46,7 +46,7 @@
 
 #define WEIR_RECORD_BOARD "board" /* the name of its file */
 
-#define WEIR_RECORD_MAGIC 0x3364726365726577u
+#define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
@@ -148,7 +148,6 @@ struct weir_record_unrecorded {
 
 struct weir_record_board {
     uint64_t magic;
-    uint32_t spares; /* the number of spare files: WEIR_RECORD_SPARES, or 0 where memory is short */
     _Atomic uint32_t is_closed;        /* the recorder is about to end */
     _Atomic uint64_t numbers;          /* the last number that a process got */
     _Atomic uint64_t files;            /* made or taken so far */
