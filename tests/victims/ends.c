@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ends.c: a program that two threads end, the second so many microseconds after the first as a third argument says.  The
  * first two say how: by exit, by _exit, by a signal that the process sends itself after it has set the default action
- * ("kill", or "raise" in the handler of that signal), or not at all ("pause"). */
+ * ("kill", or "raise" in the handler of that signal), or not at all ("pause").  If the first says "reload", the first
+ * thread sends the process a signal that all threads block, and the second receives the signal and goes on. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -23,6 +24,10 @@ static void end(const char *how, int status) {
         signal(SIGINT, SIG_DFL);
         kill(getpid(), SIGINT);
     }
+    if (strcmp(how, "reload") == 0) {
+        kill(getpid(), SIGHUP);
+        pthread_exit(NULL);
+    }
     if (strcmp(how, "raise") == 0) {
         signal(SIGTERM, raise_again);
         raise(SIGTERM);
@@ -40,6 +45,8 @@ static void *end_first(void *how) {
 int main(int argc, char **argv) {
     CUdeviceptr block;
     pthread_t thread;
+    sigset_t reload;
+    int number;
 
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library && argc > 3);
@@ -47,7 +54,17 @@ int main(int argc, char **argv) {
     victim_start(&cuda);
     for (int i = 0; i < BLOCKS; i++)
         CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
+    if (strcmp(argv[1], "reload") == 0) {
+        HOLDS(sigemptyset(&reload) == 0 && sigaddset(&reload, SIGHUP) == 0);
+        HOLDS(pthread_sigmask(SIG_BLOCK, &reload, NULL) == 0);
+    }
     HOLDS(pthread_create(&thread, NULL, end_first, argv[1]) == 0);
+    if (strcmp(argv[1], "reload") == 0) {
+        HOLDS(sigwait(&reload, &number) == 0 && number == SIGHUP);
+        HOLDS(pthread_join(thread, NULL) == 0);
+        for (int i = 0; i < BLOCKS; i++)
+            CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
+    }
     usleep((useconds_t)atoi(argv[3]));
     end(argv[2], 6);
 }

@@ -9,11 +9,13 @@
  *     reset                                            resets the context, and forgets what it took
  *     again                                            ends the context, with what it took, and makes it again
  *     mark FILE, wait FILE                             makes a file, waits for one
+ *     term                                             sends itself SIGTERM
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
 #include "driver/cuda_nodes.h"
 #include "opened.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -201,6 +203,8 @@ int main(int argc, char **argv) {
         } else if (strcmp(argv[i], "hold") == 0) {
             for (;;)
                 pause();
+        } else if (strcmp(argv[i], "term") == 0) {
+            HOLDS(kill(getpid(), SIGTERM) == 0);
         } else if (strcmp(argv[i], "mark") == 0) {
             mark = fopen(argv[++i], "w");
             HOLDS(mark && fclose(mark) == 0);

@@ -8,6 +8,11 @@
  * whose action is the default and ends the process, is an end like _exit.  A signal from outside that ends the process
  * is not seen: weir sets no handler, since the program would see that.
  *
+ * A thread may block the signal.  A blocked signal that kill(2) sends to the process is no end, since another thread may
+ * receive it by sigwait(3).  A blocked signal that raise(3) sends to the thread itself is one: a program does so in the
+ * handler of that signal, and ends as the handler returns.  The kernel ignores such signals for process 1 of a
+ * namespace of pids.
+ *
  * Must not know: what is written at the end.
  */
 #include <dlfcn.h>
@@ -59,9 +64,9 @@ void weir__exit_too(int status) {
     end_at_once(next_exit_too, status);
 }
 
-/* The process sends itself a signal.  If the thread blocks the signal, as in the handler of that signal, the process ends
- * later, or not at all. */
-static void send_itself(int number) {
+/* Writes what the end of the process writes if the signal ends the process.  `is_to_thread' means that this thread sends
+ * the signal to itself alone. */
+static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;
     struct sigaction action;
@@ -69,20 +74,21 @@ static void send_itself(int number) {
 
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         does_end |= number == ends[i];
-    if (does_end && sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_DFL &&
-        pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0)
+    if (does_end && getpid() != 1 && sigaction(number, NULL, &action) == 0 &&
+        action.sa_handler == SIG_DFL && pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0 &&
+        (is_to_thread || !sigismember(&blocked, number)))
         weir__report_before_end(!sigismember(&blocked, number));
     errno = before;
 }
 
 int weir__kill(pid_t pid, int number) {
     if (pid == getpid())
-        send_itself(number);
+        send_itself(number, 0);
     return next_kill ? next_kill(pid, number) : (int)syscall(SYS_kill, pid, number);
 }
 
 int weir__raise(int number) {
-    send_itself(number);
+    send_itself(number, 1);
     return next_raise ? next_raise(number)
                       : (int)syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }
