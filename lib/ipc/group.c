@@ -8,6 +8,7 @@
  * A login session that ends removes the files of its user (RemoveIPC in logind.conf); processes that come later make
  * another file.  So a member that counts or asks looks whether its file still has the name.  If not, the member joins the
  * file that has the name, and counts there what it has.  Until then the members of the two files do not know of each other.
+ * A member that cannot join the new file, as without a descriptor, says so and counts no more bytes until it can.
  *
  * The file is mapped, as loans are (lease.h): a process of the user that cuts it short ends those that use it.
  *
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/runfile.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -421,16 +423,24 @@ static void count_again(struct weir_group *g, struct weir_group_slot *had) {
 }
 
 /* Moves this member into the file that has the name now, and makes it if there is none.  The mapping of the new file
- * takes the address of the old one, since other threads may be reading there.  If there can be no new file, the member
- * stays in the old one.  The caller holds the lock. */
+ * takes the address of the old one, since other threads may be reading there.  If the member cannot join a new file, it
+ * stays in the old one, and takes no more.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct weir_group next;
     uint64_t has;
     void *moved;
 
     begin(&next);
-    if (join_file(&next, g->path, g->file->limit, 1, &has) != JOINED)
+    if (join_file(&next, g->path, g->file->limit, 1, &has) != JOINED) {
+        if (!g->is_lost)
+            weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                      "group '%s': somebody removed %s, and this process cannot make or open that "
+                      "file again: %s.  It gets no more memory until it can",
+                      g->name, g->path, strerror(errno));
+        g->is_lost = 1;
         return;
+    }
+    g->is_lost = 0;
     count_again(&next, &g->file->slot[g->slot]);
     moved =
         mremap(next.file, sizeof *g->file, sizeof *g->file, MREMAP_MAYMOVE | MREMAP_FIXED, g->file);
@@ -550,7 +560,7 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
     int is_taken;
 
     lock_in_named_file(g);
-    limit = g->file->limit;
+    limit = g->is_lost ? 0 : g->file->limit;
     is_taken = bytes == 0 || (bytes <= limit && count(g, kind, bytes, 0, limit));
     if (!is_taken && bytes <= limit) {
         (void)weir__group_recover_ended(g);

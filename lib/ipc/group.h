@@ -63,6 +63,7 @@ struct weir_group {
     int slot;                     /* the slot of this member; -1: it only looks */
     uint64_t looked_ns;           /* when this member last looked whether its file has the name */
     int has_ended;                /* the process is about to end, and joins no other file */
+    int is_lost; /* the file has no name, and this member could join no other file */
     char name[WEIR_GROUP_NAME + 1];
     char path[WEIR_REGISTRY_PATH];
 };
@@ -102,8 +103,8 @@ void weir__group_end(struct weir_group *g);
 /* In a child of fork: the member is its parent. */
 void weir__group_forget(struct weir_group *g);
 
-/* Counts bytes, if then all members together have no more than the limit: 1; 0: nothing has changed.  Recovers what
- * members that have ended had, if it does not fit otherwise. */
+/* Counts bytes.  Recovers the bytes of members that have ended, if the bytes do not fit otherwise.  Returns 1 on success,
+ * 0 if all members together would have more than the limit, or if this member cannot count where new members do. */
 int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);
 /* No more than this member has counted of the kind. */
 void weir__group_give(struct weir_group *g, enum weir_group_kind kind, uint64_t bytes);

@@ -540,18 +540,22 @@ TEST(test_old_members_have_the_new_limit) {
     ck_assert(!files());
 }
 
-/* Where none can be made, the members keep theirs. */
+/* A member that cannot count where new members do counts no more, since the limit would be exceeded. */
 TEST(test_no_new_file_can_be_made) {
     struct weir_group one;
 
     join(&one, LIMIT);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2));
     ck_assert_int_eq(unlink(one.path), 0);
     ck_assert_int_eq(mkdir(one.path, 0700), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
-    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT));
-    ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
+    for (int i = 0; i < 2; i++)
+        ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
+    weir__group_give(&one, WEIR_GROUP_RESERVE, 1);
+    ck_assert_uint_eq(weir__group_used(&one), LIMIT / 2 - 1);
     ck_assert_int_eq(rmdir(one.path), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
+    ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
     ck_assert(files());
     weir__group_leave(&one);
