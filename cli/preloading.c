@@ -107,13 +107,13 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program asks for no dynamic linker, and is none itself. */
+/* Returns 1 if the program names no dynamic linker, unless the program is a dynamic linker: ld-linux-x86-64.so.2, ld.so. */
 static int is_static(FILE *file, const char *path) {
-    const char *slash = strrchr(path, '/');
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
     Elf64_Phdr part;
 
-    if (strncmp(slash ? slash + 1 : path, "ld", 2) == 0 || fseek(file, 0, SEEK_SET) != 0 ||
+    if ((strncmp(name, "ld", 2) == 0 && strstr(name, ".so")) || fseek(file, 0, SEEK_SET) != 0 ||
         fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
         head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof part ||
         fseek(file, (long)head.e_phoff, SEEK_SET) != 0)

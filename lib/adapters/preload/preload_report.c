@@ -6,11 +6,11 @@
  * one write(2), also into a file that several processes write to.
  *
  * A process that ends by _exit or by a signal of its own runs no such function (preload_ends.c).  Its call may come from
- * the handler of a signal, in the midst of anything.  So if there is something to write, the call only posts what a
- * thread that is there already waits for, and waits for that thread a while.  If nothing was served, the call says so,
- * without memory and without a lock, and removes the file that `weir top' reads.  A thread that ends the process while
- * another one is ending it waits for what that one writes.  quick_exit has functions of its own, of which those here are
- * two.
+ * the handler of a signal, in the midst of anything.  So if there is something to write, the call only posts a
+ * semaphore, and waits a while for the thread "weir-exit", which has waited for that semaphore and writes all.  If nothing
+ * was served, the call says so, without memory and without a lock, and removes the file that `weir top' reads.  A thread
+ * that ends the process while another thread is ending it waits until the other thread has written all.  quick_exit calls
+ * functions of its own list, so report() and end() are in that list too.
  *
  * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so
  * the text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each
