@@ -8,10 +8,13 @@
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory
  * in segments, which keep their addresses until a trim, or OOM recovery, gives them back.  With the mapped engine it
- * is one segment, or few, that grow at their end.  A freed block serves the stream that freed it.  A block that other
- * streams use (weir_tensors_use) serves nobody until their work is done.  Its free during a capture waits for the end
- * of the capture.  No call here makes a driver call on a stream that is being captured, except to ask whether it is.  So
- * requests of a captured stream must have a route.
+ * is one segment, or few, that grow at their end.  A freed block serves the stream that freed it.  If that stream has ended,
+ * or if nothing else serves a request, the block serves others after a wait for the device.  But such a wait does not order
+ * the branches of a graph.  So while the pool has a route, a block that was freed in a capture, or by a stream that `lasts`,
+ * serves no other stream.
+ *   A block that other streams use (weir_tensors_use) serves nobody until their work is done.  Its free during a capture
+ * waits for the end of the capture.  No call here makes a driver call on a stream that is being captured, except to ask
+ * whether it is.  So requests of a captured stream must have a route.
  *
  * Streams.  From driver 12.0 on weir knows a stream by the driver's id.  So a stream that gets the handle of a destroyed
  * one gets none of its memory too early.  A stream that a request said `lasts` of is known by its handle.

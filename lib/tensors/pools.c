@@ -484,15 +484,31 @@ static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     return 1;
 }
 
-/* After a wait for the device: all that was freed in the part up to the sequence is everybody's. */
+/* Returns 1 if the stream may have freed memory of the pool in a capture that goes on, else 0.  A stream that has ended is
+ * not being captured.  weir does not ask whether a stream that lasts is being captured, so that it may be. */
+static int may_free_in_capture(const struct weir_tensor_pool *pool,
+                               const struct weir_tensor_user *user) {
+    int has_captures = 0;
+
+    if (user->ended)
+        return 0;
+    for (size_t i = 0; i < pool->stream_count; i++)
+        has_captures |= (pool->streams[i].name & WEIR_TENSORS_CAPTURED) != 0;
+    return has_captures || !(user->name & WEIR_TENSORS_ID);
+}
+
+/* After a wait for the device: makes what was freed in the part up to the sequence everybody's.  While the pool has a
+ * route, this leaves out what streams may have freed in a capture: a wait for the device does not order the branches of a
+ * graph. */
 static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (size_t i = 0; i < pool->stream_count; i++)
-        weir__placement_observe(part->placement, pool->streams[i].name, waited);
+        if (!pool->takes || !may_free_in_capture(pool, &pool->streams[i]))
+            weir__placement_observe(part->placement, pool->streams[i].name, waited);
     weir__placement_observe(part->placement, 0, waited);
 }
 
-/* Waits for the device without the lock.  Then all that was freed in the pool before is everybody's. */
+/* Waits for the device without the lock.  Then observes what was freed in the pool before the wait. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     uint64_t waited = t->sequence;
     size_t kept = 0;

@@ -271,6 +271,10 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     if (lasts ? (uintptr_t)stream != WEIR_STREAM_PER_THREAD_VALUE
               : (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE)
         return name_by_handle(stream);
+    if (!(device->driver->capabilities & WEIR_CAP_STREAM_ID))
+        return weir__device_capture(device, stream) == WEIR_E_CAPTURE
+                   ? WEIR_TENSORS_CAPTURED | (uintptr_t)stream
+                   : 0;
     result = weir__device_stream_id(device, stream, &id);
     if (weir__device_is_capture(result))
         return WEIR_TENSORS_CAPTURED | (uintptr_t)stream;
