@@ -451,9 +451,12 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return NULL;
 }
 
-/* A request comes from a stream by its id: other streams that had its handle have ended. */
+/* Notes that the streams which had the handle before have ended, since the id of the stream is another one.  The handle of
+ * the per-thread default stream proves nothing: it means another live stream in each thread. */
 static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
+    if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
+        return;
     for (size_t i = 0; i < pool->stream_count; i++) {
         struct weir_tensor_user *old = &pool->streams[i];
 

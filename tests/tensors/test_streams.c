@@ -346,6 +346,32 @@ TEST_EACH(2, default_streams_of_two_threads_in_a_pool) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+static void *free_on_own(void *context) {
+    int lasts = 0;
+    void *block = take_on_own(&lasts);
+
+    (void)context;
+    OK(weir_tensors_free(block));
+    return NULL;
+}
+
+/* Neither stream has ended, so no request waits for the device, which is at work. */
+TEST(default_streams_of_two_threads_have_not_ended) {
+    pthread_t thread;
+    uint64_t before;
+
+    open_route(other);
+    (void)free_on_own(NULL);
+    busy(B, 50 * MS);
+    before = weir__model_now_ns();
+    ck_assert_int_eq(pthread_create(&thread, NULL, free_on_own, NULL), 0);
+    pthread_join(thread, NULL);
+    OK(weir_tensors_free(take_on_own(&(int){0})));
+    OK(weir_tensors_free(take(65 * MIB, A)));
+    MUST_LE(weir__model_now_ns() - before, 10 * MS);
+    OK(weir_tensors_end(t, other, NULL));
+}
+
 static void *use_on_own(void *block) {
     CU(driver->cuCtxPushCurrent(primary));
     OK(weir_tensors_use(block, OWN_STREAM));
