@@ -147,17 +147,17 @@ static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, 
     return result;
 }
 
-/* Whole blocks that the cache gave up go to the engine: as freed on the stream `known`, if the handle
- * still means that one (`id` 0: the driver was not asked yet). */
+/* Gives whole blocks that left the cache to the engine, as freed on the stream `known`.  If the handle means another
+ * stream, `known` has ended, and only a wait for the device observes what is freed there.  Records an event, if one is
+ * due and the handle still means `known`.  id: the stream's id, or 0 if the driver was not asked for it. */
 static __attribute__((noinline)) void give_up(struct weir_caches *f, const struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
                                               uint64_t known, struct weir_slab *spans) {
-    int same;
-
+    if (!weir__caches_give(f, spans, known))
+        return;
     if (id == 0 && is_vouched_for(&f->hits, c, stream))
         id = known;
-    same = (id != 0 || ask(&f->hits, stream, &id)) && id == known;
-    if (weir__caches_give(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
+    if ((id != 0 || ask(&f->hits, stream, &id)) && id == known)
         weir__engine_maintain(f->engine, stream, known);
 }
 

@@ -232,8 +232,12 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
         return a->backing->free_other ? a->backing->free_other(a, block, stream, uses)
                                       : weir__nodes_free(&a->nodes, block, stream, uses);
     result = weir__device_stream_id(a->e.device, stream, &id);
-    if (weir__device_is_capture(result) && !uses)
-        return blocks_give(e, block, WEIR_ENGINE_UNKNOWN);
+    if (weir__device_is_capture(result) && !uses) {
+        weir__lock_take(&a->lock);
+        status = weir__suballoc_give_captured(&a->blocks, block, stream);
+        weir__lock_give(&a->lock);
+        return status == WEIR_ENGINE_DUE ? WEIR_OK : status;
+    }
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
     weir__lock_take(&a->lock);

@@ -217,9 +217,13 @@ void weir__order_open(struct weir_order *o, struct weir_device *device,
     *o = (struct weir_order){.device = device, .observed = observed, .context = context};
 }
 
-/* A quiet one. */
+/* Forgets a quiet stream. */
 static void forget(struct weir_order *o, struct weir_order_stream *s) {
+    uintptr_t found = 0;
+
     unlink_from(o, &o->quiet, s);
+    if (weir__map_get(&o->by_handle, (uintptr_t)s->handle, &found) && found == (uintptr_t)s)
+        weir__map_take(&o->by_handle, (uintptr_t)s->handle, NULL);
     if (o->recent == s)
         o->recent = NULL;
     if (s->id == 0)
@@ -245,6 +249,7 @@ void weir__order_close(struct weir_order *o) {
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
+    weir__map_clear(&o->by_handle);
     if (weir__driver_enter(driver, o->device->context, &scope) == CUDA_SUCCESS) {
         while (o->spare_count > 0)
             driver->cuEventDestroy(o->spare[--o->spare_count]);
@@ -282,7 +287,8 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
 
     forget_old(o);
     s = calloc(1, sizeof *s);
-    if (!s || (id != 0 && !weir__map_put(&o->streams, id, (uintptr_t)s))) {
+    if (!s || !weir__map_reserve(&o->by_handle, 1) ||
+        (id != 0 && !weir__map_put(&o->streams, id, (uintptr_t)s))) {
         free(s);
         return NULL;
     }
@@ -311,6 +317,21 @@ static void left(const struct weir_order *o, struct weir_order_stream *s) {
     else if (s->alone > 0 && s->foreseen < FAR)
         s->foreseen++;
     s->alone = 0;
+}
+
+/* Notes which stream the handle means in this call. */
+static void note_handle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+        weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
+        s->handle = stream;
+}
+
+uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream) {
+    uintptr_t found = 0;
+
+    return weir__map_get(&o->by_handle, (uintptr_t)stream, &found)
+               ? ((const struct weir_order_stream *)found)->id
+               : 0;
 }
 
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
@@ -423,6 +444,8 @@ static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream s
 }
 
 void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->handle != stream)
+        note_handle(o, s, stream);
     if (!weir__order_is_due(o, s))
         return;
     if (tell(o, s, stream)) { /* else it is tried again at a later call */

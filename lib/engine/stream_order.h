@@ -84,6 +84,7 @@ struct weir_order_place {
 
 struct weir_order_stream {
     uint64_t id;         /* 0: the id is not known */
+    weir_stream handle;  /* by which order.by_handle finds the stream, or NULL */
     uint64_t sequence;   /* the sequence of its last free */
     uint64_t observed;   /* the host has seen that its frees up to here are complete */
     uint64_t frees;      /* the number of its frees */
@@ -111,6 +112,7 @@ struct weir_order {
     uint64_t sequence;                 /* of the last free on any stream */
     uint64_t calls;                    /* of all streams so far, but of the only one */
     struct weir_map streams;           /* by id */
+    struct weir_map by_handle;         /* the stream that called last with a handle */
     struct weir_order_stream *unknown; /* stream 0, if it was seen */
     struct weir_order_stream *recent;  /* looked up last, or NULL */
     struct weir_order_list marked;     /* with marks: to be asked next first */
@@ -172,6 +174,10 @@ uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, si
  * there had been no free.  E_HOST_MEMORY, E_CAPTURE, or what the driver has against it. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
+/* Returns the id of the stream that called last with this handle, or 0 if none is known.  The handle still means that
+ * stream, or else that stream has ended: then no event will be recorded on it any more, so that only a wait for the device
+ * observes what is freed under its id.  Returns 0 for default streams, whose handles mean several streams. */
+uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
 /* There is more than one stream, as far as the owner knows. */
 void weir__order_several(struct weir_order *o);
 /* tend would tell of it. */

@@ -151,6 +151,10 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
                                 weir_stream stream, struct weir_use_list *uses);
 /* As an engine's give. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
+/* Frees a block on a stream that cannot be asked for its id, since it is being captured or stands beside a capture.  The
+ * stream has the block again after the capture.  Returns what the engine's `give` returns. */
+weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
+                                         weir_stream stream);
 
 /* 1 if requests of so many bytes have regions of their own. */
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);

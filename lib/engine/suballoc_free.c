@@ -199,6 +199,13 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
+weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
+                                         weir_stream stream) {
+    uint64_t id = weir__order_last_with(&s->order, stream);
+
+    return weir__suballoc_give_silently(s, block, id ? id : WEIR_ENGINE_UNKNOWN);
+}
+
 /* ---- what has completed ---- */
 
 void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {

@@ -316,6 +316,82 @@ TEST(frees_under_capture) {
     free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
 }
 
+static const char *const front_settings[] = {"", "front=off"};
+
+/* Each round frees a large block during a capture.  The blocks serve the stream again after it. */
+TEST(frees_under_captures_do_not_add_up) {
+    make(_i / 2, front_settings[_i % 2]);
+    uint64_t before = 0;
+
+    for (int i = 0; i < 40; i++) {
+        void *block = take(8 * MIB, A);
+
+        busy(A, MS);
+        begin_capture(A);
+        give(block, A);
+        end_capture(A, i % 2);
+        pair(MIB, B);
+        weir__model_advance(MS);
+        if (i == 10)
+            before = stats_of(a).reserve;
+    }
+    MUST_EQ(stats_of(a).reserve, before);
+}
+
+/* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
+ * block serves nobody before a trim has waited for the device. */
+TEST(a_free_under_capture_by_a_handle_that_is_used_again) {
+    make(_i, "front=off");
+    CUstream s = make_stream();
+    void *block = take(8 * MIB, B);
+
+    pair(MIB, s);
+    CU(driver->cuStreamDestroy(s));
+    CUstream t = make_stream();
+    MUST(s == t);
+    order(t, B);
+    busy(t, 100 * MS);
+    begin_capture(t);
+    give(block, t);
+    forbid(block, 8 * MIB);
+    end_capture(t, 0);
+    for (int i = 0; i < 3; i++) {
+        void *other[] = {take(8 * MIB, B), take(8 * MIB, t)};
+
+        MUST(!is_forbidden(other[0], 8 * MIB));
+        MUST(!is_forbidden(other[1], 8 * MIB));
+        give(other[1], t);
+        give(other[0], B);
+    }
+    MUST(weir__model_now_ns() < 100 * MS);
+    OK(weir_trim(a, GIB, NULL));
+    MUST_LE(100 * MS, weir__model_now_ns());
+    CU(driver->cuStreamDestroy(t));
+}
+
+static void *block_of_b;
+
+static void free_per_thread_under_capture(void) {
+    order(PER_THREAD, B);
+    busy(PER_THREAD, 100 * MS);
+    begin_capture(PER_THREAD);
+    give(block_of_b, PER_THREAD);
+    end_capture(PER_THREAD, 0);
+}
+
+/* The handle of the per-thread default stream means another stream in each thread. */
+TEST(a_free_under_capture_of_a_threads_own_stream) {
+    make(_i, "front=off");
+
+    block_of_b = take(8 * MIB, B);
+    forbid(block_of_b, 8 * MIB);
+    pair(MIB, PER_THREAD);
+    elsewhere(free_per_thread_under_capture);
+    MUST(!is_forbidden(take(8 * MIB, PER_THREAD), 8 * MIB));
+    MUST(!is_forbidden(take(8 * MIB, B), 8 * MIB));
+    MUST(weir__model_now_ns() < 100 * MS);
+}
+
 /* The driver does not say which one it is then. */
 TEST(frees_under_capture_of_a_default_stream) {
     free_under_capture(_i, PER_THREAD, 0, 0);
@@ -509,6 +585,11 @@ int main(void) {
                  used_blocks_wait_for_the_end_of_a_capture);
     ADD_FOR_EACH(tests, 2, a_graphs_block_where_there_was_another);
     ADD_FOR_EACH(tests, ENGINES * 4, frees_under_capture);
+    ADD_FOR_ROWS(tests, 2 * KIND_POOL, 2 * KIND_POOL + 1, frees_under_captures_do_not_add_up);
+    ADD_FOR_ROWS(tests, 2 * KIND_FIXED, 2 * KIND_MAPPED + 2, frees_under_captures_do_not_add_up);
+    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_MAPPED + 1,
+                 a_free_under_capture_by_a_handle_that_is_used_again,
+                 a_free_under_capture_of_a_threads_own_stream);
     ADD_FOR_EACH(tests, KIND_DIRECT, a_graphs_block_is_freed_outside, a_bound_stream_is_captured);
     return run_suite(suite, CK_FORK_GETENV);
 }
