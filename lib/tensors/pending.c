@@ -154,39 +154,36 @@ static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
            weir__device_wait(device) == CUDA_SUCCESS;
 }
 
-/* Returns the queue of the stream, which is made if there is none; NULL if there is no host memory. */
-static struct weir_tensor_queue *queue_of(weir_tensors *t, struct weir_tensor_use use) {
+/* Returns the queue of the stream, or NULL if nothing waits for the stream. */
+static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_tensor_use use) {
     struct weir_tensor_queue *queue = t->queues;
 
     while (queue && (queue->use.stream != use.stream || queue->use.name != use.name))
         queue = queue->next;
-    if (queue)
-        return queue;
-    queue = malloc(sizeof *queue);
-    if (!queue)
-        return NULL;
-    *queue = (struct weir_tensor_queue){.use = use, .next = t->queues};
-    t->queues = queue;
     return queue;
 }
 
 /* Has a freed block wait for what the stream has now.  Returns OK; E_HOST_MEMORY; or an error of `record`. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
-    struct weir_tensor_queue *queue = queue_of(t, use);
-    struct weir_tensor_wait *wait = queue ? malloc(sizeof *wait) : NULL;
-    weir_status status = WEIR_OK;
+    struct weir_tensor_queue *found = find_queue(t, use);
+    struct weir_tensor_queue *queue = found ? found : calloc(1, sizeof *queue);
+    struct weir_tensor_wait *wait = calloc(1, sizeof *wait);
+    weir_status status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
 
-    if (!wait)
-        return WEIR_E_HOST_MEMORY;
-    *wait = (struct weir_tensor_wait){.tensor = tensor};
-    if (!queue->last || queue->batch != t->batch)
+    if (status == WEIR_OK && (!found || queue->batch != t->batch))
         status = record(t, use, &wait->event);
     if (status != WEIR_OK) {
         free(wait);
+        free(found ? NULL : queue);
         return status;
     }
-    *(queue->last ? &queue->last->next : &queue->first) = wait;
+    if (!found) {
+        *queue = (struct weir_tensor_queue){.use = use, .next = t->queues};
+        t->queues = queue;
+    }
+    wait->tensor = tensor;
+    *(found ? &queue->last->next : &queue->first) = wait;
     queue->last = wait;
     queue->batch = t->batch;
     tensor->waits_for++;

@@ -96,7 +96,7 @@ struct weir_tensor_wait {
     struct weir_tensor_wait *next;
 };
 
-/* The waits for one stream, oldest first.  Their events complete in this order. */
+/* The waits for one stream, oldest first: at least one.  Their events complete in this order. */
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;

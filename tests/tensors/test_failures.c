@@ -157,6 +157,25 @@ TEST_EACH(2, host_memory) {
     } while (met && k < 2000);
     end();
 }
+
+/* No event can be recorded for a use whose stream has ended. */
+TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
+    int64_t before = 0;
+    void *block;
+
+    begin();
+    for (int i = 0; i < 200; i++) {
+        if (i == 100)
+            before = pieces_held;
+        OK(weir_tensors_alloc(t, 64 * KIB, 64 * KIB, A, 1, NULL, &block));
+        OK(weir_tensors_use(block, B));
+        CU(driver->cuStreamDestroy(B));
+        CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+        OK(weir_tensors_free(block));
+    }
+    MUST_LE(pieces_held, before);
+    end();
+}
 #endif
 
 int main(void) {
