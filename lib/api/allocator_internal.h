@@ -122,6 +122,9 @@ void weir__stats_read(weir_allocator *a, weir_statistics *out);
  * lies.  Whole pages of 2 MiB; weir_free_any frees it. */
 int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
+/* Frees a block whose last use is over on every stream, as the host has observed.  It serves any stream at once where there
+ * are caches; else it is freed on the allocator's own stream, which runs nothing. */
+weir_status weir__free_completed(weir_allocator *a, void *block);
 /* The stream that it made goes, after the engine. */
 void weir__anywhere_close(weir_allocator *a);
 

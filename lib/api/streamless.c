@@ -97,6 +97,18 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
     return WEIR_OK;
 }
 
+weir_status weir__free_completed(weir_allocator *a, void *block) {
+    unsigned paths = atomic_load_explicit(&a->device.slow_path, memory_order_acquire);
+    CUstream stream;
+    weir_status status;
+
+    if ((paths & ~(unsigned)WEIR_SLOW_PATH_OOM) == 0 && !weir__driver_forked() &&
+        weir__caches_free_done(a->caches, (uintptr_t)block) == WEIR_OK)
+        return WEIR_OK;
+    status = quiet_of(a, &stream);
+    return status == WEIR_OK ? weir_free(a, block, stream) : status;
+}
+
 weir_status weir_free_any(weir_allocator *a, void *block) {
     CUresult result;
     CUstream stream;

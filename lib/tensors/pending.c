@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* pending.c: frees that wait: for other streams that use the block, or for the end of a capture.
  *
- * A block that other streams use is freed once an event on each of them has completed.  Each stream has a queue of waits,
- * so that a request asks about one event of each stream that is at work.  While a stream is being captured, an event would
- * be part of the graph, so the free is held until the capture is over.  Frees that were held share an event on each stream.
- * Requests and the end of a route look at waits.  All of it runs in the device's context, since a default stream is that of
- * the context, and the thread may be at work on another device.
+ * A block that other streams use is freed once an event on each of them has completed.  The block's own stream may end
+ * before that.  So weir records an event on that stream, too, unless the stream lasts or the block is of a pool.  Each
+ * stream has a queue of waits, so that a request asks about one event of each stream that is at work.  While a stream is
+ * being captured, an event would be part of the graph, so the free is held until the capture is over.  Frees that were held
+ * share an event on each stream.  Requests and the end of a route look at waits.  All of it runs in the device's context,
+ * since a default stream is that of the context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
  */
@@ -68,15 +69,20 @@ static int is_to_try_again(weir_status status) {
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block of which nothing has to be waited for any more.  Returns 1 on success, 0 if the free is to be tried again.
- */
+/* Frees a block of which nothing has to be waited for any more.  If its own stream can end, weir has waited for that
+ * stream, too, and does not ask about the stream.  Returns 1 on success, 0 if the free is to be tried again. */
 static int give(weir_tensors *t, struct weir_tensor *tensor) {
+    struct weir_tensor_use home = {tensor->stream, tensor->name};
+    weir_status status;
+
     if (tensor->pool) {
         weir__pool_give(t, tensor);
         return 1;
     }
-    if (is_to_try_again(free_shared(t, tensor->address,
-                                    (struct weir_tensor_use){tensor->stream, tensor->name})))
+    status = weir__name_lasts(home.name)
+                 ? free_shared(t, tensor->address, home)
+                 : weir__free_completed(t->allocator, (void *)(uintptr_t)tensor->address);
+    if (is_to_try_again(status))
         return 0;
     if (tensor->is_freed) /* else it was told, and only weir has it still */
         weir__tensors_completed(t, tensor);
@@ -87,6 +93,7 @@ static int give(weir_tensors *t, struct weir_tensor *tensor) {
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     weir_status status = free_shared(t, address, user);
     struct weir_tensor *tensor;
+    int is_held = 0;
 
     if (!is_to_try_again(status))
         return status;
@@ -96,11 +103,15 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_te
         tensor->address = address;
         tensor->stream = user.stream;
         tensor->name = user.name;
-        hold(t, tensor);
+        is_held = weir__tensor_use_home(tensor);
+        if (is_held)
+            hold(t, tensor);
+        else
+            weir__tensor_drop(t, tensor);
     }
     note_state(t);
     weir__tensors_unlock(t);
-    return tensor ? WEIR_OK : WEIR_E_HOST_MEMORY;
+    return is_held ? WEIR_OK : WEIR_E_HOST_MEMORY;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
@@ -183,6 +194,8 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
         t->queues = queue;
     }
     wait->tensor = tensor;
+    if (wait->event)
+        queue->newest = wait->event;
     *(found ? &queue->last->next : &queue->first) = wait;
     queue->last = wait;
     queue->batch = t->batch;
@@ -247,14 +260,26 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         hold(t, tensor);
 }
 
-/* Ends the waits that are done.  Asks about the oldest event of each stream, and about the next one only if that is done;
- * with `waits` it waits for the device instead. */
+/* Ends the waits of a queue that are done, with `is_over` all.  Queries the oldest event, and if it is done the newest one,
+ * since all are done with that.  Queries the events between only if the newest one is not done. */
+static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
+    int asks_newest = !is_over;
+
+    while (queue->first && (is_over || !queue->first->event || is_done(t, queue->first->event))) {
+        end_wait(t, queue);
+        if (asks_newest && queue->first && queue->first->event) {
+            asks_newest = 0;
+            is_over = is_done(t, queue->newest);
+        }
+    }
+}
+
+/* Ends the waits that are done.  With `waits` it waits for the device instead of a query of the events. */
 static void settle_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
     for (struct weir_tensor_queue **link = &t->queues, *queue; (queue = *link);) {
-        while (queue->first && (is_over || !queue->first->event || is_done(t, queue->first->event)))
-            end_wait(t, queue);
+        end_waits(t, queue, is_over);
         if (queue->first) {
             link = &queue->next;
         } else {

@@ -96,6 +96,29 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->spare = tensor;
 }
 
+/* Notes that the block is used there.  Returns 1 on success, 0 if there is no host memory. */
+static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
+    struct weir_tensor_use *moved;
+    size_t count = tensor->use_count;
+
+    for (size_t i = 0; i < count; i++)
+        if (tensor->uses[i].stream == use.stream && tensor->uses[i].name == use.name)
+            return 1;
+    if ((count & (count - 1)) == 0) { /* full: there is room for a power of two */
+        moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
+        if (!moved)
+            return 0;
+        tensor->uses = moved;
+    }
+    tensor->uses[tensor->use_count++] = use;
+    return 1;
+}
+
+int weir__tensor_use_home(struct weir_tensor *tensor) {
+    return tensor->pool || weir__name_lasts(tensor->name) ||
+           note_use(tensor, (struct weir_tensor_use){tensor->stream, tensor->name});
+}
+
 /* Of all blocks, and of those of the block's size. */
 static void add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount) {
     weir__figure_add(&figure[0], (int64_t)amount);
@@ -536,24 +559,6 @@ static weir_status find_live(const void *block, weir_tensors **t, struct weir_te
     return status != WEIR_OK || *tensor ? status : weir__without_driver(WEIR_E_NOT_OWNED);
 }
 
-/* Notes that the block is used there.  Returns 1 on success, 0 if there is no host memory. */
-static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
-    struct weir_tensor_use *moved;
-    size_t count = tensor->use_count;
-
-    for (size_t i = 0; i < count; i++)
-        if (tensor->uses[i].stream == use.stream && tensor->uses[i].name == use.name)
-            return 1;
-    if ((count & (count - 1)) == 0) { /* full: there is room for a power of two */
-        moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
-        if (!moved)
-            return 0;
-        tensor->uses = moved;
-    }
-    tensor->uses[tensor->use_count++] = use;
-    return 1;
-}
-
 weir_status weir_tensors_use(void *block, weir_stream stream) {
     struct weir_tensor *tensor;
     weir_tensors *t;
@@ -567,7 +572,7 @@ weir_status weir_tensors_use(void *block, weir_stream stream) {
         use.name =
             weir__tensors_name(t, stream, weir__map_get(&t->lasting, name_by_handle(stream), NULL));
         if (tensor->stream != stream || tensor->name != use.name)
-            is_noted = note_use(tensor, use);
+            is_noted = weir__tensor_use_home(tensor) && note_use(tensor, use);
     }
     weir__tensors_unlock(t);
     return is_noted ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);

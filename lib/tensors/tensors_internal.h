@@ -44,7 +44,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* NULL: memory that all share */
     void *note;
     struct weir_tensor *next;     /* of what waits, or of spare records */
-    struct weir_tensor_use *uses; /* other streams that use it */
+    struct weir_tensor_use *uses; /* streams that use it: others, and its own one if that may end before they are done */
     size_t use_count;
     size_t waits_for; /* events that were not seen yet */
     int is_freed;
@@ -100,7 +100,8 @@ struct weir_tensor_wait {
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    uint64_t batch; /* of the last event */
+    CUevent newest; /* the event that was recorded last */
+    uint64_t batch; /* of that event */
     struct weir_tensor_queue *next;
 };
 
@@ -183,6 +184,9 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
 /* A block lives from here on, or does not: the figures. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
+/* Notes that the free of the block waits for its own stream, too, if that stream can end and the block is of no pool.
+ * Returns 1 on success, 0 if there is no host memory. */
+int weir__tensor_use_home(struct weir_tensor *tensor);
 /* Pend: it was freed, but other streams still use it; `sign' -1: no more.  Completed: others may have it now. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);

@@ -486,8 +486,8 @@ TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
 
     OK(weir_tensors_use(block, B));
     use(B, block, MIB, 1);
-    OK(weir_tensors_free(block));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_tensors_free(block));
     weir__model_advance(2 * MS);
     for (int i = 0; i < 2; i++)
         OK(weir_tensors_free(take(KIB, C)));
@@ -712,7 +712,8 @@ TEST(a_busy_stream_is_asked_once) {
     for (int i = 0; i < 3; i++) {
         asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
         OK(weir_tensors_free(take(512, C)));
-        MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, STREAMS);
+        /* The first request asks about the oldest and the newest event of A, which is not busy, too. */
+        MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, STREAMS + 2 * (i == 0));
     }
     CU(driver->cuStreamSynchronize(streams[3]));
     OK(weir_tensors_free(take(512, C)));

@@ -290,6 +290,57 @@ TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
     MUST_EQ(reserved(), 0);
 }
 
+/* The block's own stream ends after the free, which still waits for another one.  A later request neither asks about the
+ * stream (_i 0), nor waits for the device, since another stream has the handle (_i 1). */
+TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
+    uint64_t asked, before;
+    CUstream own;
+    void *block, *again;
+
+    CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    block = take(64 * MIB, own);
+    use(own, block, 64 * MIB, 1);
+    follow(B, own);
+    OK(weir_tensors_use(block, B));
+    use(B, block, 64 * MIB, 1);
+    busy(C, 50 * MS);
+    OK(weir_tensors_free(block));
+    if (_i)
+        renew(&own);
+    else
+        CU(driver->cuStreamDestroy(own));
+    OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again)); /* binds A */
+    OK(weir_tensors_free(again));
+    MUST_EQ(figures().active[0].current, 1);
+    weir__model_advance(5 * MS);
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing);
+    before = weir__model_now_ns();
+    OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again));
+    MUST_EQ(figures().active[0].current, 1);
+    MUST_LE(weir__model_now_ns() - before, 10 * MS);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamIsCapturing), asked);
+    OK(weir_tensors_alloc(t, 32 * MIB, 32 * MIB, A, 1, NULL, &again));
+    MUST_LE((uintptr_t)again - (uintptr_t)block, 32 * MIB);
+    use(A, again, 32 * MIB, 2);
+    OK(weir_tensors_free(again));
+}
+
+/* The block's own stream still works on it when the other one is done. */
+TEST(a_block_waits_for_its_own_stream_too) {
+    void *block, *again;
+    uint64_t owner = 2;
+
+    block = take(64 * MIB, A);
+    OK(weir_tensors_use(block, B));
+    CU(weir__model_use(A, (uintptr_t)block, 64 * MIB, 1, 50 * MS));
+    OK(weir_tensors_free(block));
+    for (int i = 0; i < 4; i++) {
+        weir__model_advance(MS);
+        again = take(64 * MIB, C);
+        use(C, again, 64 * MIB, owner++);
+    }
+}
+
 /* A stream is named while it is captured: its use is over only after a wait for the device. */
 TEST(a_use_that_was_noted_in_a_capture) {
     CUgraph captured;
@@ -438,8 +489,8 @@ TEST_EACH(2, streams_that_last_are_not_asked_about) {
     CU(driver->cuCtxSynchronize());
     if (_i)
         open_route(other);
-    for (int i = 0; i < 300; i++) {
-        if (i == 200)
+    for (int i = 0; i < 2100; i++) {
+        if (i == 2000) /* the cache keeps blocks once the engine has been steady */
             before = questions();
         OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
         OK(weir_tensors_use(block, A));
