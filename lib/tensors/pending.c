@@ -4,8 +4,8 @@
  * A block that other streams use is freed once an event on each of them has completed.  The block's own stream may end
  * before that.  So weir records an event on that stream, too, unless the stream lasts or the block is of a pool.  Each
  * stream has a queue of waits, so that a request asks about one event of each stream that is at work.  While a stream is
- * being captured, an event would be part of the graph, so the free is held until the capture is over.  Frees that were held
- * share an event on each stream.  Requests and the end of a route look at waits.  All of it runs in the device's context,
+ * being captured, an event would be part of the graph, so weir records one event for all waits once the capture is over.
+ * Requests and the end of a route look at waits.  All of it runs in the device's context,
  * since a default stream is that of the context, and the thread may be at work on another device.
  *
  * Must not know: routes, placement.
@@ -16,7 +16,7 @@
 #include "tensors/tensors_internal.h"
 
 static void note_state(weir_tensors *t) {
-    atomic_store_explicit(&t->unsettled, t->wait_count > 0 || t->held, memory_order_relaxed);
+    atomic_store_explicit(&t->unsettled, t->queues || t->held, memory_order_relaxed);
 }
 
 static void hold(weir_tensors *t, struct weir_tensor *tensor) {
@@ -174,7 +174,8 @@ static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_t
     return queue;
 }
 
-/* Has a freed block wait for what the stream has now.  Returns OK; E_HOST_MEMORY; or an error of `record`. */
+/* Has a freed block wait for what the stream has now.  If the stream is being captured, the block waits for what the stream
+ * has after the capture.  Returns OK; E_HOST_MEMORY; or another error of `record`. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = find_queue(t, use);
@@ -182,9 +183,9 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     struct weir_tensor_wait *wait = calloc(1, sizeof *wait);
     weir_status status = queue && wait ? WEIR_OK : WEIR_E_HOST_MEMORY;
 
-    if (status == WEIR_OK && (!found || queue->batch != t->batch))
+    if (status == WEIR_OK && (!found || (!queue->open && queue->batch != t->batch)))
         status = record(t, use, &wait->event);
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK && status != WEIR_E_CAPTURE) {
         free(wait);
         free(found ? NULL : queue);
         return status;
@@ -196,23 +197,30 @@ static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
     wait->tensor = tensor;
     if (wait->event)
         queue->newest = wait->event;
+    if (status == WEIR_E_CAPTURE)
+        queue->open = wait;
     *(found ? &queue->last->next : &queue->first) = wait;
     queue->last = wait;
     queue->batch = t->batch;
     tensor->waits_for++;
-    t->wait_count++;
     return WEIR_OK;
 }
 
+int weir__pending_is_recorded(const weir_tensors *t) {
+    for (const struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
+        if (queue->first != queue->open)
+            return 1;
+    return 0;
+}
+
 /* Has a freed block wait for each stream that uses it.  A block with nothing to wait for is freed.  Returns 1 on success, 0
- * if a stream is being captured, or if the driver or host memory fails. */
+ * if the driver or host memory fails. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
         weir_status status = add_wait(t, tensor, use);
 
-        if (status != WEIR_OK &&
-            (status == WEIR_E_CAPTURE || status == WEIR_E_HOST_MEMORY || !wait_for(t, use)))
+        if (status != WEIR_OK && (status == WEIR_E_HOST_MEMORY || !wait_for(t, use)))
             return 0;
         tensor->use_count--;
     }
@@ -253,7 +261,6 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     if (wait->event)
         give_event(t, wait->event);
     free(wait);
-    t->wait_count--;
     if (--tensor->waits_for > 0 || tensor->use_count > 0)
         return;
     if (!give(t, tensor))
@@ -265,12 +272,27 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
-    while (queue->first && (is_over || !queue->first->event || is_done(t, queue->first->event))) {
+    while (queue->first && queue->first != queue->open &&
+           (is_over || !queue->first->event || is_done(t, queue->first->event))) {
         end_wait(t, queue);
         if (asks_newest && queue->first && queue->first->event) {
             asks_newest = 0;
             is_over = is_done(t, queue->newest);
         }
+    }
+}
+
+/* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits for
+ * the stream, and ends all waits. */
+static void cover_open(weir_tensors *t, struct weir_tensor_queue *queue) {
+    weir_status status = record(t, queue->use, &queue->open->event);
+
+    if (status == WEIR_OK) {
+        queue->newest = queue->open->event;
+        queue->open = NULL;
+    } else if (status != WEIR_E_CAPTURE && wait_for(t, queue->use)) {
+        queue->open = NULL;
+        end_waits(t, queue, 1);
     }
 }
 
@@ -289,20 +311,17 @@ static void settle_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Covers blocks that were held.  Stops at the first one that must wait on, unless `all`: a capture can hold many. */
-static void settle_held(weir_tensors *t, int all) {
+/* Tries frees again that have failed. */
+static void settle_held(weir_tensors *t) {
     struct weir_tensor *held = t->held;
-    int goes_on = 1;
 
     t->held = NULL;
     while (held) {
         struct weir_tensor *next = held->next;
 
         held->next = NULL;
-        if (!goes_on || !cover(t, held)) {
+        if (!cover(t, held))
             hold(t, held);
-            goes_on = all;
-        }
         held = next;
     }
 }
@@ -314,7 +333,10 @@ void weir__pending_settle(weir_tensors *t, int waits) {
     if (weir__driver_enter(device->driver, device->context, &scope) != CUDA_SUCCESS)
         return;
     t->batch++;
-    settle_held(t, waits);
+    settle_held(t);
+    for (struct weir_tensor_queue *queue = t->queues; queue; queue = queue->next)
+        if (queue->open)
+            cover_open(t, queue);
     settle_waits(t, waits);
     note_state(t);
     weir__driver_leave(device->driver, &scope);

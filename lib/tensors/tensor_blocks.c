@@ -201,7 +201,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
         before = t->pending[0].blocks;
         weir__pending_settle(t, 0);
         some = t->pending[0].blocks < before;
-        if (t->wait_count > 0)
+        if (weir__pending_is_recorded(t))
             *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
     }

@@ -44,7 +44,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* NULL: memory that all share */
     void *note;
     struct weir_tensor *next;     /* of what waits, or of spare records */
-    struct weir_tensor_use *uses; /* streams that use it: others, and its own one if that may end before they are done */
+    struct weir_tensor_use *uses; /* other streams that use it, and its own one if that can end */
     size_t use_count;
     size_t waits_for; /* events that were not seen yet */
     int is_freed;
@@ -100,8 +100,9 @@ struct weir_tensor_wait {
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    CUevent newest; /* the event that was recorded last */
-    uint64_t batch; /* of that event */
+    struct weir_tensor_wait *open; /* the first wait that no event covers, since the stream is captured */
+    CUevent newest;                /* the event that was recorded last */
+    uint64_t batch;                /* of the last wait */
     struct weir_tensor_queue *next;
 };
 
@@ -123,9 +124,8 @@ struct weir_tensors {
     atomic_int is_watched; /* somebody wants events */
     atomic_int routes;     /* pools that have one: a request looks at them */
     struct weir_tensor_queue *queues;
-    size_t wait_count;        /* in all queues */
     uint64_t batch;           /* number of the frees that are being covered: they share events */
-    struct weir_tensor *held; /* freed blocks that wait for the end of a capture */
+    struct weir_tensor *held; /* freed blocks whose free failed and is tried again */
     CUevent *events;          /* spare ones */
     size_t event_count, event_room;
     atomic_int unsettled; /* there is something in queues or held */
@@ -279,6 +279,8 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses are done, under the lock, and records the events that can be recorded now.  With `waits` it
  * waits for the device before. */
 void weir__pending_settle(weir_tensors *t, int waits);
+/* Returns 1 if a freed block waits for an event, so that a wait can free the block, else 0.  Under the lock. */
+int weir__pending_is_recorded(const weir_tensors *t);
 /* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user);
 

@@ -501,6 +501,29 @@ TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
 }
 
 /* One stream's use is done, the other's is not, and that stream is being captured. */
+/* One capture is over, while another one goes on (_i: which). */
+TEST_EACH(2, a_capture_that_goes_on_holds_no_other_up) {
+    CUstream streams[] = {B, C};
+    void *blocks[2];
+    CUgraph captured;
+
+    for (int i = 0; i < 2; i++) {
+        blocks[i] = take(MIB, A);
+        OK(weir_tensors_use(blocks[i], streams[i]));
+        CU(driver->cuStreamBeginCapture(streams[i], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    }
+    for (int i = 0; i < 2; i++)
+        OK(weir_tensors_free(blocks[i]));
+    CU(driver->cuStreamEndCapture(streams[_i], &captured));
+    CU(driver->cuGraphDestroy(captured));
+    OK(weir_tensors_free(take(KIB, A)));
+    MUST_EQ(figures().active[0].current, 1);
+    CU(driver->cuStreamEndCapture(streams[!_i], &captured));
+    CU(driver->cuGraphDestroy(captured));
+    OK(weir_tensors_free(take(KIB, A)));
+    MUST_EQ(figures().active[0].current, 0);
+}
+
 TEST(a_captured_use_is_covered_before_its_block_goes) {
     CUgraph captured;
     void *block, *again;
