@@ -100,7 +100,7 @@ struct weir_tensor_wait {
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    struct weir_tensor_wait *open; /* the first wait that no event covers, since the stream is captured */
+    struct weir_tensor_wait *open; /* the first wait that no event covers; NULL: none */
     CUevent newest;                /* the event that was recorded last */
     uint64_t batch;                /* of the last wait */
     struct weir_tensor_queue *next;
