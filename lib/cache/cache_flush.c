@@ -107,6 +107,7 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
     weir__cache_pass(c);
     weir__bias_give(&c->lock, taken);
     weir__caches_unwatch(c);
+    c->is_left |= id == WEIR_ENGINE_UNKNOWN;
     weir__caches_give(f, h.spans, id);
     weir__caches_send_home(f, h.remotes, NULL);
     c->young = 0;

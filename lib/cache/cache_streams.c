@@ -50,12 +50,14 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
 /* ---- making caches ---- */
 
-/* Returns 1 if much memory waits for a device wait, because streams with a cache ended unseen.  A further stream with a
- * cache could leave more of it, without bound. */
-static int streams_end_unseen(const struct weir_caches *f) {
-    return atomic_load_explicit(&f->stranded, memory_order_relaxed) +
-               atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
-           STRANDED_MOST;
+/* Returns 1 if a stream of this handle ended unseen, and much memory waits for a device wait, because streams with a cache
+ * ended unseen.  Further streams with a cache could leave more of it, without bound.  A program that ends its streams gets
+ * the same handles again and again, so the streams of other handles need not bear that. */
+static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
+    return c->is_left &&
+           atomic_load_explicit(&f->stranded, memory_order_relaxed) +
+                   atomic_load_explicit(&f->engine->seen.quarantined, memory_order_relaxed) >
+               STRANDED_MOST;
 }
 
 struct weir_cache *weir__caches_make(struct weir_caches *f) {
@@ -208,7 +210,7 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
             c->young = 0;
         }
         if (!c->serves &&
-            (vouched || f->cached == 0 || (++c->young > YOUNG && !streams_end_unseen(f))))
+            (vouched || f->cached == 0 || (++c->young > YOUNG && !streams_end_unseen(f, c))))
             mature(f, c, id);
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);

@@ -95,6 +95,7 @@ struct weir_cache {
      * does not lie beside what others read.) */
     _Alignas(128) uint64_t young_id; /* whose calls are counted: */
     uint32_t young;                  /* so many */
+    int is_left;                     /* 1 if a stream with its handle ended unseen */
     uint64_t visits;                 /* calls that came by the caches's lock */
     uint64_t swept;                  /* calls when it was last looked at for being silent */
     /* What the caches's sums have of it; read without the lock. */

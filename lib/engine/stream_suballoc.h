@@ -88,7 +88,7 @@ struct weir_suballoc {
     struct weir_suballoc_pending **pending_end;
     struct weir_map pending_blocks; /* their addresses */
     uint64_t observed;              /* sequence of the last give under OBSERVED */
-    uint64_t quarantined;           /* sequence of the last give under QUARANTINE */
+    uint64_t quarantined; /* bytes given under QUARANTINE so far; their sequences rise with it */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
     uint64_t taken; /* bytes that requests got so far */

@@ -46,7 +46,7 @@ static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) 
     if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     weir__order_several(&s->order);
-    s->quarantined++;
+    s->quarantined += was.size;
     atomic_fetch_add_explicit(&s->engine->seen.quarantined, was.size, memory_order_relaxed);
     unaccount(s, &was);
     return WEIR_OK;
@@ -216,10 +216,18 @@ void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
         weir__placement_observe(s->placement[i], id, sequence);
 }
 
+/* Observes what was quarantined up to `sequence`. */
+static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
+    size_t left = (size_t)(s->quarantined - sequence);
+
+    weir__suballoc_observed(s, QUARANTINE, sequence);
+    if (left < atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed))
+        atomic_store_explicit(&s->engine->seen.quarantined, left, memory_order_relaxed);
+}
+
 void weir__suballoc_observe_all(struct weir_suballoc *s) {
     weir__order_observe_all(&s->order);
-    weir__suballoc_observed(s, QUARANTINE, s->quarantined);
-    atomic_store_explicit(&s->engine->seen.quarantined, 0, memory_order_relaxed);
+    observe_quarantine(s, s->quarantined);
     while (s->pending)
         pop_pending(s, &s->pending);
 }
@@ -253,9 +261,7 @@ CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *l
     if (result != CUDA_SUCCESS)
         return result;
     weir__order_observe_until(&s->order, sequence);
-    weir__suballoc_observed(s, QUARANTINE, quarantined);
-    if (s->quarantined == quarantined)
-        atomic_store_explicit(&s->engine->seen.quarantined, 0, memory_order_relaxed);
+    observe_quarantine(s, quarantined);
     weir__suballoc_settle(s, SIZE_MAX);
     return result;
 }
