@@ -90,7 +90,8 @@ struct spans {
         size_t bytes; /* of one */
         size_t count;
     } grown[GROWN];
-    int awaits;                /* regions went back behind work that nobody has completed */
+    uint64_t gone;      /* regions that went back behind work so far */
+    uint64_t gone_done; /* of these, the first ones, whose work a wait for the device covered */
     struct weir_fence *behind; /* of these the last that others may wait for; or NULL */
 };
 
@@ -174,7 +175,7 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     status = s->inner->ops->free(s->inner, s->a.blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting &&
         (s->inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
-        s->awaits = 1;
+        s->gone++;
         note_work_behind(s, stream);
     }
     weir__driver_unrelax(driver, &scope);
@@ -569,20 +570,23 @@ static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uin
     return status;
 }
 
-/* Waits for the device if a trim could not give all idle regions back otherwise. */
+/* Waits for the device, beside other calls, if a trim could not give all idle regions back otherwise. */
 static weir_status wait_for_idle(struct spans *s) {
+    uint64_t gone = s->gone;
     weir_status status;
-    int dirty = s->awaits;
+    int dirty = gone > s->gone_done;
 
     weir__suballoc_survey(&s->a.blocks, WEIR_ENGINE_UNKNOWN);
     for (size_t i = 0; i < s->a.blocks.region_count; i++)
         dirty |= s->a.blocks.regions[i].idle && !s->a.blocks.regions[i].serves;
-    status = weir__device_status(s->a.e.device, weir__suballoc_wait(&s->a.blocks, dirty));
-    if (status == WEIR_OK && dirty) {
-        s->awaits = 0;
+    status = weir__device_status(s->a.e.device,
+                                 weir__suballoc_wait_beside(&s->a.blocks, &s->a.lock, dirty));
+    if (status != WEIR_OK || !dirty)
+        return status;
+    s->gone_done = weir__size_larger(s->gone_done, gone);
+    if (s->gone == gone)
         forget_work_behind(s);
-    }
-    return status;
+    return WEIR_OK;
 }
 
 /* Idle regions go back until at most `keep` bytes are in regions, and the inner engine trims.  The caller is in the

@@ -5,14 +5,14 @@
  * as TensorFlow's and XLA's BFC has them; backing_mapped.c, one range of addresses; backing_engine.c, regions of the
  * pool or the direct engine.
  *
- * A trim waits for the device if no event covers some of the open frees.  It releases the lock meanwhile, so that other
- * calls go on.  A trim of completed memory alone (DONE) never waits.
+ * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last use
+ * is not completed.  It releases the lock meanwhile, so that other calls go on.  Only backing_regions.c waits under the
+ * lock, in cuMemFree.  A trim of completed memory alone (DONE) never waits.
  *
  * A request on a captured stream is the driver's (graph_blocks.h), or the engine's below.
  *
- * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
- * for the device, and the locks of the books and of nodes (under which a pool ends, where access changes, which is
- * rare).  Taken once an operation; a backing that grows beside requests gives it meanwhile.
+ * Locks: one lock over everything here; under it driver calls for events, queries, growth and moves, and the locks of the
+ * books and of nodes (under which a pool ends, where access changes, which is rare).  Taken once an operation; a backing that grows beside requests gives it meanwhile.
  *
  * Must not know: which backing it has, settings' names, how placement orders its chunks.
  */
@@ -304,7 +304,7 @@ static weir_status observe_silent(struct weir_block_engine *a) {
     weir__suballoc_look_around(&a->blocks);
     if (a->backing->is_told) /* a trim may have more to wait for, and waits itself */
         return WEIR_OK;
-    return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock));
+    return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 0));
 }
 
 /* Gives idle memory back, all of whose frees were observed or have events.  The caller holds the lock. */

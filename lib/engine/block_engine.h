@@ -35,7 +35,7 @@ struct weir_block_engine {
 };
 
 /* What backs a block engine.  All but open, close, `reserve`, `extents` and the two of `other` are called under the
- * lock; `await`, `grow` and `allow` may give it for a while.  What may be NULL says so. */
+ * lock; `await`, `grow`, `shrink` and `allow` may release it for a while.  What may be NULL says so. */
 struct weir_backing {
     size_t size; /* of its engine; 0: struct weir_block_engine */
     struct weir_suballoc_rule rule;

@@ -69,7 +69,7 @@ weir_status weir__mapped_shrink(struct weir_block_engine *a, struct weir_trim *t
 
     if (status != WEIR_OK || weir__blocks_reserve(a) <= trim->keep || !unseen)
         return status;
-    status = weir__device_status(a->e.device, weir__suballoc_wait(&a->blocks, 1));
+    status = weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 1));
     return status == WEIR_OK ? give_idle(a, trim->keep, &unseen) : status;
 }
 

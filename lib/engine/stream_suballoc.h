@@ -16,8 +16,8 @@
  * once.  What cannot be tracked (a free without an event on stream 0, or without host memory for its
  * bookkeeping) is quarantined: it serves nobody until the whole device was waited for.
  *
- * The caller holds the lock under which all of it lies; driver calls for events, and the wait for the
- * device, are made under it.
+ * The caller holds the lock under which all of it lies.  Driver calls for events are made under it; the wait for the
+ * device is not.
  *
  * Must not know: where regions come from, which of them to give back, growth, engines.
  */
@@ -200,12 +200,10 @@ int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit)
 int weir__suballoc_look_around(struct weir_suballoc *s);
 /* The device has finished all work: everything that was freed serves everybody. */
 void weir__suballoc_observe_all(struct weir_suballoc *s);
-/* Waits for the device if there are frees that no event covers, of streams that are silent or gone,
- * or what is quarantined, or in any case if `must`; all is observed then. */
-CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
-/* Waits for the device if there are frees that no event covers, or if memory is quarantined.  The function releases
- * `lock`, which the caller holds, while it waits, so that other calls go on.  Then it observes what was freed before. */
-CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock);
+/* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case if `must`.  The
+ * function releases `lock`, which the caller holds, while it waits, so that other calls go on.  Then it observes what was
+ * freed before. */
+CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock, int must);
 /* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
 

@@ -238,22 +238,11 @@ static int is_silent(const struct weir_suballoc *s) {
            (s->order.several && s->order.silent_streams > 0);
 }
 
-CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
-    CUresult result;
-
-    if (!must && !is_silent(s))
-        return CUDA_SUCCESS;
-    result = weir__device_wait(s->engine->device);
-    if (result == CUDA_SUCCESS)
-        weir__suballoc_observe_all(s);
-    return result;
-}
-
-CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock) {
+CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock, int must) {
     uint64_t sequence = s->order.sequence, quarantined = s->quarantined;
     CUresult result;
 
-    if (!is_silent(s))
+    if (!must && !is_silent(s))
         return CUDA_SUCCESS;
     weir__lock_give(lock);
     result = weir__device_wait(s->engine->device);

@@ -482,6 +482,30 @@ TEST(other_calls_go_on_while_a_trim_waits) {
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
+/* A trim to nothing also waits for work that events cover, and does so beside other calls. */
+TEST(other_calls_go_on_while_a_trim_waits_for_events) {
+    weir_options options = plain(_i, 0);
+    void *late, *left;
+
+    copy_driver();
+    table.cuMemFree = free_beside;
+    options.front = _i == KIND_POOL ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF; /* with a suballocator */
+    make_with_on(&table, &options);
+    take(1000, A);
+    late = take(40 * MIB, B);
+    left = take(40 * MIB, B);
+    busy(B, 10 * MS);
+    give(left, B);
+    freed_late = late;
+    uint64_t before = reserve();
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ((uintptr_t)freed_late, 0);
+    MUST_LE(10 * MS, weir__model_now_ns());
+    MUST(weir__model_now_ns() < 50 * MS);
+    MUST_LE(40 * MIB, reserve()); /* `late` is still in use */
+    MUST_LE(reserve() + 40 * MIB, before);
+}
+
 /* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
 TEST(a_trim_frees_what_no_event_covers) {
     make(KIND_FIXED, 64 * MIB, "");
@@ -626,6 +650,9 @@ int main(void) {
     add_for_both(tests);
     ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, what_is_stranded_makes_no_request_wait,
                  what_is_stranded_is_found_at_the_limit, other_calls_go_on_while_a_trim_waits);
+    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, other_calls_go_on_while_a_trim_waits_for_events);
+    ADD_FOR_ROWS(tests, KIND_MAPPED, KIND_MAPPED + 1,
+                 other_calls_go_on_while_a_trim_waits_for_events);
     ADD_TESTS(tests, waiting_is_counted_once, what_was_refused_is_nobodys_growth,
               a_later_failure_keeps_what_was_preallocated);
     ADD_FOR_RANGE(tests, POOL_AND_ARENAS, trim_and_what_was_not_observed);
