@@ -35,9 +35,10 @@
  *              (a 256th of the reserved memory, 64 KiB at least) since its last event.
  *   much       A stream records when what it holds has fallen by 4 times `worth`.
  *   share      A stream records when what it holds has fallen by its share of 16 times `worth` (32 MiB at least).
- *              All silent streams have equal shares, so what they keep from others does not grow with their number.
- *              Streams that ended unseen are silent, too: the more of them there are, the less the next one leaves.
- *              Beyond 128 silent streams each free is due, since each such stream costs host memory.
+ *              All silent streams have equal shares, so what those that go on calling keep from others does not grow
+ *              with their number.  Streams that ended unseen are silent, too: the more of them there are, the less the
+ *              next one leaves.  128 of them leave 5.4 times the whole at most, the sum of 1/n.  Beyond 128 silent
+ *              streams each free is due, since each such stream costs host memory.
  * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
  * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
  * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open
@@ -93,7 +94,8 @@ struct weir_order_stream {
     int64_t held;        /* the bytes that it holds; below 0: it frees what other streams took */
     int64_t low;         /* the value of `held` that counts as low */
     uint64_t fallen;     /* how far `held` is below its peak since the last event */
-    unsigned foreseen;   /* bursts in a row, at most FAR, that left little open */
+    unsigned
+        foreseen; /* the number of its last bursts in a row that left little open; FAR at most */
     unsigned alone;      /* its events since another stream called */
     uint64_t dry_seen;   /* the value of order.dry at its last event */
     int is_apart;        /* 1 if it runs beside the legacy stream; below 0: not known */
@@ -168,7 +170,8 @@ static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
     s->held += (int64_t)bytes;
     s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
 }
-/* A free of so many bytes on `s`: its sequence.  It is open until tend tells of it. */
+/* Notes a free of so many bytes on `s`, and returns its sequence.  The free is open until an event covers it, or until
+ * weir__order_maintain finds the stream idle. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
 /* A free on `s` that has an event of its own at once: its sequence in *sequence.  An error: as if
  * there had been no free.  E_HOST_MEMORY, E_CAPTURE, or what the driver has against it. */
@@ -180,7 +183,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 uint64_t weir__order_last_with(const struct weir_order *o, weir_stream stream);
 /* There is more than one stream, as far as the owner knows. */
 void weir__order_several(struct weir_order *o);
-/* tend would tell of it. */
+/* Returns 1 if weir__order_maintain would record an event, or look whether the stream is idle. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
 /* Somebody ran dry: every stream is asked to record what is open at its owner's next call. */
 void weir__order_dry(struct weir_order *o);
