@@ -7,9 +7,9 @@ nobase_dist_doc_DATA = \
 	NEWS \
 	PACKAGERS \
 	README.md \
-	bench/results/bench-h200-2026-11-27.json \
-	bench/results/bench-h200-2026-11-27.txt \
-	bench/results/busy-h200-2026-11-27.json \
+	bench/results/bench-h200-2026-11-29.json \
+	bench/results/bench-h200-2026-11-29.txt \
+	bench/results/busy-h200-2026-11-29.json \
 	bench/results/drop-in-h200-2026-11-27.json \
 	bench/results/drop-in-h200-2026-11-27.txt \
 	bench/results/front-micro-h200-2026-11-21.json \

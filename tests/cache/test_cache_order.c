@@ -355,11 +355,11 @@ TEST(frees_under_capture) {
     free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
 }
 
-static const char *const front_settings[] = {"", "front=off"};
+static const char *const cache_settings[] = {"", "front=off"};
 
 /* Each round frees a large block during a capture.  The blocks serve the stream again after it. */
 TEST(frees_under_captures_do_not_add_up) {
-    make(_i / 2, front_settings[_i % 2]);
+    make(_i / 2, cache_settings[_i % 2]);
     uint64_t before = 0;
 
     for (int i = 0; i < 40; i++) {
