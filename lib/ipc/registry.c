@@ -24,8 +24,8 @@
  *
  * A process that publishes looks whether the file still has its name, its size and its head, and finds or makes another if
  * not; who sleeps on the bell of the old one is woken first.  A process that sleeps on the bell wakes once a second to see
- * whether the file has its name: a login session that ends removes it (RemoveIPC in logind.conf).  Two that make one at the same time lose one of them,
- * which is noticed likewise.
+ * whether the file has its name: a login session that ends removes it (RemoveIPC in logind.conf).  If two processes make
+ * a file at the same time, one of the files is lost, and its process finds that out in the same way.
  *
  * Must not know: what an allocator is.
  */
