@@ -139,6 +139,22 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
     return WEIR_OK;
 }
 
+/* Gives the block back under the next sequence of the stream.  The frees of a stream that frees more than it takes serve
+ * others, so those that an event covers do not coalesce with later ones, and others have them as soon as the event has
+ * completed. */
+static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_order_stream *on,
+                     struct weir_placement_block *was) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+    int result;
+
+    if (r && on->held < 0 && on->open == 0)
+        weir__placement_part(s->placement[r->kind], on->id);
+    result = give(s, block, on->id, s->order.sequence + 1, was);
+    if (result == WEIR_PLACEMENT_OK)
+        weir__order_freed(&s->order, on, was->size);
+    return result;
+}
+
 /* A free on one stream alone. */
 static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                            weir_stream stream) {
@@ -151,9 +167,8 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return give_unknown(s, block, on, stream);
     /* A free merges with the stream's other free memory, and then all of that waits for the new event. */
     weir__order_observe(&s->order, on);
-    if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+    if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
-    weir__order_freed(&s->order, on, was.size);
     unaccount(s, &was);
     weir__order_maintain(&s->order, on, stream);
     return WEIR_OK;
@@ -191,9 +206,8 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
         give_observed(s, block);
     } else {
         /* unreached: likewise */
-        if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+        if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
             return weir__without_driver(WEIR_E_NOT_OWNED);
-        weir__order_freed(&s->order, on, was.size);
     }
     unaccount(s, &was);
     return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;

@@ -226,8 +226,8 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
         chunk_unlist(p, stream, id);
         return;
     }
-    if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, s) &&
-        !chunk_joins(p, c->next, s)) {
+    if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, id, s) &&
+        !chunk_joins(p, c->next, id, s)) {
         park_block(p, id);
         return;
     }

@@ -91,7 +91,7 @@ struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     size_t size;
     size_t requested; /* of a live block; 0 when free */
     int live;         /* 1: a live block, 0: free, or an unmapped range */
-    int unmapped;         /* 1: an unmapped range */
+    int unmapped;     /* 1: an unmapped range */
     uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
 };
@@ -176,6 +176,9 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
  * written to *out (may be NULL). OK, FOREIGN, INTERIOR, FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out);
+/* What `stream` has freed so far no longer coalesces with what it frees from now on, until it is observed.  So it does not
+ * wait for the later frees.  Does nothing for a stream that has freed nothing. */
+void weir__placement_part(struct weir_placement *p, uint64_t stream);
 /* The live block at or around `address`. OK, FOREIGN, INTERIOR (*out is then the block around it),
  * FREE. */
 int weir__placement_find(const struct weir_placement *p, uint64_t address,

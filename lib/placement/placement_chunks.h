@@ -48,12 +48,14 @@ static inline void list_replace(struct weir_placement *p, struct weir_placement_
 
 /* ---- free chunks ---- */
 
-/* May the free chunk `id` join one that is tagged by `s`, or clean for NULL? */
-static inline int chunk_joins(const struct weir_placement *p, uint32_t id,
+/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or clean if `s` is NULL.  Two
+ * chunks of a stream join if both were freed since it was parted. */
+static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint32_t other,
                               const struct weir_placement_stream *s) {
     if (s == NULL)
         return chunk_is(p, id, CLEAN);
-    return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
+    return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id &&
+           p->all.chunk[id].sequence > s->parted && p->all.chunk[other].sequence > s->parted;
 }
 
 /* A free chunk is about to change: out of its set and list.  An unlisted chunk may be later than all that its
@@ -89,11 +91,11 @@ INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
     uint32_t next = p->all.chunk[id].next;
     int kept;
 
-    if (chunk_joins(p, next, s)) {
+    if (chunk_joins(p, next, id, s)) {
         chunk_leave(p, s, next);
         chunk_join(p, id, next);
     }
-    if (chunk_joins(p, prev, s)) {
+    if (chunk_joins(p, prev, id, s)) {
         chunk_leave(p, s, prev);
         chunk_join(p, prev, id);
         id = prev;

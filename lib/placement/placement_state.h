@@ -61,6 +61,7 @@ struct weir_placement_pace {
 struct weir_placement_stream {
     uint64_t id;
     struct weir_placement_pace step;
+    uint64_t parted; /* chunks that were freed up to here join no other tagged chunk */
     uint32_t oldest; /* list of tagged chunks, sequences ascending; 0: empty */
     uint32_t newest;
     struct weir__bestfit fit;

@@ -202,6 +202,13 @@ void weir__placement_stream_note(struct weir_placement *p, uint64_t stream) {
         second_stream(p);
 }
 
+void weir__placement_part(struct weir_placement *p, uint64_t stream) {
+    struct weir_placement_stream *s = own_of(p, stream);
+
+    if (s != NULL)
+        s->parted = s->step.last;
+}
+
 /* ---- observe ---- */
 
 static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {

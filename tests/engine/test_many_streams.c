@@ -122,27 +122,28 @@ TEST(no_request_waits_for_a_stream_that_is_silent) {
             give(block[i], stream[i]);
 }
 
-/* Stream A takes blocks, stream B frees them behind its work, and a third stream works for 10 s.  Each free of B is
- * observed before the next one could merge with it, so A gets the memory. */
-TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
+/* Stream A allocates blocks, stream B, which stays so far behind, frees them, and a third stream works for 10 s. */
+static void supply(uint64_t behind_ns) {
     enum { LIVE = 64, REQUESTS = 20000 };
     void *block[LIVE] = {NULL};
     CUstream third;
     CUevent done;
-    uint64_t random = 5;
+    uint64_t random = 5, last;
 
-    make(_i, 0, "recovery-timeout=1000ms");
     CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
     give(take(MIB, third), third);
     busy(third, 10000 * MS);
+    busy(B, behind_ns);
+    last = weir__model_now_ns();
     for (int i = 0; i < REQUESTS; i++) {
         void **at = &block[i % LIVE];
 
         if (*at) {
             CU(driver->cuEventRecord(done, A));
             CU(driver->cuStreamWaitEvent(B, done, 0));
-            busy(B, 5000);
+            busy(B, weir__model_now_ns() - last);
+            last = weir__model_now_ns();
             give(*at, B);
         }
         *at = take_timed(MIB + next_random(&random) % 256 * 32 * KIB, A);
@@ -150,9 +151,22 @@ TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
         weir__model_advance(10000);
     }
     MUST_LE(longest_ns, MS);
-    MUST_LE(stats_of(a).reserve, GIB);
     for (int i = 0; i < LIVE; i++)
         give(block[i], B);
+}
+
+/* The host observes each free of B before the next one, so A gets the memory. */
+TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
+    make(_i, 0, "recovery-timeout=1000ms");
+    supply(0);
+    MUST_LE(stats_of(a).reserve, GIB);
+}
+
+/* Many frees of B are queued at any time.  They do not wait for each other. */
+TEST(a_stream_that_frees_late_supplies_the_one_that_takes) {
+    make(_i, 0, "recovery-timeout=1000ms");
+    supply(20 * MS);
+    MUST_LE(stats_of(a).reserve, 9 * GIB);
 }
 
 int main(void) {
@@ -161,6 +175,7 @@ int main(void) {
 
     ADD_FOR_EACH(tests, 6, reserved_memory_does_not_follow_the_number_of_streams);
     ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, no_request_waits_for_a_stream_that_is_silent,
-                 a_stream_that_only_frees_supplies_the_one_that_takes);
+                 a_stream_that_only_frees_supplies_the_one_that_takes,
+                 a_stream_that_frees_late_supplies_the_one_that_takes);
     return run_suite(suite, CK_FORK_GETENV);
 }

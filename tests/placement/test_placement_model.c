@@ -34,6 +34,7 @@ struct model_stream {
     uint64_t id;
     uint64_t last;
     uint64_t observed;
+    uint64_t parted;
 };
 
 static struct {
@@ -71,13 +72,16 @@ static void model_delete(size_t at) {
 }
 
 static int model_join(const struct piece *a, const struct piece *b) {
+    uint64_t parted;
+
     if (a->region != b->region || a->requested != 0 || b->requested != 0)
         return 0;
     if (!model.several)
         return 1;
     if (a->sequence == 0 || b->sequence == 0)
         return a->sequence == b->sequence;
-    return a->stream == b->stream;
+    parted = model_stream(a->stream)->parted;
+    return a->stream == b->stream && a->sequence > parted && b->sequence > parted;
 }
 
 static void model_coalesce(void) {
@@ -271,6 +275,11 @@ static int model_give(uint64_t address, uint64_t stream, uint64_t sequence,
         return WEIR_PLACEMENT_OK;
     }
     return WEIR_PLACEMENT_FOREIGN;
+}
+
+static void model_part(uint64_t stream) {
+    if (model.several && stream != 0)
+        model_stream(stream)->parted = model_stream(stream)->last;
 }
 
 static void model_observe(uint64_t stream, uint64_t sequence) {
@@ -594,6 +603,10 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             model_observe(stream, past);
         } else {
             differ_region(stream, sequence);
+        }
+        if (random_below(50) == 0) {
+            weir__placement_part(p, stream);
+            model_part(stream);
         }
         /* To look may undo a short cut: runs of steps without a look are tested too. */
         if (look == 1 || random_below(look) == 0)

@@ -42,6 +42,7 @@ struct granules {
         uint32_t sequence; /* 0: clean */
     } at[GRANULES];
     uint32_t last[MOST_STREAMS + 1], observed[MOST_STREAMS + 1]; /* by stream, from 1 */
+    uint32_t parted[MOST_STREAMS + 1];
     uint8_t high[MOST_REGIONS]; /* above it nothing was handed out */
     uint8_t count, regions, only, several;
     uint8_t blocks;
@@ -59,7 +60,10 @@ static int may_join(int i, int j) {
         return 0;
     if (a->block || !ref.several)
         return 1;
-    return a->sequence && b->sequence ? a->stream == b->stream : a->sequence == b->sequence;
+    if (a->sequence == b->sequence)
+        return !a->sequence || a->stream == b->stream;
+    return a->sequence > ref.parted[a->stream] && b->sequence > ref.parted[b->stream] &&
+           a->stream == b->stream;
 }
 
 /* The end of the chunk that begins at i. */
@@ -284,14 +288,15 @@ static const struct small_placement {
 };
 enum { SMALL_PLACEMENTS = sizeof small_placements / sizeof small_placements[0] };
 
-enum { TAKE, GIVE, OBSERVE, OBSERVE_EARLIER, LOOK };
+enum { TAKE, GIVE, OBSERVE, OBSERVE_EARLIER, PART, LOOK };
 
 static const struct small_placement *world;
 static struct weir_placement_rule world_rule;
 static unsigned char memory_before[MOST_STEPS][sizeof heap.byte];
 
 static void tell_placement(void) {
-    static const char *const words[] = {"take", "give", "observe", "observe earlier", "look"};
+    static const char *const words[] = {"take", "give", "observe", "observe earlier",
+                                        "part", "look"};
 
     tell_steps(words);
 }
@@ -333,6 +338,12 @@ static int apply(const struct step *s) {
         join();
         return 1;
     }
+    case PART:
+        if (!ref.several || ref.parted[s->stream] == ref.last[s->stream])
+            return 0;
+        weir__placement_part(placement, (uint64_t)s->stream);
+        ref.parted[s->stream] = ref.last[s->stream];
+        return 1;
     default:
         compare();
         return 1;
@@ -374,6 +385,7 @@ static void explore(int named) {
             try_step(named, (struct step){GIVE, block, stream});
         try_step(named, (struct step){OBSERVE, 0, stream});
         try_step(named, (struct step){OBSERVE_EARLIER, 0, stream});
+        try_step(named, (struct step){PART, 0, stream});
     }
     if (search.depth > 0 && search.done[search.depth - 1].kind != LOOK)
         try_step(named, (struct step){LOOK, 0, 0});
