@@ -147,7 +147,7 @@ static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_ord
     const struct weir_suballoc_region *r = region_of(s, block);
     int result;
 
-    if (r && on->held < 0 && on->open == 0)
+    if (r && on->held <= on->low && on->open == 0)
         weir__placement_part(s->placement[r->kind], on->id);
     result = give(s, block, on->id, s->order.sequence + 1, was);
     if (result == WEIR_PLACEMENT_OK)
