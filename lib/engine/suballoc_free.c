@@ -139,9 +139,9 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
     return WEIR_OK;
 }
 
-/* Gives the block back under the next sequence of the stream.  The frees of a stream that frees more than it takes serve
- * others, so those that an event covers do not coalesce with later ones, and others have them as soon as the event has
- * completed. */
+/* Frees the block under the next sequence of the stream.  A stream that holds no more than at its low frees for other
+ * streams.  So its frees that an event covers do not coalesce with later ones, and other streams may use that memory as soon
+ * as the event has completed. */
 static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_order_stream *on,
                      struct weir_placement_block *was) {
     const struct weir_suballoc_region *r = region_of(s, block);
