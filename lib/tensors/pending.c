@@ -84,13 +84,16 @@ static int give(weir_tensors *t, struct weir_tensor *tensor) {
                  : weir__free_completed(t->allocator, (void *)(uintptr_t)tensor->address);
     if (is_to_try_again(status))
         return 0;
-    if (tensor->is_freed) /* else it was told, and only weir has it still */
+    if (tensor->is_freed)
         weir__tensors_completed(t, tensor);
+    else /* weir__pending_free has added the block, whose free was told before */
+        weir__tensors_pend(t, tensor, -1);
     weir__tensor_drop(t, tensor);
     return 1;
 }
 
-weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
+                               struct weir_tensor_use user) {
     weir_status status = free_shared(t, address, user);
     struct weir_tensor *tensor;
     int is_held = 0;
@@ -101,13 +104,16 @@ weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_te
     tensor = weir__tensor_new(t);
     if (tensor) {
         tensor->address = address;
+        tensor->bytes = bytes;
         tensor->stream = user.stream;
         tensor->name = user.name;
         is_held = weir__tensor_use_home(tensor);
-        if (is_held)
-            hold(t, tensor);
-        else
-            weir__tensor_drop(t, tensor);
+    }
+    if (is_held) {
+        weir__tensors_pend(t, tensor, 1);
+        hold(t, tensor);
+    } else if (tensor) {
+        weir__tensor_drop(t, tensor);
     }
     note_state(t);
     weir__tensors_unlock(t);

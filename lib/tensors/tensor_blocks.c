@@ -412,7 +412,7 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested,
     weir__tensors_unlock(t);
     if (is_noted)
         return WEIR_OK;
-    (void)weir__pending_free(t, (uintptr_t)block, user);
+    (void)weir__pending_free(t, (uintptr_t)block, bytes, user);
     return WEIR_E_HOST_MEMORY;
 }
 
@@ -527,6 +527,7 @@ weir_status weir_tensors_free(void *block) {
     struct weir_tensor_use user;
     struct weir_tensor *tensor;
     weir_tensors *t;
+    size_t bytes;
 
     if (!block)
         return WEIR_OK;
@@ -542,10 +543,11 @@ weir_status weir_tensors_free(void *block) {
         weir__pool_give(t, tensor);
     } else {
         user = (struct weir_tensor_use){tensor->stream, tensor->name};
+        bytes = tensor->bytes;
         weir__tensors_completed(t, tensor);
         weir__tensor_drop(t, tensor);
         weir__tensors_unlock(t);
-        return weir__pending_free(t, (uintptr_t)block, user);
+        return weir__pending_free(t, (uintptr_t)block, bytes, user);
     }
     weir__tensors_unlock(t);
     return WEIR_OK;

@@ -281,7 +281,9 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 void weir__pending_settle(weir_tensors *t, int waits);
 /* Returns 1 if a freed block waits for an event, so that a wait can free the block, else 0.  Under the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later. */
-weir_status weir__pending_free(weir_tensors *t, uint64_t address, struct weir_tensor_use user);
+/* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later: until
+ * then the bytes count as pending. */
+weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
+                               struct weir_tensor_use user);
 
 #endif

@@ -40,6 +40,14 @@ static weir_status request(CUstream stream, void **block) {
     return status;
 }
 
+static void must_serve(CUstream stream) {
+    void *block;
+
+    OK(weir_alloc(all, 400 * MIB, stream, &block));
+    use(stream, block, 400 * MIB, 2);
+    OK(weir_free(all, block, stream));
+}
+
 /* ---- requests for tensors ----------------------------------------------------------------------- */
 
 CASE("tensors", 60, NULL, end);
@@ -55,6 +63,27 @@ TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
     MUST_LE(weir__model_now_ns() - began, 100 * MS);
     MUST_EQ(figures().ooms, 0);
     OK(weir_tensors_free(block));
+}
+
+/* A stream is at work on the block, which is freed while that stream is captured.  The request comes after the capture, by
+ * weir_tensors_alloc (_i 0) or weir_alloc. */
+TEST_EACH(2, a_request_waits_for_frees_of_a_capture) {
+    CUgraph captured;
+    void *block;
+
+    begin_limited(NULL);
+    block = take(800 * MIB, A);
+    use(A, block, 800 * MIB, 1);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(weir_tensors_free(block));
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    MUST_EQ(figures().active_bytes[0].current, 800 * MIB);
+    if (_i)
+        must_serve(C);
+    else
+        OK(request(C, &block));
+    MUST_EQ((size_t)figures().active_bytes[0].current, _i ? 0 : 400 * MIB);
 }
 
 /* The stream at work may wait for the caller. */
@@ -157,14 +186,6 @@ TEST(a_wait_during_a_capture_does_not_break_it) {
 /* ---- other requests on the allocator ------------------------------------------------------------ */
 
 CASE("others", 60, NULL, end);
-
-static void must_serve(CUstream stream) {
-    void *block;
-
-    OK(weir_alloc(all, 400 * MIB, stream, &block));
-    use(stream, block, 400 * MIB, 2);
-    OK(weir_free(all, block, stream));
-}
 
 TEST_EACH(ENGINES, memory_of_a_pool_without_users_serves_anybody) {
     void *block;
