@@ -671,11 +671,14 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
     return given;
 }
 
-int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
+/* Waits for the device, then gives back what was free before the wait.  *is_late: 1 if uses of freed blocks ended during
+ * the wait, else 0.  What those blocks held goes back only after another wait.  Returns 1 if a segment went, else 0. */
+static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;
-    uint64_t waited;
+    uint64_t waited, before;
 
+    *is_late = 0;
     weir__tensors_lock(t);
     waited = t->sequence; /* and no further: frees go on during the wait */
     for (pool = t->pools; pool; pool = pool->next)
@@ -684,7 +687,9 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     if (!wanted || weir__device_wait(&t->allocator->device) != CUDA_SUCCESS)
         return 0;
     weir__tensors_lock(t);
+    before = t->sequence;
     weir__pending_settle(t, 0);
+    *is_late = t->sequence > before;
     for (pool = t->pools; pool; pool = next) {
         int is_trimmed = is_to_trim(pool, id, waited);
 
@@ -696,6 +701,12 @@ int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
     }
     weir__tensors_unlock(t);
     return given;
+}
+
+int weir__pools_trim(weir_tensors *t, weir_tensors_id id) {
+    int is_late, given = trim_after_wait(t, id, &is_late);
+
+    return (is_late && trim_after_wait(t, id, &is_late)) || given;
 }
 
 weir_status weir_tensors_trim(weir_tensors *t, weir_tensors_id id) {

@@ -216,6 +216,21 @@ TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
     must_serve(C);
 }
 
+/* Nobody uses the pool any more, but another stream still uses its block. */
+TEST_EACH(ENGINES, a_pool_without_users_goes_once_its_uses_are_over) {
+    void *block;
+
+    begin_limited(engines[_i]);
+    open_route(other);
+    block = take(800 * MIB, A);
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_use(block, B));
+    CU(weir__model_use(B, (uintptr_t)block, 800 * MIB, 1, 5 * MS));
+    OK(weir_tensors_free(block));
+    must_serve(C);
+}
+
 static void *request_elsewhere(void *context) {
     (void)context;
     CU(driver->cuCtxPushCurrent(primary));
