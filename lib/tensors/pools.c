@@ -603,13 +603,28 @@ weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
     return WEIR_E_NO_MEMORY;
 }
 
+/* Names a stream that was not known at its request, below driver 12.0, if it is being captured now.  Returns the name, or 0
+ * if the stream is not being captured. */
+static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tensor) {
+    struct weir_tensor_use user = {.stream = tensor->stream};
+
+    if (!tensor->pool->takes || (t->allocator->device.driver->capabilities & WEIR_CAP_STREAM_ID))
+        return 0;
+    user.name = weir__tensors_name(t, user.stream, 0);
+    if (user.name != 0)
+        (void)note_user(t, tensor->pool, user); /* else what it frees is never everybody's */
+    return user.name;
+}
+
 /* Returns the name of the stream that may have the freed block at once.  Returns 0, for nobody, if the stream has ended,
  * or if it was named during a capture that is over: its handle may mean another stream by now. */
-static uint64_t heir_of(const struct weir_tensor *tensor) {
+static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
     const struct weir_tensor_user *user;
 
     if (weir__name_lasts(tensor->name))
         return tensor->name;
+    if (tensor->name == 0)
+        return name_in_capture(t, tensor);
     user = find_user(tensor->pool, tensor->name);
     if (!user || user->ended || ((tensor->name & WEIR_TENSORS_CAPTURED) && !tensor->pool->takes))
         return 0;
@@ -618,7 +633,7 @@ static uint64_t heir_of(const struct weir_tensor *tensor) {
 
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_pool *pool = tensor->pool;
-    uint64_t heir = heir_of(tensor);
+    uint64_t heir = heir_of(t, tensor);
 
     pool->has_lost |= heir == 0;
     (void)weir__placement_give(weir__pool_part(pool, tensor->address)->placement, tensor->address,

@@ -280,7 +280,7 @@ static const struct branch {
     int lacks_ids;         /* the driver does */
 } branches[] = {{NULL, 0, 0, 0, 0},     {NULL, 1, 0, 0, 0},     {"100MiB", 0, 0, 0, 0},
                 {"100MiB", 1, 0, 0, 0}, {"100MiB", 0, 1, 0, 0}, {NULL, 0, 0, 1, 0},
-                {"100MiB", 0, 0, 0, 1}};
+                {"100MiB", 0, 0, 0, 1}, {NULL, 0, 1, 0, 1},     {"100MiB", 0, 1, 0, 1}};
 enum { BRANCHES = sizeof branches / sizeof *branches };
 
 static void *take_as(const struct branch *from, size_t bytes, CUstream stream) {
