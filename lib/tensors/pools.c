@@ -565,7 +565,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
     struct weir_tensor_part *part = part_for(t, pool, bytes);
     struct weir_placement_block place;
     weir_status status = WEIR_OK;
-    int found, may_wait = t->allocator->options.recovery_timeout_ms != UINT32_MAX;
+    int found, waits = t->allocator->options.recovery_timeout_ms != UINT32_MAX, may_wait = waits;
 
     if (!note_user(t, pool, user))
         return WEIR_E_HOST_MEMORY;
@@ -579,6 +579,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
             break;
         } else {
             status = grow(t, pool, part, bytes, user, note);
+            may_wait = waits; /* blocks may have come free during OOM recovery */
         }
     }
     if (found == WEIR_PLACEMENT_NO_MEMORY)

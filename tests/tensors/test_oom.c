@@ -154,6 +154,26 @@ TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
+/* The request waits for the device first, because a stream of the pool has ended.  Only after that wait A's block is free,
+ * so that another wait serves the request. */
+TEST(a_request_of_a_pool_waits_for_frees_after_a_first_wait) {
+    CUstream ended;
+    void *block;
+
+    begin_limited(NULL);
+    open_route(other);
+    leave_pending(5 * MS);
+    CU(driver->cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 2; i++) {
+        OK(weir_tensors_free(take(512, ended)));
+        CU(driver->cuStreamDestroy(ended));
+        CU(driver->cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
+    }
+    OK(request(C, &block));
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+}
+
 /* Neither what a pool has nor what one lends is enough. */
 TEST(a_pool_fails_as_the_allocator_does) {
     void *block;
