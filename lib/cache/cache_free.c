@@ -147,18 +147,30 @@ static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, 
     return result;
 }
 
+/* Has the stream's next request look after the cache, since a stream that is being captured records no event. */
+static void put_off(struct weir_cache *c) {
+    int taken = weir__bias_take(&c->lock);
+
+    weir__cache_due(c);
+    weir__bias_give(&c->lock, taken);
+}
+
 /* Gives whole blocks that left the cache to the engine, as freed on the stream `known`.  If the handle means another
  * stream, `known` has ended, and only a wait for the device observes what is freed there.  Records an event, if one is
  * due and the handle still means `known`.  id: the stream's id, or 0 if the driver was not asked for it. */
-static __attribute__((noinline)) void give_up(struct weir_caches *f, const struct weir_cache *c,
+static __attribute__((noinline)) void give_up(struct weir_caches *f, struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
                                               uint64_t known, struct weir_slab *spans) {
     if (!weir__caches_give(f, spans, known))
         return;
     if (id == 0 && is_vouched_for(&f->hits, c, stream))
-        id = known;
-    if ((id != 0 || ask(&f->hits, stream, &id)) && id == known)
+        id = weir__device_capture(f->hits.device, stream) == WEIR_OK ? known : 0;
+    else if (id == 0)
+        (void)ask(&f->hits, stream, &id);
+    if (id == known)
         weir__engine_maintain(f->engine, stream, known);
+    else
+        put_off(c);
 }
 
 /* Room for a remote free in a cache that has no more. */
@@ -205,7 +217,9 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
         status = weir__without_driver(WEIR_E_NOT_OWNED);
     else if (result == WEIR_CACHE_FULL)
         status = free_past(f, s, block, stream, uses, captured);
-    else if (!captured) {
+    else if (captured)
+        put_off(c);
+    else {
         weir__caches_look_after(f, c, stream);
         weir__caches_catch_up(f, c, stream);
     }

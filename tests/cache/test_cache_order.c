@@ -377,6 +377,33 @@ TEST(frees_under_captures_do_not_add_up) {
     MUST_EQ(stats_of(a).reserve, before);
 }
 
+static const size_t consumed[] = {64 * KIB, 2000000};
+enum { CONSUMED = sizeof consumed / sizeof *consumed };
+
+/* A produces blocks, which B frees during its captures.  B's requests between them are hits of its cache.  The blocks serve
+ * A again, also if B is bound (_i % 2). */
+TEST(frees_under_captures_of_a_consumer_do_not_add_up) {
+    make(KIND_MAPPED, "");
+    size_t bytes = consumed[_i / 2];
+    void *blocks[16];
+
+    for (int i = 0; i < 100; i++) /* B gets a cache */
+        pair(4 * KIB, B);
+    if (_i % 2)
+        OK(weir_bind(a, B));
+    for (int i = 0; i < 600; i++) {
+        for (int k = 0; k < 16; k++)
+            blocks[k] = take(bytes, A);
+        order(B, A);
+        pair(4 * KIB, B);
+        begin_capture(B);
+        for (int k = 0; k < 16; k++)
+            give(blocks[k], B);
+        end_capture(B, 0);
+    }
+    MUST_LE(stats_of(a).reserve, 6 * 16 * bytes + 32 * MIB);
+}
+
 /* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
  * block serves nobody before a trim has waited for the device. */
 TEST(a_free_under_capture_by_a_handle_that_is_used_again) {
@@ -626,6 +653,7 @@ int main(void) {
     ADD_FOR_EACH(tests, ENGINES * 4, frees_under_capture);
     ADD_FOR_ROWS(tests, 2 * KIND_POOL, 2 * KIND_POOL + 1, frees_under_captures_do_not_add_up);
     ADD_FOR_ROWS(tests, 2 * KIND_FIXED, 2 * KIND_MAPPED + 2, frees_under_captures_do_not_add_up);
+    ADD_FOR_EACH(tests, 2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up);
     ADD_FOR_ROWS(tests, KIND_FIXED, KIND_MAPPED + 1,
                  a_free_under_capture_by_a_handle_that_is_used_again,
                  a_free_under_capture_of_a_threads_own_stream);
