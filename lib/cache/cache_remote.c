@@ -70,18 +70,24 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
     return bytes;
 }
 
-/* A batch has arrived; the caller holds `lock`. */
+/* Brings a batch home that has arrived; the caller holds `lock`. */
 static void settle(struct weir_caches *f, struct weir_remote_slots *batch) {
-    if (batch->fence)
+    if (batch->fence) {
         weir__order_fence_drop(&f->order, batch->fence);
-    else
+        atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
+    } else {
         atomic_fetch_sub_explicit(&f->stranded, bytes_of(batch), memory_order_relaxed);
+    }
     weir__caches_bring_all_home(f, batch);
-    atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
 }
 
-/* At the end of the list; the caller holds `lock`. */
+/* Adds a batch to its list, behind a fence at the end; the caller holds `lock`. */
 static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
+    if (!batch->fence) {
+        batch->next = f->unfenced;
+        f->unfenced = batch;
+        return;
+    }
     batch->next = NULL;
     *f->batches_end = batch;
     f->batches_end = &batch->next;
@@ -117,15 +123,18 @@ void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *rem
         return;
     remotes->fence = fence;
     queue(f, remotes);
-    atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
-    if (!fence)
+    if (fence)
+        atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
+    else
         atomic_fetch_add_explicit(&f->stranded, bytes_of(remotes), memory_order_relaxed);
 }
 
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f) {
-    struct weir_remote_slots *batches = f->batches;
+    struct weir_remote_slots *batches;
 
-    f->batches = NULL;
+    *f->batches_end = f->unfenced;
+    batches = f->batches;
+    f->unfenced = f->batches = NULL;
     f->batches_end = &f->batches;
     return batches;
 }

@@ -62,15 +62,17 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
 }
 
 void weir__caches_close(struct weir_caches *f) {
+    struct weir_remote_slots *batches;
     struct weir_driver_scope scope;
     int entered;
 
     if (!f)
         return;
-    while (f->batches) {
-        struct weir_remote_slots *batch = f->batches;
+    batches = weir__caches_take_batches(f);
+    while (batches) {
+        struct weir_remote_slots *batch = batches;
 
-        f->batches = batch->next;
+        batches = batch->next;
         if (batch->fence)
             weir__order_fence_drop(&f->order, batch->fence);
         while (batch) {

@@ -47,10 +47,11 @@ struct weir_caches {
     size_t default_streams;            /* caches that go by id, but for bound ones */
     size_t cached;                     /* caches that have a store */
     struct weir_order order;           /* for fences alone */
-    struct weir_remote_slots *batches; /* on their way home, those asked about last at the end; */
-    struct weir_remote_slots **batches_end; /* without a fence until a wait for the device */
-    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
-    _Atomic size_t sent;     /* of them; read without the lock */
+    struct weir_remote_slots *batches; /* behind fences, those that were queried last at the end */
+    struct weir_remote_slots **batches_end;
+    struct weir_remote_slots *unfenced; /* batches that only a wait for the device brings home */
+    _Atomic size_t stranded;            /* the bytes of their slots */
+    _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;
     int64_t requested, in_use; /* as the caches have told */
     uint64_t requested_peak, in_use_peak;
@@ -168,7 +169,7 @@ void weir__caches_settle_some(struct weir_caches *f);
 /* Sends slots home, behind `fence` (NULL: a wait for the device); the caller holds `lock`. */
 void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
                             struct weir_fence *fence);
-/* All batches, which no list has any more; the caller holds `lock`. */
+/* Takes all batches out of their lists; the caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
 /* And back: they have all arrived, since the device was waited for, or are queued again; the caller holds `lock`. */
 void weir__caches_return_batches(struct weir_caches *f, struct weir_remote_slots *batches,

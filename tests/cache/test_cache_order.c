@@ -404,6 +404,31 @@ TEST(frees_under_captures_of_a_consumer_do_not_add_up) {
     MUST_LE(stats_of(a).reserve, 6 * 16 * bytes + 32 * MIB);
 }
 
+/* C frees small blocks during a capture and has no cache, so that they wait for the device.  B frees what A produces, and
+ * those blocks serve A again as soon as B's events have completed. */
+TEST(frees_that_wait_for_the_device_hold_no_others_up) {
+    make(KIND_MAPPED, "");
+    void *blocks[512];
+
+    for (int k = 0; k < 512; k++)
+        blocks[k] = take(4 * KIB, A);
+    order(C, A);
+    begin_capture(C);
+    for (int k = 0; k < 512; k++)
+        give(blocks[k], C);
+    end_capture(C, 0);
+    for (int i = 0; i < 100; i++) /* B gets a cache */
+        pair(4 * KIB, B);
+    for (int i = 0; i < 600; i++) {
+        for (int k = 0; k < 16; k++)
+            blocks[k] = take(64 * KIB, A);
+        order(B, A);
+        for (int k = 0; k < 16; k++)
+            give(blocks[k], B);
+    }
+    MUST_LE(stats_of(a).reserve, 16 * MIB);
+}
+
 /* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
  * block serves nobody before a trim has waited for the device. */
 TEST(a_free_under_capture_by_a_handle_that_is_used_again) {
@@ -653,6 +678,7 @@ int main(void) {
     ADD_FOR_EACH(tests, ENGINES * 4, frees_under_capture);
     ADD_FOR_ROWS(tests, 2 * KIND_POOL, 2 * KIND_POOL + 1, frees_under_captures_do_not_add_up);
     ADD_FOR_ROWS(tests, 2 * KIND_FIXED, 2 * KIND_MAPPED + 2, frees_under_captures_do_not_add_up);
+    ADD_TESTS(tests, frees_that_wait_for_the_device_hold_no_others_up);
     ADD_FOR_EACH(tests, 2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up);
     ADD_FOR_ROWS(tests, KIND_FIXED, KIND_MAPPED + 1,
                  a_free_under_capture_by_a_handle_that_is_used_again,
