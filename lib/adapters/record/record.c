@@ -10,7 +10,8 @@
  * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.  Time in
  * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped too.
  *
- * A child of fork records nothing if its parent has recorded; a program that is executed begins again.
+ * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  The kernel tells
+ * a child by a page that it fills with zeros there, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
  * Must not know: how a call gets here, what a trace looks like.
  */
@@ -19,6 +20,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "adapters/record/record.h"
@@ -31,9 +33,13 @@
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 static struct weir_record_file
-    *_Atomic file;                     /* NULL until the first event, or if there is no file */
-static atomic_int is_off;              /* this process records nothing, or nothing more */
-static _Atomic uint64_t *_Atomic lost; /* counts the events since then, or NULL */
+    *_Atomic file; /* NULL until the first event, or if there is no file */
+/* On the page that a child of fork has with zeros. */
+struct recording {
+    atomic_int is_on;                 /* this process records */
+    _Atomic(_Atomic uint64_t *) lost; /* counts events that are not recorded, or NULL */
+};
+static struct recording *_Atomic recording; /* NULL until the first event */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
@@ -49,34 +55,42 @@ static _Thread_local uint32_t thread __attribute__((tls_model("initial-exec")));
 
 /* ---- rings ------------------------------------------------------------------------------------- */
 
+/* Returns 1 if this process has begun to record, and records still. */
+static inline int is_recording(void) {
+    const struct recording *has = atomic_load_explicit(&recording, memory_order_acquire);
+
+    return has && atomic_load_explicit(&has->is_on, memory_order_relaxed);
+}
+
 static void leave_ring(void *left) {
     struct weir_record_ring *mine = left;
 
     ring = NULL;
-    if (!atomic_load(&is_off)) /* in a child of fork the ring is the parent's */
+    if (is_recording()) /* in a child of fork the ring is the parent's */
         atomic_store_explicit(&mine->is_taken, 0, memory_order_release);
 }
 
-static void forked(void) {
-    atomic_store(&lost, NULL);
-    atomic_store(&is_off, 1);
+/* Maps a page that the kernel fills with zeros in a child of fork.  Returns NULL if there is none. */
+static struct recording *map_recording(void) {
+    struct recording *made =
+        mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return made != MAP_FAILED && madvise(made, sizeof *made, MADV_WIPEONFORK) == 0 ? made : NULL;
 }
 
 static void begin(void) {
-    struct weir_record_file *made = NULL;
-    _Atomic uint64_t *count = NULL;
+    struct recording *own = map_recording();
+    _Atomic uint64_t *lost = NULL;
     int before = errno;
 
     has_counter = weir__record_has_counter();
     has_syncs = weir__variable(WEIR_RECORD_SYNCS) != NULL;
-    if (pthread_key_create(&at_thread_end, leave_ring) == 0 &&
-        pthread_atfork(NULL, NULL, forked) == 0)
-        made = weir__record_file_make(has_counter, &count);
-    atomic_store(&lost, count);
-    if (made)
-        atomic_store_explicit(&file, made, memory_order_release);
-    else
-        atomic_store(&is_off, 1);
+    if (own && pthread_key_create(&at_thread_end, leave_ring) == 0) {
+        atomic_store(&file, weir__record_file_make(has_counter, &lost));
+        atomic_store(&own->lost, lost);
+        atomic_store(&own->is_on, atomic_load(&file) != NULL);
+        atomic_store_explicit(&recording, own, memory_order_release);
+    }
     errno = before;
 }
 
@@ -104,16 +118,17 @@ static struct weir_record_ring *own_ring(struct weir_record_head *head) {
     return found;
 }
 
+/* Returns a ring for this thread's events, or NULL if this process does not record. */
 static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) {
     struct weir_record_file *of;
     int before = errno;
 
     pthread_once(&once, begin);
-    of = atomic_load_explicit(&file, memory_order_acquire);
-    if (!of) {
+    if (!is_recording()) {
         errno = before;
         return NULL;
     }
+    of = atomic_load_explicit(&file, memory_order_acquire);
     if (!thread)
         thread = atomic_fetch_add(&threads, 1) + 1;
     ring = own_ring(&of->head);
@@ -141,10 +156,10 @@ static int is_shared(const struct weir_record_ring *of) {
 static inline struct making start(void) {
     struct making made = {ring, 0};
 
-    if (__builtin_expect(atomic_load_explicit(&is_off, memory_order_relaxed), 0))
-        return (struct making){NULL, 0};
     if (__builtin_expect(!made.ring, 0) && !(made.ring = take_ring()))
         return made;
+    if (__builtin_expect(!is_recording(), 0))
+        return (struct making){NULL, 0};
     if (__builtin_expect(is_shared(made.ring), 0))
         pthread_mutex_lock(&shared);
     atomic_store_explicit(&made.ring->entered, WEIR_RECORD_ENTERING, memory_order_release);
@@ -178,8 +193,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
             is_over = !weir__record_recorder_lives();
             checked = waited;
         }
-        if (is_over || atomic_load(&head->is_closed) || atomic_load(&is_off)) {
-            atomic_store(&is_off, 1);
+        if (is_over || atomic_load(&head->is_closed) || !is_recording()) {
+            atomic_store(&atomic_load(&recording)->is_on, 0);
             errno = before;
             return 0;
         }
@@ -221,10 +236,11 @@ struct who {
 static const struct who nobody;
 
 static __attribute__((noinline, cold)) void count_lost(void) {
-    _Atomic uint64_t *count = atomic_load(&lost);
+    struct recording *own = atomic_load(&recording);
+    _Atomic uint64_t *lost = own ? atomic_load(&own->lost) : NULL;
 
-    if (count)
-        atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+    if (lost)
+        atomic_fetch_add_explicit(lost, 1, memory_order_relaxed);
 }
 
 static inline void put(const struct making *made, struct kind what, uint64_t address,
