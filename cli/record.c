@@ -639,6 +639,8 @@ static int run_command(void) {
         return command_refuse("record", record.command[0], error);
     }
     raise_descriptors();
+    signal(SIGPIPE,
+           SIG_IGN); /* whoever reads the messages, or a trace from a pipe, may end first */
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));
     board_end(&record.board);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* record_board.c: see record_board.h.
  *
- * A folder has two levels.  Everybody may pass the outer one, but only the recorder's user may list it.  The name of the
- * inner one is random, so it is known to the processes of the command alone, of whatever user.
+ * A folder has two levels.  Everybody may pass the outer one, but only the recorder's user may list it.  Its name tells
+ * which recorder has made it, so that a later recorder removes it if this one is killed.  The name of the inner one is
+ * random, so it is known to the processes of the command alone, of whatever user.
  *
  * Each process may write to the board, of whatever user it is, but can remove no file of another user.
  *
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/who.h"
 #include "cli/common/temporary.h"
 
 const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
@@ -53,12 +55,55 @@ int board_is_cut(void) {
 
 /* ---- begin and end ----------------------------------------------------------------------------- */
 
+/* Removes an outer folder with the inner one.  Does nothing if the path is "". */
+static void remove_folders(const char *outer) {
+    DIR *folder = opendir(outer);
+    char inner[2 * PATH_MAX];
+    struct dirent *entry;
+
+    while (folder && (entry = readdir(folder))) {
+        snprintf(inner, sizeof inner, "%s/%s", outer, entry->d_name);
+        if (entry->d_name[0] != '.')
+            temporary_remove(inner);
+    }
+    if (folder)
+        closedir(folder);
+    (void)rmdir(outer);
+}
+
+/* Removes the folders that recorders of this user left as they were killed.  No other user can put a folder of this user
+ * into such a place, or replace one there. */
+static void remove_left_folders(const char *place) {
+    DIR *folder = opendir(place);
+    struct dirent *entry;
+
+    while (folder && (entry = readdir(folder))) {
+        uint64_t namespace, start;
+        char path[PATH_MAX];
+        struct stat is;
+        int process;
+
+        if (sscanf(entry->d_name, "weir-record-%" SCNu64 "-%d-%" SCNu64 "-", &namespace, &process,
+                   &start) != 3 ||
+            namespace != weir__process_namespace() || weir__process_lives(process, start))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", place, entry->d_name);
+        if (lstat(path, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid())
+            remove_folders(path);
+    }
+    if (folder)
+        closedir(folder);
+}
+
+/* Makes both levels of a folder.  Returns 0 or errno. */
 static int make_hidden_folder(struct board *board, int i) {
     char *outer = board->outer[i], *inner = board->folders[i];
     unsigned char random[16];
     int used, error;
 
-    snprintf(outer, sizeof board->outer[i], "%s/weir-record-XXXXXX", board_places[i]);
+    snprintf(outer, sizeof board->outer[i], "%s/weir-record-%" PRIu64 "-%d-%" PRIu64 "-XXXXXX",
+             board_places[i], weir__process_namespace(), (int)getpid(),
+             weir__process_start(getpid()));
     if (!mkdtemp(outer)) {
         *outer = '\0';
         return errno;
@@ -113,8 +158,10 @@ int board_begin(struct board *board) {
 
     (void)sigaction(SIGBUS, &lost, NULL);
 
-    for (int i = 0; i < BOARD_FOLDERS; i++)
+    for (int i = 0; i < BOARD_FOLDERS; i++) {
+        remove_left_folders(board_places[i]);
         error = make_hidden_folder(board, i);
+    }
     for (size_t j = 0; j < sizeof spares / sizeof spares[0]; j++)
         for (int i = 0; i < BOARD_FOLDERS; i++)
             if (*board->folders[i] &&
@@ -131,13 +178,13 @@ void board_spell(const struct board *board, char *text, size_t bytes) {
 
 void board_close(struct board *board) {
     atomic_store(&board->map->is_closed, 1);
+    /* A process may have cut the board, so its count of files cannot tell whether a last look is needed. */
+    board->seen = ~atomic_load(&board->map->files);
 }
 
 void board_end(struct board *board) {
-    for (int i = 0; i < BOARD_FOLDERS; i++) {
-        temporary_remove(board->folders[i]);
-        temporary_remove(board->outer[i]);
-    }
+    for (int i = 0; i < BOARD_FOLDERS; i++)
+        remove_folders(board->outer[i]);
 }
 
 /* ---- files ------------------------------------------------------------------------------------- */
@@ -184,10 +231,11 @@ static int add_found(struct found *found, struct weir_record_file *file) {
     return 0;
 }
 
+/* Returns 0, or errno if the folder or a file in it cannot be read. */
 static int look_in_folder(struct board *board, const char *path, struct found *found) {
     DIR *folder = *path ? opendir(path) : NULL;
+    int error = *path && !folder && errno != ENOENT ? errno : 0;
     struct dirent *entry;
-    int error = 0;
 
     while (folder && (entry = readdir(folder))) {
         struct weir_record_file *file;

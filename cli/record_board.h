@@ -23,8 +23,8 @@ struct board {
     uint64_t seen;                          /* files that the processes had made at the last look */
     uint8_t is_adopted[WEIR_RECORD_SPARES]; /* spare files */
     uint32_t told;                          /* entries of the table of unrecorded processes */
-    char outer[BOARD_FOLDERS][40];          /* "": it could not be made */
-    char folders[BOARD_FOLDERS][80];        /* inside the outer ones */
+    char outer[BOARD_FOLDERS][96];    /* names the recorder; "": the folder could not be made */
+    char folders[BOARD_FOLDERS][136]; /* inside the outer ones */
 };
 
 /* Files of new processes. */
@@ -37,7 +37,7 @@ struct found {
 int board_begin(struct board *board);
 /* Writes the value of the variable WEIR_RECORD_FOLDER. */
 void board_spell(const struct board *board, char *text, size_t bytes);
-/* Tells the processes that nobody reads any more. */
+/* Tells the processes that nobody reads any more.  board_has_new() then returns 1 once. */
 void board_close(struct board *board);
 /* Removes all. */
 void board_end(struct board *board);
