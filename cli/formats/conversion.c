@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/formats/input.h"
-
 const struct conversion_format conversion_formats[CONVERSION_FORMATS] = {
     {"rmm", rmm_is, rmm_read, rmm_write, "marks, uses and waits"},
     {"minimalloc", minimalloc_is, minimalloc_read, minimalloc_write,
@@ -42,7 +40,9 @@ int convert_next(struct conversion *conversion, weir_trace_event *event) {
 
     if (status == WEIR_OK) {
         conversion->events++;
-        return event->operation != 0;
+        return event->operation != 0 &&
+               input_is_on_device(&conversion->device, conversion->reader, event,
+                                  conversion->message, sizeof conversion->message);
     }
     if (status == WEIR_E_PARSE && conversion->events > 0 &&
         input_is_cut(conversion->name, conversion->reader, conversion->lines.source))

@@ -14,14 +14,16 @@
 #include "base/map.h"
 #include "cli/common/lines.h"
 #include "cli/common/sink.h"
+#include "cli/formats/input.h"
 
 struct conversion {
     const char *name;          /* of the file that it comes from */
     struct lines lines;        /* of that */
     weir_trace_reader *reader; /* if that is a trace */
-    struct sink *sink;         /* where it goes */
-    uint64_t left_out;         /* events for which there is no place */
-    uint64_t events;           /* of the trace that were read */
+    struct input_device device;
+    struct sink *sink; /* where it goes */
+    uint64_t left_out; /* events for which there is no place */
+    uint64_t events;   /* of the trace that were read */
     char message[LINES_MESSAGE_BYTES];
     int failed; /* errno: it cannot be written, or no memory */
 };

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -113,4 +114,23 @@ int input_is_cut(const char *name, const weir_trace_reader *reader, const struct
     fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
             weir_trace_message(reader));
     return 1;
+}
+
+int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
+                       const weir_trace_event *event, char *message, size_t message_bytes) {
+    struct input_device its;
+
+    if (event->operation != 'a' || !weir_trace_field(reader, "dev", its.name, sizeof its.name) ||
+        strcmp(its.name, device->name) == 0)
+        return 1;
+    if (!device->name[0]) {
+        *device = its;
+        return 1;
+    }
+    snprintf(message, message_bytes,
+             "line %" PRIu64 ": the trace has requests on device %s and on device %s; expected one "
+             "device.  Make a trace of each: awk '/^#/ || / m / || / dev=%s( |$)/' on the text of "
+             "the trace leaves device %s",
+             event->line, device->name, its.name, its.name, its.name);
+    return 0;
 }

@@ -14,11 +14,17 @@
 #include "cli/common/lines.h"
 #include "cli/common/source.h"
 
+/* The device of the requests that were read; "" if the trace does not say. */
+struct input_device {
+    char name[16];
+};
+
 /* Stays where it is while it is open. */
 struct input {
     struct lines lines;
     int converted; /* a temporary file with the trace that another format became; -1: it is a trace */
     weir_trace_reader *reader;
+    struct input_device device;
 };
 
 /* "-" is standard input.  1, or 0 with a message. */
@@ -32,6 +38,10 @@ int input_is_trace(const char *path);
  * all, and is told what one is. */
 void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
                   char *message, size_t message_bytes);
+/* Checks that an event is on the device of those before it, since a replay has one device, and other formats have no place
+ * for a device.  Returns 1 if so, 0 with a message if not. */
+int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
+                       const weir_trace_event *event, char *message, size_t message_bytes);
 /* 1, and it is told: the reader, which refused it, has read all that there is of a trace that ends too early. */
 int input_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source);
 

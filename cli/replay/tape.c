@@ -39,7 +39,6 @@ struct maker {
     size_t gap_room;
     uint64_t last_us; /* time of the last event */
     uint64_t live_bytes;
-    char device[16]; /* the device of the requests so far; "": the trace does not say */
     char *message;
     size_t message_bytes;
 };
@@ -212,27 +211,6 @@ static void take_comment(void *context, const char *text) {
     (void)tape_read_left_out(text, &header->left_out);
 }
 
-/* A replay has one allocator on one device.  Returns 0 with a message if the event is on another device than those
- * before. */
-static int check_device(struct maker *maker, const weir_trace_reader *reader,
-                        const weir_trace_event *event) {
-    char device[sizeof maker->device];
-
-    if (event->operation != 'a' || !weir_trace_field(reader, "dev", device, sizeof device) ||
-        strcmp(device, maker->device) == 0)
-        return 1;
-    if (!maker->device[0]) {
-        memcpy(maker->device, device, sizeof device);
-        return 1;
-    }
-    snprintf(maker->message, maker->message_bytes,
-             "line %" PRIu64 ": the trace has requests on device %s and on device %s, and a replay "
-             "has one device.  Make a trace of each: awk '/^#/ || / m / || / dev=%s( |$)/' on the "
-             "text of the trace leaves device %s",
-             event->line, maker->device, device, device, device);
-    return 0;
-}
-
 static int take_all(struct maker *maker, struct input *input, uint64_t most_marks) {
     weir_trace_event event;
 
@@ -248,7 +226,9 @@ static int take_all(struct maker *maker, struct input *input, uint64_t most_mark
         }
         if (event.operation == 0)
             return 1;
-        if (!check_device(maker, input->reader, &event) || !take(maker, &event))
+        if (!input_is_on_device(&input->device, input->reader, &event, maker->message,
+                                maker->message_bytes) ||
+            !take(maker, &event))
             return 0;
     }
     return 1;
