@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -650,8 +651,9 @@ static int run_command(void) {
 
 /* ---------------------------------------------------------------- preparation ---- */
 
-/* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
- * recording left in it stays until there is something to be written. */
+/* Opens the file, so that a path that cannot be written is told before the command runs.  What another recording left
+ * in the file stays until there is an event to be written.  The lock keeps other recorders away until the trace is
+ * closed.  Returns 0 or an exit code. */
 static int try_file(void) {
     int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     struct stat is;
@@ -671,6 +673,12 @@ static int try_file(void) {
     if (fd < 0) {
         fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
         return EXIT_OWN;
+    }
+    if (fstat(fd, &is) == 0 && S_ISREG(is.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK) {
+        close(fd);
+        return fail(EXIT_OWN, record.path,
+                    "another weir record writes to this file: expected another --output");
     }
     record.file = fd;
     return 0;

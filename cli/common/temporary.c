@@ -31,11 +31,15 @@ int temporary_file(void) {
 }
 
 void temporary_remove(const char *path) {
-    DIR *folder = *path ? opendir(path) : NULL;
+    int file = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = file >= 0 ? fdopendir(file) : NULL;
     struct dirent *entry;
 
-    if (!folder)
+    if (!folder) {
+        if (file >= 0)
+            close(file); /* unreached: there is no host memory */
         return;
+    }
     while ((entry = readdir(folder)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             if (unlinkat(dirfd(folder), entry->d_name, 0) != 0)

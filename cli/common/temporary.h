@@ -3,10 +3,10 @@
 #ifndef WEIR_CLI_TEMPORARY_H
 #define WEIR_CLI_TEMPORARY_H
 
-/* An unlinked file in TMPDIR, or /tmp, for as long as it is open.  -1: errno tells why there is none. */
+/* Makes a file without a name in TMPDIR, or in /tmp.  Returns its descriptor, or -1 with errno. */
 int temporary_file(void);
 
-/* Removes a folder with its files and its empty folders.  Does nothing if the path is "". */
+/* Removes a folder with its files and its empty folders.  Does nothing if the path is "" or a link. */
 void temporary_remove(const char *path);
 
 #endif
