@@ -65,7 +65,7 @@ static void catch_signals(sigset_t *defaults) {
         struct sigaction before;
 
         sigaction(passed_on[i], NULL, &before);
-        if (before.sa_handler == SIG_IGN) /* as under nohup(1) */
+        if (before.sa_handler == SIG_IGN) /* nohup(1) does so */
             continue;
         sigaddset(defaults, passed_on[i]);
         sigaction(passed_on[i], &action, NULL);
@@ -79,7 +79,7 @@ int command_start(char **command, pid_t *started) {
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    signal(SIGCHLD, SIG_DFL); /* who ignores it is not told how the command ended */
+    signal(SIGCHLD, SIG_DFL); /* a process that ignores it does not learn how the command ended */
     catch_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {
@@ -92,6 +92,15 @@ int command_start(char **command, pid_t *started) {
     child = error ? 0 : *started;
     sigprocmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+void command_raise_descriptors(void) {
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+        most.rlim_cur = most.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &most);
+    }
 }
 
 int command_refuse(const char *by, const char *name, int error) {
@@ -119,7 +128,7 @@ int command_end_as(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fflush(NULL);
-    setrlimit(RLIMIT_CORE, &none); /* the command has left one, if it was to */
+    setrlimit(RLIMIT_CORE, &none); /* the command has written one if it was to do so */
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
     return 128 + WTERMSIG(status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* command.h: a command that this process starts, waits for, and ends as.
+/* command.h: starts a command, and ends this process as the command ended.
  *
- * Must not know: why.
+ * Must not know: why the command runs.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H
@@ -15,13 +15,15 @@ int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
  * Returns 0 or errno. */
 int command_start(char **command, pid_t *started);
-/* Says why it was not, an errno; the exit code for that, as env(1) has it. */
+/* Raises this process's limit of descriptors as far as it may.  A command that runs already keeps its limit. */
+void command_raise_descriptors(void);
+/* Says why the command could not be started; `error' is an errno.  Returns the exit code, as env(1) has it. */
 int command_refuse(const char *by, const char *name, int error);
 /* Passes no more signals on.  To be called when the command has ended and was waited for. */
 void command_ended(void);
 /* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended. */
 int command_is_told_to_end(void);
-/* What to exit with, as the command ended; by its signal, if one ended it: then this does not return. */
+/* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);
 
 #endif

@@ -58,11 +58,11 @@ enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY, CALLERS_KEY };
 
 enum {
     PAUSE_US = 1000,
-    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
-    MOST_WAITING = 1 << 17,               /* events of a process */
-    ENDS_AT_ONCE = 16,  /* processes that a turn checks; each check costs a walk over all locks */
-    SLACK_NS = 2000000, /* in which a store of another processor is seen */
-    GRACE_NS = 1000000000, /* in which a process ends, or a new program loads the library */
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn that finds so many does not pause */
+    MOST_WAITING = 1 << 17,               /* the most events of a process that wait */
+    ENDS_AT_ONCE = 16,     /* processes that a turn checks: a check costs a walk over all locks */
+    SLACK_NS = 2000000,    /* a store is visible to other processors by then */
+    GRACE_NS = 1000000000, /* a process that ends, or loads the library, has done so by then */
     KEPT_DESCRIPTORS = 16  /* for files other than traces */
 };
 
@@ -133,7 +133,7 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Never back, though the counter's rate is known better and better. */
+/* Returns the time in the trace.  It never goes back, though the rate of the counter becomes known more exactly. */
 static uint64_t time_us(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -188,11 +188,11 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* What is before `safe', in order; `is_last': all of it.  A thread that is long in the driver, in a free, keeps no more
- * than so many waiting: then its event comes late (tracing.h). */
+/* Writes the events before `safe' in the order of their times; with `is_last' it writes all events.  A thread that stays
+ * long in a free of the driver makes at most MOST_WAITING events wait: after that its own event comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
-        uint64_t next = UINT64_MAX; /* of the other rings */
+        uint64_t next = UINT64_MAX; /* the time of the first event of the other rings */
         struct waiting *oldest = NULL;
 
         for (uint32_t i = 0; i <= rings; i++) {
@@ -261,7 +261,7 @@ static size_t drain(struct process *process, int is_last) {
     if (safe > process->safe)
         process->safe = safe;
     write_waiting(process, rings, is_last);
-    (void)sink_flush(process->tracing.sink); /* an error is told as the file is closed */
+    (void)sink_flush(process->tracing.sink); /* sink_close() reports an error */
     return found;
 }
 
@@ -278,19 +278,20 @@ static char *path_of(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* What stands between a program and the driver is not who asked. */
+/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands between
+ * the program and the driver. */
 static const char *file_of(void *context, uint64_t address) {
     const char *name = modules_find(context, address);
 
     return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
 }
 
-/* Of the first process: what another recording left in it goes now.  A pipe is opened once, or its reader would see its
- * end. */
+/* Returns the open file of the first process's trace, empty, or -1 with errno.  A pipe is opened only once, since its
+ * reader would otherwise see the end of the pipe. */
 static int take_file(void) {
     int file = record.file;
 
-    if (file < 0) /* a process had it, and could not be written */
+    if (file < 0) /* an earlier process had the file, and its trace failed to begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)
@@ -411,7 +412,7 @@ static void look_for_ends(void) {
     }
 }
 
-/* Says what became of a process. */
+/* Returns the line that tells how many events of a process were recorded, or NULL if there is no memory. */
 static char *spell_process(const struct process *process) {
     const struct tracing *tracing = &process->tracing;
     char left_out[64] = "", lost[96] = "", *line;
@@ -573,16 +574,6 @@ static int end_as(int status) {
     return record.failed;
 }
 
-/* Raises this process's limit of descriptors as far as it may.  The command, which runs already, keeps its limit. */
-static void raise_descriptors(void) {
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
-        most.rlim_cur = most.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &most);
-    }
-}
-
 /* Returns 1 if the recording ends though the command has left processes behind.  It does so if none of these processes is
  * recorded, or if a signal has told this process to end.  Either must have been so for GRACE_NS, in which a process that
  * is about to make its first request makes it, and a process that is about to end ends. */
@@ -639,9 +630,8 @@ static int run_command(void) {
         board_end(&record.board);
         return command_refuse("record", record.command[0], error);
     }
-    raise_descriptors();
-    signal(SIGPIPE,
-           SIG_IGN); /* whoever reads the messages, or a trace from a pipe, may end first */
+    command_raise_descriptors();
+    signal(SIGPIPE, SIG_IGN); /* the reader of messages or of a trace may end first */
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));
     board_end(&record.board);
@@ -754,7 +744,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         if (record.limit == 0)
             argp_error(state, "--limit '%s': it is 0; expected a size, as 100MiB", argument);
         return 0;
-    case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
+    case ARGP_KEY_ARG: /* all words from here on belong to the command */
         record.command = &state->argv[state->next - 1];
         state->next = state->argc;
         return 0;

@@ -18,16 +18,16 @@ extern const char *const board_places[BOARD_FOLDERS];
 
 struct board {
     struct weir_record_board *map;
-    int fd;                                 /* holds the recorder's lock */
-    uint32_t spares;                        /* of spare files; no process can change this copy */
-    uint64_t seen;                          /* files that the processes had made at the last look */
-    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* spare files */
-    uint32_t told;                          /* entries of the table of unrecorded processes */
-    char outer[BOARD_FOLDERS][96];    /* names the recorder; "": the folder could not be made */
-    char folders[BOARD_FOLDERS][136]; /* inside the outer ones */
+    int fd;          /* the board, which has the recorder's lock */
+    uint32_t spares; /* the number of spare files; no process can change this copy */
+    uint64_t seen;   /* the number of files that processes had made at the last look */
+    uint8_t is_adopted[WEIR_RECORD_SPARES]; /* the spare files that were found */
+    uint32_t told; /* the number of unrecorded processes that the user was told of */
+    char outer[BOARD_FOLDERS][96];    /* the outer folders; "" if one could not be made */
+    char folders[BOARD_FOLDERS][136]; /* the inner folders */
 };
 
-/* Files of new processes. */
+/* The files of new processes. */
 struct found {
     struct weir_record_file **files;
     size_t count, room;
@@ -39,7 +39,7 @@ int board_begin(struct board *board);
 void board_spell(const struct board *board, char *text, size_t bytes);
 /* Tells the processes that nobody reads any more.  board_has_new() then returns 1 once. */
 void board_close(struct board *board);
-/* Removes all. */
+/* Removes the folders with their files. */
 void board_end(struct board *board);
 
 /* Returns 1 if a process has cut a file short that it shares with the recorder: then events are lost. */
@@ -57,7 +57,7 @@ void board_release(struct board *board, struct weir_record_file *file);
 /* Tells the user which processes have found no place for their events since the last call, why, and what to do.  Returns 1
  * if there are any. */
 int board_tell_unrecorded(struct board *board);
-/* Adds the processes that found no place, and their events. */
+/* Adds the processes that found no place for their events, and these events, to the counts. */
 void board_count_unrecorded(const struct board *board, uint64_t *processes, uint64_t *events);
 
 /* Returns 1 if the process whose file this is lives, or cannot be known to have ended. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* conversion.h: traces from and to the formats of others.
+/* conversion.h: converts traces from and to the formats of other programs.
  *
- * Each format has a file of its own.  Reading one makes the text of a trace; writing one takes the events
- * of a trace, and says what it has no place for.
+ * Each format has its own file of code.  Reading a format makes the text of a trace.  Writing a format consumes the events
+ * of a trace, and counts those for which the format has no place.
  */
 #ifndef WEIR_CLI_CONVERSION_H
 #define WEIR_CLI_CONVERSION_H
@@ -17,39 +17,41 @@
 #include "cli/formats/input.h"
 
 struct conversion {
-    const char *name;          /* of the file that it comes from */
-    struct lines lines;        /* of that */
-    weir_trace_reader *reader; /* if that is a trace */
+    const char *name;          /* the name of the source */
+    struct lines lines;        /* the lines of the source */
+    weir_trace_reader *reader; /* the reader of the source, if the source is a trace */
     struct input_device device;
-    struct sink *sink; /* where it goes */
-    uint64_t left_out; /* events for which there is no place */
-    uint64_t events;   /* of the trace that were read */
+    struct sink *sink; /* the target */
+    uint64_t left_out; /* events for which the format has no place */
+    uint64_t events;   /* events of the trace that were read */
     char message[LINES_MESSAGE_BYTES];
-    int failed; /* errno: it cannot be written, or no memory */
+    int failed; /* errno of the target, or ENOMEM */
 };
 
-/* A line, or several; what fails is seen at the end. */
+/* Writes text to the target.  An error is in `failed'. */
 void convert_say(struct conversion *conversion, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* The next event of the trace: 1; 0: the end, or a message. */
+/* Reads the next event of the trace.  Returns 1, or 0 at the end and on a failure, which sets the message. */
 int convert_next(struct conversion *conversion, weir_trace_event *event);
-/* Where columns are, by their names in the header, the line that comes next; the names before `needed' must
- * be there.  Those that are not are SIZE_MAX.  1, or 0 with a message. */
+/* Finds the columns by their names in the header, which is the next line.  The first `needed' names must be in the header.
+ * The place of a name that is missing is SIZE_MAX.  Returns 1, or 0 with a message. */
 int convert_columns(struct lines *lines, const char *const *names, size_t count, size_t needed,
                     size_t *columns);
 
 struct conversion_format {
     const char *name;
-    int (*is)(const char *first_line); /* NULL: whatever is no other */
-    /* 1, or 0: `failed', or a message in lines (reading) or in the conversion (writing). */
+    int (*is)(const char *first_line); /* NULL: each file that has no other format */
+    /* Return 1 on success.  On failure they return 0, and set `failed', or a message: of the lines if the source is read, of
+     * the conversion if the target is written. */
     int (*read)(struct conversion *conversion);
     int (*write)(struct conversion *conversion);
-    const char *lacks; /* what it has no place for */
+    const char *lacks; /* the events for which the format has no place */
 };
 
 enum { CONVERSION_FORMATS = 3, CONVERSION_OWN = 2 };
 extern const struct conversion_format conversion_formats[CONVERSION_FORMATS];
-/* By the first line, which stays where it is.  NULL: it cannot be read, which a message tells. */
+/* Returns the format that the first line shows, and does not consume the line.  Returns NULL with a message if the line
+ * cannot be read. */
 const struct conversion_format *conversion_format_of(struct lines *lines);
 
 int rmm_is(const char *first_line);

@@ -12,7 +12,7 @@
 #include "cli/common/temporary.h"
 #include "cli/formats/conversion.h"
 
-/* A weir_trace_source. */
+/* Reads the trace that another format became, as a weir_trace_source does. */
 static ptrdiff_t read_converted(void *context, char *buffer, size_t bytes, char *message,
                                 size_t message_bytes) {
     struct input *input = context;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: the events of a trace, or of a file in another format (conversion.h), told apart by the first line.
+/* input.h: reads the events of a trace, or of a file in another format (conversion.h).  The first line of the file shows the
+ * format.
  *
  * Must not know: what the events are for.
  */
@@ -19,30 +20,30 @@ struct input_device {
     char name[16];
 };
 
-/* Stays where it is while it is open. */
+/* An open file of events.  The struct must not move while the file is open. */
 struct input {
     struct lines lines;
-    int converted; /* a temporary file with the trace that another format became; -1: it is a trace */
+    int converted; /* a temporary file with the trace that another format became, or -1 */
     weir_trace_reader *reader;
     struct input_device device;
 };
 
-/* "-" is standard input.  1, or 0 with a message. */
+/* Opens a file; the path "-" is standard input.  Returns 1, or 0 with a message. */
 int input_open(struct input *input, const char *path, char *message, size_t message_bytes);
 void input_close(struct input *input);
 
-/* 1: a trace can be read from the file, or made of it. */
+/* Returns 1 if the file is a trace, or can be converted into one. */
 int input_is_trace(const char *path);
 
-/* Why the next event of a trace could not be read, behind so many that could: a file without any may be no trace at
- * all, and is told what one is. */
+/* Writes the reason why the next event of a trace cannot be read.  `events' were read before.  If there were none, the file
+ * may be no trace at all, so the message says what a trace is. */
 void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
                   char *message, size_t message_bytes);
 /* Checks that an event is on the device of those before it, since a replay has one device, and other formats have no place
  * for a device.  Returns 1 if so, 0 with a message if not. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
-/* 1, and it is told: the reader, which refused it, has read all that there is of a trace that ends too early. */
+/* Checks whether the reader failed since the file of the trace ends too early.  Returns 1 if so, after a warning. */
 int input_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source);
 
 #endif

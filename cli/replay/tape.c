@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tape.c: see tape.h.  The file is the header, the operations, the ids of streams, the labels, then the gaps. */
+/* tape.c: see tape.h.  The file has the header, the operations, the ids of streams, the labels, and the gaps. */
 #include "cli/replay/tape.h"
 
 #include <errno.h>
@@ -22,22 +22,22 @@ static const char magic[8] = "weirtap1";
 _Static_assert(sizeof(struct tape_op) == 16, "operations are packed");
 _Static_assert(sizeof(struct tape_header) % 8 == 0, "operations are aligned");
 
-/* What is known while a trace is read. */
+/* The state of reading a trace. */
 struct maker {
     struct tape_header *header;
     FILE *file;
     struct weir_map blocks;  /* id + 1 -> index */
     struct weir_map streams; /* id + 1 -> index */
-    uint64_t *stream_ids;    /* by index */
+    uint64_t *stream_ids;    /* the id of each index */
     size_t stream_room;
-    uint32_t *idle; /* indices of blocks that were freed, a stack */
+    uint32_t *idle; /* a stack of indices whose blocks were freed */
     size_t idle_count;
     size_t idle_room;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t label_room;
-    uint16_t *gaps_us; /* by operation */
+    uint16_t *gaps_us; /* the gap of each operation */
     size_t gap_room;
-    uint64_t last_us; /* time of the last event */
+    uint64_t last_us; /* the time of the last event */
     uint64_t live_bytes;
     char *message;
     size_t message_bytes;
@@ -54,7 +54,7 @@ static int fail_write(struct maker *maker) {
     return 0;
 }
 
-/* Makes room for one more element in the array whose pointer `array` points to; 0: out of memory. */
+/* Makes room for one more element in the array whose pointer `array` points to.  Returns 0 if there is no memory. */
 static int make_room(void *array, size_t *room, size_t used, size_t element) {
     void *memory, *moved;
     size_t more = *room ? *room * 2 : 64;
@@ -108,7 +108,8 @@ static int new_block(struct maker *maker, const weir_trace_event *event, struct 
     return 1;
 }
 
-/* The reader has checked that the block is live. */
+/* Writes the index of the block into the operation of a free or a use.  A free makes the index idle.  The reader has
+ * checked that the block is live. */
 static int old_block(struct maker *maker, const weir_trace_event *event, struct tape_op *op) {
     uintptr_t block = 0;
 
@@ -135,13 +136,13 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
         return fail(maker, "more than 4294967296 iterations");
     if (!make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail(maker, "out of memory");
-    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* what is behind it, too */
+    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* with the rest of its bytes */
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;
 }
 
-/* The time since the event before belongs to the last operation. */
+/* Adds the time since the previous event to the gap of the last operation. */
 static void take_time(struct maker *maker, uint64_t now_us) {
     uint64_t passed = now_us - maker->last_us;
     uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
@@ -152,7 +153,7 @@ static void take_time(struct maker *maker, uint64_t now_us) {
                                                             : TAPE_MOST_GAP_US;
 }
 
-/* One event to one operation, in the file.  x leaves none. */
+/* Writes the operation of an event to the file.  An event x has no operation. */
 static int take(struct maker *maker, const weir_trace_event *event) {
     struct tape_op op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;
@@ -255,7 +256,7 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
 static int write_tape(struct maker *maker, struct input *input, uint64_t most_marks) {
     struct tape_header *header = maker->header;
 
-    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* again below, filled in */
+    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* its counts follow below */
         return fail_write(maker);
     if (!take_all(maker, input, most_marks))
         return 0;
@@ -272,7 +273,7 @@ static int write_tape(struct maker *maker, struct input *input, uint64_t most_ma
     return 1;
 }
 
-/* As write_tape, with everything around it; the file stays open. */
+/* Reads the trace and writes the tape, then frees the memory of `maker'.  The file stays open. */
 static int read_and_write(struct maker *maker, struct input *input, uint64_t most_marks) {
     int good;
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: what a program asks of the driver's memory, put into the rings of record_ring.h.
+/* record.c: puts the requests that a program makes for device memory into the rings of record_ring.h.
  *
- * Every call goes to the driver as it came and is answered as it is answered.  A free's time is taken before
- * the driver has it and an allocation's after, so that an address that goes from one thread to another is
- * seen to come and go in order.
+ * Every call goes to the driver unchanged, and so does the driver's answer to the program.  The time of a free is taken
+ * before the driver's call and the time of an allocation after it, so that the events of an address are in order though
+ * threads pass the address on.
  *
  * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to empty
  * the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
  * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.  Time in
  * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped too.
  *
- * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  The kernel tells
- * a child by a page that it fills with zeros there, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  A child finds out
+ * by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
- * Must not know: how a call gets here, what a trace looks like.
+ * Must not know: how a call reaches this file, the format of a trace.
  */
 #include "adapters/interpose/interpose.h"
 
@@ -34,7 +34,7 @@ enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 static struct weir_record_file
     *_Atomic file; /* NULL until the first event, or if there is no file */
-/* On the page that a child of fork has with zeros. */
+/* The page that the kernel fills with zeros in a child of fork. */
 struct recording {
     atomic_int is_on;                 /* this process records */
     _Atomic(_Atomic uint64_t *) lost; /* counts events that are not recorded, or NULL */
@@ -43,8 +43,8 @@ static struct recording *_Atomic recording; /* NULL until the first event */
 static int has_counter, has_syncs;
 static pthread_key_t at_thread_end;
 static atomic_uint threads;
-static atomic_int captures;                                /* under way, as far as was seen */
-static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* of the shared ring */
+static atomic_int captures; /* captures of streams that run, as far as this file has seen */
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
 
 /* Written under the lock.  Entries below head.rings never change. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
@@ -142,7 +142,7 @@ static __attribute__((noinline, cold)) struct weir_record_ring *take_ring(void) 
 
 /* ---- events ------------------------------------------------------------------------------------ */
 
-/* An event that is being made; ring NULL: none is. */
+/* An event that a thread makes.  `ring' is NULL if there is no event. */
 struct making {
     struct weir_record_ring *ring;
     uint64_t time;
@@ -177,7 +177,8 @@ static inline void drop(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room.  Returns 0 if there is none, since nobody reads: this process records no more. */
+/* Waits until the ring has room.  Returns 1 if it has.  Returns 0 if nobody reads the ring; this process then records
+ * nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -208,8 +209,8 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Where the event goes, which is written there and nowhere else before: a copy would be read as it is still on its
- * way to the cache.  NULL: nobody will read it. */
+/* Returns the next event of the ring, to be written in place: a copy would cost a wait for its stores.  Returns NULL if
+ * nobody will read the event. */
 static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 
@@ -296,13 +297,13 @@ void weir__record_name(uint64_t number, const char *text) {
     (void)put_text(&event);
 }
 
-/* ---- what is asked ----------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------- */
 
 static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Of the stream, or of the thread; asked only where there are several. */
+/* Returns the device of the stream, or the thread's current device.  Asks the driver only if there are several devices. */
 static uint8_t device_of(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -313,7 +314,7 @@ static uint8_t device_of(CUstream stream) {
     if (devices == 1)
         return 0;
     if ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
-        REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from 12.8 on */
+        REAL(cuStreamGetDevice)(stream, &device) == CUDA_SUCCESS) /* from CUDA 12.8 on */
         return (uint8_t)device;
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
@@ -322,11 +323,11 @@ static int is_of_host(const CUmemLocation *location) {
     return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of it */
 }
 
-/* Pools of the host's memory; one too many counts as a device's. */
+/* Pools of host memory.  A pool that finds no place here counts as a pool of device memory. */
 static CUmemoryPool _Atomic host_pools[64];
 static atomic_int has_host_pools;
 
-/* NULL: a place without one. */
+/* Returns the place of the pool in host_pools, or NULL if it has none.  For the pool NULL, returns a free place. */
 static CUmemoryPool _Atomic *place_of(CUmemoryPool pool) {
     for (size_t i = 0; i < sizeof host_pools / sizeof host_pools[0]; i++)
         if (atomic_load(&host_pools[i]) == pool)
@@ -339,7 +340,7 @@ static inline int is_host_pool(CUmemoryPool pool) {
            place_of(pool);
 }
 
-/* A handle that was one before may be another's. */
+/* Records whether a pool is of host memory.  The driver may give the handle of a destroyed pool to a new pool. */
 static void note_pool(CUmemoryPool pool, int is_host) {
     static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
     CUmemoryPool _Atomic *place;
@@ -357,7 +358,7 @@ static uint8_t device_of_pool(CUmemoryPool pool, CUstream stream) {
     return is_host_pool(pool) ? WEIR_RECORD_HOST : device_of(stream);
 }
 
-/* How much memory it has, once. */
+/* Writes the name and the memory of a device, once for each device. */
 static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
     struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
     size_t bytes = 0;
@@ -391,10 +392,11 @@ static inline uint8_t is_captured(CUstream stream) {
                : 0;
 }
 
-/* Where in the program a request comes from: the exported names jump. */
+/* The address in the program that a request comes from.  It is the return address, since the exported functions jump to
+ * the functions of this file. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
-/* After the driver's answer. */
+/* Puts a request into the ring.  Called after the driver's answer. */
 static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
                                enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
@@ -413,7 +415,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* In front of the driver's call, by what the library itself does not do: 1, and it is inside. */
+/* Marks this thread as inside a call of the program.  Returns 1 on success, 0 if the thread is inside already: then this
+ * library or the driver makes the call. */
 static inline int enter(void) {
     if (weir__inside)
         return 0;
@@ -425,7 +428,7 @@ static inline void leave(void) {
     weir__inside = 0;
 }
 
-/* A request of nothing is answered with no block: it is no event. */
+/* Calls the driver and records the request.  A request of 0 bytes gets no block, and is no event. */
 #define REQUEST_ON(device, call, asked, address, bytes, stream, kind)                              \
     do {                                                                                           \
         int is_outer = enter();                                                                    \
@@ -491,8 +494,8 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
                WEIR_RECORD_VMM);
 }
 
-/* What gives memory back, and what belongs to it: its time is the call's beginning, and without success it
- * was not. */
+/* Calls the driver and records the end of a block, a mapping, a stream or a context.  The time of the event is the
+ * beginning of the call.  A call that fails is no event. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
         struct making made;                                                                        \
@@ -520,7 +523,7 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
     END(REAL_PTSZ(cuMemFreeAsync)(block, stream), WEIR_RECORD_FREE, block, 0, own(stream));
 }
 
-/* On no stream: the recorder knows whose the block is. */
+/* The call names no stream: the recorder knows the stream of the block. */
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     END(REAL(cuMemFree_v2)(block), WEIR_RECORD_FREE, block, 1, 0);
 }
@@ -537,7 +540,7 @@ CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
 }
 
-/* What came to be in the driver's call and is no request for memory. */
+/* Records a reservation or a mapping, whose time is the end of the driver's call. */
 static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
                          size_t bytes, uint64_t handle) {
     if (result == CUDA_SUCCESS) {
@@ -590,7 +593,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    note_pool(pool, 0); /* before its handle is another's */
+    note_pool(pool, 0); /* before the driver gives the handle to another pool */
     return REAL(cuMemPoolDestroy)(pool);
 }
 
@@ -618,7 +621,7 @@ static CUresult began(CUresult result) {
     return result;
 }
 
-/* Ended, whether or not it succeeded: a capture that went wrong is over too. */
+/* Counts the end of a capture.  A capture that fails ends, too. */
 static CUresult ended(int was_captured, CUresult result) {
     if (was_captured && !weir__inside)
         atomic_fetch_sub(&captures, 1);
@@ -659,7 +662,7 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 
 /* ---- marks ------------------------------------------------------------------------------------- */
 
-/* Only in a process that has asked for memory, and after the call. */
+/* Records a synchronization after the driver's call, if this process has made a request. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
         struct making made = start();
@@ -684,7 +687,7 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
 
-    if (!atomic_load(&file)) /* before the program's first request */
+    if (!atomic_load(&file)) /* the program has made no request yet */
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
     if (!put_text(&event))
