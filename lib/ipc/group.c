@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* group.c: see group.h.  What is in the file, group_slots.c.
  *
- * All members hold byte 0 for reading.  A process that can lock it for writing is alone, and may remove the file, or
- * give it another limit; what members that are ending have stays counted.  A process that is stopped meanwhile keeps
- * others out for a while only: they give the name to a new file.
+ * Each member holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may remove
+ * the file or give it another limit; the memory of members that are ending stays counted.  If a process is stopped while it
+ * holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed leaves its file,
+ * which the next process removes that joins any group on the device.
  *
  * A login session that ends removes the files of its user (RemoveIPC in logind.conf); processes that come later make
  * another file.  So a member that counts or asks looks whether its file still has the name.  If not, the member joins the
@@ -39,7 +40,7 @@
 
 #define MAGIC "weirgrp1"
 enum { TRIES = 64 };
-/* How long one that removes a file may take, and between two looks. */
+/* A process waits for one that removes a file for REMOVALS pauses of PAUSE_NS. */
 enum { REMOVALS = 500 };
 #define PAUSE_NS 1000000
 
@@ -90,7 +91,7 @@ static void take_pause(void) {
     nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
 }
 
-/* Keeps the file open and mapped.  0; -1 and errno. */
+/* Keeps the file open and mapped.  Returns 0, or -1 with errno. */
 static int map_file(struct weir_group *g, int file) {
     void *map = mmap(NULL, sizeof *g->file, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 
@@ -103,7 +104,8 @@ static int map_file(struct weir_group *g, int file) {
     return 0;
 }
 
-/* The locks that say that this member lives, on an open file of their own, which no child of fork has. */
+/* Takes the locks by which others know that this member lives.  They belong to an open file description that a child of
+ * fork does not keep open.  Returns 0, or -1 with errno. */
 static int begin_life(struct weir_group *g, int file) {
     void *page;
 
@@ -170,7 +172,8 @@ static int refuse_limit(char *why, const char *name, uint64_t has, uint64_t limi
 
 enum attached { ATTACHED, AGAIN, FAILED };
 
-/* Both descriptors are of one file, which this member holds for reading.  `file' is kept or closed. */
+/* Makes this process a member in the file of `file', which has the read lock of byte 0.  A second descriptor of the same
+ * file serves the other locks.  Keeps or closes `file'. */
 static enum attached enter(struct weir_group *g, int file) {
     int other = weir__runfile_open(g->path, O_RDWR), error;
     struct stat one, two;
@@ -197,7 +200,7 @@ static enum attached enter(struct weir_group *g, int file) {
     return weir__group_claim(g) == 0 ? ATTACHED : FAILED;
 }
 
-/* What is there is none of ours, or somebody that was stopped keeps it. */
+/* Takes the name from a file that is no group's, or whose lock a stopped process holds, and closes the file. */
 static int replace(const char *path, int file) {
     int failed = weir__runfile_unname(file, path);
 
@@ -205,7 +208,7 @@ static int replace(const char *path, int file) {
     return failed;
 }
 
-/* The caller is alone in it.  -1 and errno: the file is closed. */
+/* Writes the limit of a file in which the caller is alone.  Returns 0, or -1 with errno: then the file is closed. */
 static int set_limit(int file, uint64_t limit) {
     const off_t at = offsetof(struct weir_group_file, limit);
     int error;
@@ -248,7 +251,8 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
                 return CANNOT;
             continue;
         }
-        if (limit != *has && weir__group_lock_byte(file, 0, F_WRLCK) == 0) { /* nobody is there */
+        if (limit != *has &&
+            weir__group_lock_byte(file, 0, F_WRLCK) == 0) { /* the group has no members */
             if (limit == 0) {
                 close(file);
                 return NO_LIMIT;
@@ -257,7 +261,8 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
                 return CANNOT;
             *has = limit;
         }
-        if (weir__group_lock_byte(file, 0, F_RDLCK) != 0) { /* who removes it has it */
+        if (weir__group_lock_byte(file, 0, F_RDLCK) !=
+            0) { /* a process that removes the file holds the byte */
             if (++removals == REMOVALS) {
                 removals = 0, i++;
                 if (replace(path, file) != 0)
@@ -288,35 +293,6 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
     return CANNOT;
 }
 
-int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
-                     uint64_t weight, char why[WEIR_GROUP_WHY]) {
-    char path[WEIR_REGISTRY_PATH];
-    uint64_t has;
-
-    begin(g);
-    if (name_file(path, name, device) != 0)
-        return refuse(why, name, "the path of its file is too long", "");
-    switch (join_file(g, path, limit, 0, &has)) {
-    case JOINED:
-        pthread_mutex_init(&g->lock, NULL);
-        snprintf(g->name, sizeof g->name, "%s", name);
-        weir__group_describe(g, weight);
-        return 0;
-    case NO_LIMIT:
-        return refuse_no_limit(why, name);
-    case OTHER_LIMIT:
-        return refuse_limit(why, name, has, limit);
-    default:
-        break;
-    }
-    if (errno == EUSERS)
-        return refuse(why, name, "it has as many members as there can be", "");
-    snprintf(why, WEIR_GROUP_WHY,
-             "group '%s': cannot use %s: %s; expected a folder in which this user may make files",
-             name, path, strerror(errno));
-    return -1;
-}
-
 int weir__group_look(struct weir_group *g, const char *name, const char *device) {
     struct stat is;
     uint64_t limit;
@@ -343,7 +319,7 @@ struct visit {
     void *context;
 };
 
-/* Only where it would be looked for. */
+/* Visits a device if its file is in the folder where members look for the file. */
 static void visit_device(const char *path, const char *device, void *context) {
     const struct visit *visit = context;
     char own[WEIR_REGISTRY_PATH];
@@ -367,7 +343,7 @@ struct visit_on {
     void *context;
 };
 
-/* "NAME-DEVICE"; a name may have hyphens, too. */
+/* Visits a group of the device.  The rest of the file's name is "NAME-DEVICE"; NAME may have hyphens, too. */
 static void visit_name(const char *path, const char *rest, void *context) {
     const struct visit_on *visit = context;
     size_t length = strlen(rest), tail = strlen(visit->device) + 1;
@@ -386,6 +362,44 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
 
     snprintf(begins, sizeof begins, "group%d-", WEIR_GROUP_VERSION);
     weir__runfile_each(begins, visit_name, &(struct visit_on){device, visit, context});
+}
+
+/* Removes the file of a group whose members were all killed. */
+static void remove_if_left(const char *name, void *device) {
+    struct weir_group g;
+
+    if (weir__group_look(&g, name, device) == 0)
+        weir__group_leave(&g);
+}
+
+int weir__group_join(struct weir_group *g, const char *name, const char *device, uint64_t limit,
+                     uint64_t weight, char why[WEIR_GROUP_WHY]) {
+    char path[WEIR_REGISTRY_PATH];
+    uint64_t has;
+
+    begin(g);
+    if (name_file(path, name, device) != 0)
+        return refuse(why, name, "the path of its file is too long", "");
+    switch (join_file(g, path, limit, 0, &has)) {
+    case JOINED:
+        pthread_mutex_init(&g->lock, NULL);
+        snprintf(g->name, sizeof g->name, "%s", name);
+        weir__group_describe(g, weight);
+        weir__group_each_on(device, remove_if_left, (void *)(uintptr_t)device);
+        return 0;
+    case NO_LIMIT:
+        return refuse_no_limit(why, name);
+    case OTHER_LIMIT:
+        return refuse_limit(why, name, has, limit);
+    default:
+        break;
+    }
+    if (errno == EUSERS)
+        return refuse(why, name, "it has as many members as there can be", "");
+    snprintf(why, WEIR_GROUP_WHY,
+             "group '%s': cannot use %s: %s; expected a folder in which this user may make files",
+             name, path, strerror(errno));
+    return -1;
 }
 
 /* ---- the name ------------------------------------------------------------------------------------ */
@@ -536,14 +550,14 @@ void weir__group_end(struct weir_group *g) {
 }
 
 void weir__group_forget(struct weir_group *g) {
-    g->alive_page = NULL; /* the mapping is not here */
+    g->alive_page = NULL; /* a child of fork does not have the mapping */
     if (g->file)
         drop(g);
 }
 
 /* ---- counting ------------------------------------------------------------------------------------ */
 
-/* The caller holds the lock. */
+/* Counts bytes of a kind more or less.  Returns 0 if the group would exceed the limit.  The caller holds the lock. */
 static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more, uint64_t less,
                  uint64_t limit) {
     _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];
@@ -609,7 +623,7 @@ uint64_t weir__group_used(struct weir_group *g) {
     return used;
 }
 
-/* What a member says of itself.  1, or 0: it has ended, or is another by now. */
+/* Reads the slot of a member.  Returns 1, or 0 if the member has ended or the slot belongs to another by now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct weir_group_slot *slot = &g->file->slot[at];
     uint64_t owner = atomic_load(&slot->owner), words[WEIR_GROUP_COMMAND_WORDS];

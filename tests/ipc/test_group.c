@@ -183,6 +183,30 @@ TEST(test_what_is_no_file_of_a_group_is_replaced) {
     weir__group_leave(&g);
 }
 
+TEST(test_a_process_that_joins_removes_the_files_of_groups_whose_members_were_killed) {
+    struct weir_group g, lives;
+    char left[WEIR_REGISTRY_PATH];
+    pid_t child;
+
+    ck_assert_int_eq(weir__group_join(&lives, "lives", DEVICE, LIMIT, 1, why), 0);
+    ck_assert_int_eq(weir__group_join(&g, "killed", DEVICE, LIMIT, 1, why), 0);
+    strcpy(left, g.path);
+    weir__group_leave(&g);
+    child = fork();
+    if (child == 0) {
+        if (weir__group_join(&g, "killed", DEVICE, LIMIT, 1, why) == 0)
+            raise(SIGKILL);
+        _exit(1);
+    }
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ck_assert_int_eq(access(left, F_OK), 0);
+    join(&g, LIMIT);
+    ck_assert_int_ne(access(left, F_OK), 0);
+    ck_assert_int_eq(access(lives.path, F_OK), 0);
+    weir__group_leave(&g);
+    weir__group_leave(&lives);
+}
+
 TEST(test_a_program_that_closes_all_files_stays_a_member) {
     struct weir_group one, two;
 
