@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* file.c: see file.h.
  *
- * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread alone, and takes a
- * pending one away afterwards, unless one was pending before.  Without a limit there is no such signal, and the guard
- * costs one system call.
+ * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread alone.  Afterwards
+ * it removes a pending SIGXFSZ, unless one was pending before.  Without a limit on file sizes there is no such signal,
+ * and the guard costs one system call.
  */
 #include "base/file.h"
 
@@ -44,7 +44,7 @@ FILE *weir__file_read(const char *path) {
     return stream;
 }
 
-/* Returns how many bytes were read, or -1 with errno. */
+/* Reads until the end of the file or `most` bytes.  Returns the number of bytes, or -1 with errno. */
 static ssize_t read_up_to(int file, char *text, size_t most) {
     size_t bytes = 0;
     ssize_t more = 1;

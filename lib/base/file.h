@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* file.h: files that weir opens and writes in the process of a program.
  *
- * A program may run with the descriptors 0 to 2 closed.  Its printf() would then write into a file of weir's that got
- * one of these descriptors.  So weir's own files get descriptors above 2.
+ * A program may run with the descriptors 0 to 2 closed.  If a file of weir's got one of these descriptors, the
+ * program's printf() would write into that file.  So weir's own files get descriptors above 2.
  *
- * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  A write of weir's own fails with EFBIG
+ * A write beyond RLIMIT_FSIZE sends SIGXFSZ, which ends the program by default.  weir's own writes fail with EFBIG
  * instead, whatever the program does with that signal.
  *
- * Must not know: what is in a file.
+ * Must not know: the contents of a file.
  */
 #ifndef WEIR_FILE_H
 #define WEIR_FILE_H
@@ -23,7 +23,7 @@ int weir__file_open(const char *path, int flags, mode_t mode);
  * unchanged if it was above 2, or -1 with errno.  If `file` is -1, errno stays as it is. */
 int weir__file_above(int file);
 
-/* Duplicates a descriptor.  Returns one above 2, closed on exec, or -1 with errno. */
+/* Duplicates a descriptor.  Returns a new descriptor above 2, closed on exec, or -1 with errno. */
 int weir__file_copy(int file);
 
 /* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */
@@ -32,8 +32,8 @@ FILE *weir__file_read(const char *path);
 /* The largest text that weir reads at once from a file that a user has named. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
-/* Reads a file of text of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the reason
- * in `why'. */
+/* Reads a file of text of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the
+ * reason in `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
 /* The state of SIGXFSZ in this thread before weir__file_guard(). */
@@ -42,11 +42,12 @@ struct weir_file_guard {
     sigset_t before;
 };
 
-/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both keep errno. */
+/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both functions keep
+ * errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 
-/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) in such a guard, and return what these return. */
+/* Call pwrite(2), ftruncate(2) and posix_fallocate(3) under the guard, and return the results of these calls. */
 ssize_t weir__file_write_at(int file, const void *from, size_t bytes, off_t at);
 int weir__file_resize(int file, off_t bytes);
 int weir__file_reserve(int file, off_t bytes);

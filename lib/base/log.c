@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* log.c: one line on standard error, when asked.
+/* log.c: writes log lines to standard error, up to the level that the caller has set.
  *
- * A line is put together on the stack and leaves in one write(2): lines of several threads and
- * processes do not mix, no lock is held and stdio is not touched, so that logging works under any
- * lock of the caller.  What does not fit into the line is cut; the newline stays.
+ * A line is put together on the stack and written by one write(2), so lines of several threads and processes do not
+ * mix.  No lock is held and stdio is not used, so logging works under any lock of the caller.  A line that is too long
+ * is cut; its newline stays.
  *
  * Must not know: who logs.
  */
@@ -19,7 +19,7 @@
 enum { LINE_BYTES = 1024 };
 
 static const char *level_word(int level) {
-    switch (level) { /* unreached: default and none, which no line has */
+    switch (level) { /* unreached: default and none, which are no levels of a line */
 #define LEVEL_WORD(name, word, value)                                                              \
     case WEIR_LOG_##name:                                                                          \
         return word;
@@ -47,7 +47,7 @@ void weir__log(int threshold, int level, const char *format, ...) {
     if (body > 0)
         length += (size_t)body;
     if (length > sizeof line - 1)
-        length = sizeof line - 1; /* the newline takes the place of the NUL */
+        length = sizeof line - 1; /* the newline replaces the NUL */
     line[length++] = '\n';
     weir__file_guard(&guard);
     while (write(STDERR_FILENO, line, length) < 0 && errno == EINTR)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* replace.c: see replace.h.
  *
- * The name beside is made with O_EXCL, so a link that somebody has put there is not followed, and nothing that is there
- * is touched: the next name is tried.
+ * The new file gets a temporary name beside the old one.  It is opened with O_EXCL, so a link of that name is not
+ * followed and an existing file is not touched: weir tries the next name.
  *
- * Must not know: what is written.
+ * Must not know: the contents of the file.
  */
 #include "config.h"
 
@@ -48,7 +48,7 @@ static void name_folder(const char *path, char folder[PATH_MAX]) {
         snprintf(folder, PATH_MAX, ".");
 }
 
-/* So that the name is on the disk too, where that is available. */
+/* Writes the folder's entry to the disk, too, if the file system can do that. */
 static void sync_folder(const char *path) {
     char name[PATH_MAX];
     int folder;
@@ -67,8 +67,8 @@ static int is_same(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Whether the user who made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
- * off. */
+/* Returns 1 if weir may write to where the link leads, else 0.  In a folder that all users may write to, the link must
+ * be this user's or root's.  This is stricter than Linux's protected_symlinks, which may be off. */
 static int may_follow(const char *path, const struct stat *link) {
     char folder[PATH_MAX];
     struct stat is;
@@ -79,7 +79,7 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-/* 0, or errno. */
+/* Opens a new file beside the path.  Returns 0 or an errno. */
 static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
                        mode_t mode) {
     for (int i = 0; i < TRIES && r->file < 0; i++) {
@@ -96,7 +96,7 @@ static int open_beside(struct weir_replacement *r, const char *path, const struc
         return errno;
     if (before)
         (void)fchmod(r->file, before->st_mode & mode);
-    snprintf(r->path, sizeof r->path, "%s", path); /* which is shorter */
+    snprintf(r->path, sizeof r->path, "%s", path); /* fits, since `beside` is longer */
     return 0;
 }
 
@@ -108,7 +108,7 @@ int weir__replace_open(const char *path, mode_t mode) {
                                                             : file;
 }
 
-/* 0, or errno. */
+/* Opens the file itself for writing.  Returns 0 or an errno. */
 static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
     r->file = weir__file_open(path, flags, mode);
     return r->file < 0 ? errno : 0;
@@ -122,16 +122,16 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 
     r->file = -1;
     r->path[0] = '\0';
-    if (!*path) /* as open(2) has it; a name beside it could be made */
+    if (!*path) /* open(2) fails here, but a name beside "" could be made */
         return ENOENT;
     is_there = lstat(path, &link) == 0;
-    if (!is_there && errno != ENOENT) /* who knows what is there */
+    if (!is_there && errno != ENOENT) /* the file may exist, but weir cannot see it */
         return errno;
     is_link = is_there && S_ISLNK(link.st_mode);
     if (is_link && !may_follow(path, &link))
         return EACCES;
     if (!is_link)
-        flags |= O_NOFOLLOW; /* nor one that is put there meanwhile */
+        flags |= O_NOFOLLOW; /* a link may be made after the check */
     is_there = stat(path, &is) == 0;
     if (!is_there && errno != ENOENT)
         return errno;
@@ -139,7 +139,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
         return open_in_place(r, path, flags | O_APPEND, mode);
     if (is_there && !S_ISREG(is.st_mode))
         return open_in_place(r, path, flags, mode);
-    if (is_link && !is_there) /* it leads to what is still to be made */
+    if (is_link && !is_there) /* the link leads to a file that does not exist yet */
         return open_in_place(r, path, flags | O_CREAT | O_TRUNC, mode);
     if (is_link && !(target = realpath(path, NULL)))
         return errno;
@@ -151,7 +151,8 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL) /* pipes have no disk */
+    /* EINVAL: pipes have no disk */
+    if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL)
         why = errno;
     if (close(r->file) != 0 && why == 0)
         why = errno;

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 
-/* Of /proc/PID/stat, as proc_pid_stat(5) has it. */
+/* The fields of /proc/PID/stat that weir reads; proc_pid_stat(5) describes them. */
 struct told {
     char state;
     unsigned flags;
@@ -20,10 +20,10 @@ struct told {
     uint64_t start;
 };
 
-/* PF_EXITING, include/linux/sched.h. */
+/* This is PF_EXITING of the kernel's include/linux/sched.h. */
 #define FLAG_EXITING 4u
 
-/* What the kernel says of a process.  1; 0: there is no such process; -1: it cannot be told. */
+/* Reads the state of a process.  Returns 1 on success, 0 if there is no such process, -1 if the kernel does not say. */
 static int read_told(pid_t pid, struct told *out) {
     char path[32], text[1024], *at;
     ssize_t length;
@@ -38,7 +38,7 @@ static int read_told(pid_t pid, struct told *out) {
     if (length <= 0)
         return length < 0 && errno == ESRCH ? 0 : -1;
     text[length] = '\0';
-    at = strrchr(text, ')'); /* a name may have anything in it */
+    at = strrchr(text, ')'); /* a program's name may contain any character */
     return at && sscanf(at + 1,
                         " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
                         "%" SCNu64,
@@ -47,7 +47,8 @@ static int read_told(pid_t pid, struct told *out) {
                : -1;
 }
 
-/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
+/* Returns 1 if all threads of the process have ended, else 0.  If only the first thread has ended, the state is that of
+ * an ended process, too, but there are other threads. */
 static int has_ended(const struct told *told) {
     return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
 }
