@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* device.h: one device as an allocator uses it: the driver's answers as statuses, and what a stream is.
+/* device.h: one device as an allocator uses it: the driver's results as statuses, and the state of streams.
  *
- * The layers above ask the device here, and call the driver's table themselves only for what belongs to one of them.
- * Functions may be called from any thread.
+ * The layers above call these functions.  They call the driver's table directly only for what one layer alone needs.
+ * Any thread may call the functions.
  *
  * Must not know: memory, settings, the caller.
  */
@@ -17,65 +17,68 @@
 #include "base/tls.h"
 #include "driver/driver.h"
 
-/* Device ordinals from 0 on. */
+/* Device ordinals are below this number. */
 enum { WEIR_MOST_PEERS = 64 };
 
-/* Whose work may use memory; the first is the memory's own device. */
+/* The devices whose work may use memory; the first is the memory's own device. */
 struct weir_access {
     size_t count;
     CUmemAccessDesc list[WEIR_MOST_PEERS + 1];
 };
 
-/* Written by the allocator before anybody else has it; what is atomic may change later. */
+/* The allocator writes it before other threads have it.  Only atomic fields change later. */
 struct weir_device {
     const struct weir_driver *driver;
     CUdevice ordinal;
-    CUcontext context;         /* the primary one, retained by the allocator */
+    CUcontext context;         /* the primary context, retained by the allocator */
     uint64_t total;            /* bytes */
-    weir_slow_paths slow_path; /* why requests do not go straight to the caches */
-    uint64_t created_ticks;    /* of the allocator */
-    _Atomic int log;  /* level; NONE while the allocator is made, whose maker tells of failures */
-    int decompresses; /* memory is made for hardware decompression, too */
-    int drop_in;      /* the allocator stands in the place of the driver's pools: see drop_in.h */
-    /* Opportunistic reuse is off: what one stream has freed serves others only after the host has waited or memory
-     * was given back to the device. */
+    weir_slow_paths slow_path; /* the reasons why requests do not go straight to the caches */
+    uint64_t created_ticks;    /* when the allocator was created */
+    /* A level; NONE while the allocator is created, whose creator reports failures. */
+    _Atomic int log;
+    int decompresses; /* set if memory is made for hardware decompression, too */
+    int drop_in;      /* set if the allocator replaces the driver's pools: see drop_in.h */
+    /* Set if opportunistic reuse is off: memory that one stream has freed serves other streams only after the host has
+     * waited or memory was freed to the device. */
     atomic_int keeps_apart;
-    /* NULL, or: 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
+    /* May be NULL.  Returns 1 if an adapter saw the stream's creation, and so will see its captures and its end. */
     int (*_Atomic watches)(weir_stream stream);
-    struct weir_access access; /* who may use the memory from the beginning */
-    /* A block made for a wait that the driver did not take back; 0: none. */
+    struct weir_access access; /* the devices that may use the memory from the beginning */
+    /* A block that was allocated for a wait and could not be freed, or 0. */
     _Atomic CUdeviceptr waited_by;
 };
 
-/* The status for a driver result, which becomes the thread's last driver result; fatal results mark
- * the device lost. */
+/* Returns the status for a driver's result, and stores the result as the thread's last one.  A fatal result marks the
+ * device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
-/* What to ask of cuMemCreate on a device, the same for all of an allocator's memory: network adapters and storage may reach
- * it directly (GPUDirect RDMA) where the device has that, which memory of cuMemAlloc always may there.  Likewise other
- * processes may open it, which costs nothing (H200). */
+/* Sets the properties for cuMemCreate, which are equal for all of an allocator's memory.  Network adapters and storage
+ * may access the memory directly (GPUDirect RDMA) if the device supports that, as they may access memory of cuMemAlloc.
+ * Other processes may open the memory, which costs nothing (H200). */
 CUresult weir__device_mapped_kind(const struct weir_driver *driver, CUdevice device,
                                   int decompresses, CUmemAllocationProp *kind);
-/* Free bytes on the device now, UINT64_MAX if it cannot be told. */
+/* Returns the free bytes of the device, UINT64_MAX if the driver does not say. */
 uint64_t weir__device_free(struct weir_device *device);
-/* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
- * of 2 MiB, or `most` where that is less. */
+/* Returns the bytes of the largest cuMemAlloc that would surely succeed now if the device had `back` bytes more: whole
+ * pages of 2 MiB, or `most` if that is less. */
 size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t back);
 
-/* A default stream (0, 1, 2) belongs to the context that is current on the calling thread; on a thread that has none it
- * means that of the device's own context.  A driver call on it fails there, and a failing call costs a microsecond, as
- * the driver logs it.  So the first such failure on a thread raises this flag, and from then on each request, free and
- * use asks first whether a context is current, and lends the device's own where none is. */
+/* Set once a call on a default stream (0, 1, 2) has failed because this thread has no current context.  A default
+ * stream belongs to the current context.  Without one, weir uses the context of the device.  A failing call costs a
+ * microsecond, as the driver logs it.  So once this flag is set, each request, free and use first checks for a current
+ * context, and makes the device's context current if there is none. */
 extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
-/* Makes the device's context current if the thread has none: 1, or 0 and nothing was done.  The end takes what the former
- * returned. */
+/* Makes the device's context current if the thread has none.  Returns 1, or 0 if nothing was done;
+ * weir__device_end_context takes that result. */
 int weir__device_lend_context(const struct weir_device *device);
 void weir__device_end_context(const struct weir_device *device, int lent);
-/* After a driver call on the caller's stream: 1 if it failed because the thread has no context.  Then the flag is up and
- * the device's context entered: the caller makes the call again and leaves it.  *result: why it could not be entered.
- * In the driver's place (drop_in) always 0: there the program is answered what the driver answers. */
+/* Handles a failed call on the caller's stream.  Returns 1 if the thread has no context: then the flag is set, the
+ * device's context is entered, and the caller repeats the call and leaves the context.  Returns 0 otherwise, with
+ * *result set if the context cannot be entered.  With drop_in it always returns 0: the program gets the driver's own
+ * result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* The weir_status of `call', which is made in a scope of the device's; or why there is no scope. */
+/* Returns the weir_status of `call`, which is made in the device's context; or the reason why that cannot be
+ * entered. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -87,7 +90,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* The CUresult of `call' on a caller's stream, which is made once more in that scope if it must be. */
+/* Returns the CUresult of `call` on a caller's stream.  Repeats the call in the device's context if the thread has
+ * none. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -99,31 +103,32 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         its_result;                                                                                \
     })
 
-/* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
- * else what the driver has against the stream. */
+/* Returns E_CAPTURE while `stream` is being captured or a capture forbids to query it, OK if it is not captured, else
+ * the driver's error for the stream. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* The id of a stream as the caller means it: a default stream is one of the current context, or of
- * the device's own where there is none.  0 where the driver has no ids; of a stream that is being
- * captured CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without asking. */
+/* Returns the id of a stream.  A default stream is that of the current context or, without one, of the device's
+ * context.  The id is 0 if the driver has no ids.  For a stream that is being captured the function returns
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED without a query. */
 CUresult weir__device_stream_id(struct weir_device *device, weir_stream stream, uint64_t *id);
 
-/* The ids of the calling thread's default streams in a device's own context: of the legacy one, and of the thread's.  They
- * stay the same as long as that context does; that it has gone is known when the next allocator is made. */
+/* The ids of the calling thread's default streams in a device's context: the legacy one, and the thread's own.  They
+ * stay valid as long as the context lives.  A new allocator shows that the context may have changed. */
 enum { WEIR_DEFAULT_IDS = 4 };
 struct weir_default_ids {
     CUcontext context; /* NULL: none yet */
-    uint64_t age;      /* weir__device_age when they were asked */
+    uint64_t age;      /* weir__device_age at the time of the query */
     unsigned long long id[2];
 };
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
-/* Rises with each allocator that is made. */
+/* Rises with each allocator that is created. */
 extern _Atomic uint64_t weir__device_age;
-/* How many threads have used their own default stream, and whether this one has, as far as ids were noted. */
+/* The number of threads that have used their own default stream, and whether this thread has, as far as ids were
+ * noted. */
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
-/* A default stream's id without a question about it: 1, or 0 if that is not known.  Only behind an adapter that sees
- * captures begin: whether the stream is being captured is not asked. */
+/* Sets *id to that of a default stream without a query of it.  Returns 1, or 0 if the id is not known.  Only works with
+ * an adapter that sees captures begin, since it does not query whether the stream is being captured. */
 static inline int weir__device_default_id(const struct weir_device *device, weir_stream stream,
                                           unsigned long long *id) {
     const struct weir_default_ids *known =
@@ -138,36 +143,36 @@ static inline int weir__device_default_id(const struct weir_device *device, weir
     return *id != 0 && device->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
            current == device->context;
 }
-/* It was asked, and is `id'. */
+/* Stores the id that a query of a default stream returned. */
 void weir__device_note_default_id(const struct weir_device *device, weir_stream stream,
                                   unsigned long long id);
-/* OK, or E_STREAM: the stream is another device's, so that no wait for this one covers what runs there.
- * Also OK if the driver cannot tell. */
+/* Returns OK, or E_STREAM if the stream is another device's, so that no wait for this device covers its work.  Also
+ * returns OK if the driver does not say. */
 weir_status weir__device_check_stream(struct weir_device *device, weir_stream stream);
-/* The stream is being captured, or stands beside a capture as the legacy stream does. */
+/* Returns 1 if the result means that the stream is being captured, or is the legacy stream during a capture; else 0. */
 static inline int weir__device_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records on a stream as the caller means it.  `id` nonzero: only if the handle still means that
- * stream, else CUDA_ERROR_INVALID_HANDLE. */
+/* Records an event on a stream.  If `id` is not 0, the handle must still mean the stream of that id: otherwise returns
+ * CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
-/* What is queued on `stream` from here on waits for the event. */
+/* Makes all later work on `stream` wait for the event. */
 CUresult weir__device_follow(struct weir_device *device, weir_stream stream, CUevent event);
-/* 1 if the stream has nothing to do, as the driver then knows too. */
+/* Returns 1 if the stream has no work left, else 0.  The query also makes the driver notice that. */
 int weir__device_is_idle(struct weir_device *device, weir_stream stream);
-/* Waits until the device has finished all work, however long that takes, and harms no capture (device_wait.c says by what).
- * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
+/* Waits until the device has completed all work, however long that takes, without harm to a capture (see
+ * device_wait.c).  Returns CUDA_ERROR_OUT_OF_MEMORY if neither device nor host has the memory that the wait needs. */
 CUresult weir__device_wait(struct weir_device *device);
 /* Frees the block that an earlier wait may have left (`waited_by`). */
 void weir__device_end_waits(struct weir_device *device);
 
-/* A line about a free that was refused, or a request on a stream that will not do. */
+/* Log a line about a free that failed, and about a request on a stream that weir cannot use. */
 void weir__device_log_free(const struct weir_device *device, CUdeviceptr block, weir_status status);
 void weir__device_log_alloc(const struct weir_device *device, size_t bytes, weir_status status);
-/* Nanoseconds since `ticks`. */
+/* Returns the nanoseconds since `ticks`. */
 uint64_t weir__device_since(const struct weir_device *device, uint64_t ticks);
 
 #endif

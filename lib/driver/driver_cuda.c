@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
  *
- * The library is opened, not linked: weir starts on machines without a driver, and one build serves
- * every driver from 11.2 on.  Each entry point is asked of the driver's own resolver by its base
- * name and the version that introduced it, which fixes the ABI: cuGetProcAddress_v2 (from 12.0 on),
- * else cuGetProcAddress (from 11.3 on), and where there is neither, or it does not know the entry,
- * dlsym of the exported symbol.  Flags 0 ask for the legacy meaning of stream 0; a caller that means
- * the per-thread default stream says 0x2.
+ * The library is opened, not linked: weir starts on machines without a driver, and one build serves every driver from
+ * 11.2 on.  The driver's own resolver finds each entry point by its base name and the version that introduced it, which
+ * fixes the ABI.  The resolver is cuGetProcAddress_v2 (from 12.0 on) or cuGetProcAddress (from 11.3 on).  If there is
+ * none, or it does not know the entry, dlsym finds the exported symbol.  Flags 0 select the legacy meaning of stream 0;
+ * a caller that means the per-thread default stream passes 0x2.
  *
- * Nothing is called before all required entries are there and the version will do, so that up to
- * that point a failure closes the library again.  From cuInit on the library stays open: the driver
- * has threads of its own by then.
+ * No entry but the version is called before all required entries are found and the version is new enough, so a failure
+ * up to then closes the library again.  After cuInit the library stays open, since the driver has threads of its own.
  *
- * The clock is the time stamp counter where the processor and the kernel vouch for it, else
- * CLOCK_MONOTONIC.
+ * The clock is the time stamp counter if the processor and the kernel vouch for it, else CLOCK_MONOTONIC.
  *
- * All of this runs under weir__driver_open's lock.  Must not know: who asked; that there is another
- * maker.  No other file may know that libcuda exists.
+ * All of this runs under weir__driver_open's lock.  Must not know: who opens the driver; that there is a device model.
+ * No other file may know that libcuda exists.
  */
 #include "driver/driver.h"
 
@@ -66,8 +63,8 @@ static void sleep_ns(uint64_t ns) {
 /* Nanoseconds per counter tick in 32.32 fixed point; set before the table is published. */
 static uint64_t ns_per_tick;
 
-/* ticks * ns_per_tick / 2^32 without a wider type: it wraps only where the result itself exceeds 64
- * bits, after 584 years. */
+/* Returns ticks * ns_per_tick / 2^32 without a wider type.  It only overflows if the result itself exceeds 64 bits,
+ * after 584 years. */
 static uint64_t scaled_ns(uint64_t ticks) {
     uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
 
@@ -76,15 +73,15 @@ static uint64_t scaled_ns(uint64_t ticks) {
 #endif
 
 #if defined(__x86_64__)
-/* Not a serialising instruction: it may move by some ten cycles against its neighbours, which is
- * below what it is used to measure. */
+/* Reads the counter.  The instruction does not serialise: it may move by some ten cycles, which is less than it is used
+ * to measure. */
 static uint64_t counter(void) {
     return __builtin_ia32_rdtsc();
 }
 
-/* Invariant: the same rate in every power state (CPUID 0x80000007, EDX bit 8).  That the counters of
- * all processors agree only the kernel knows; one that found otherwise keeps time by hpet, acpi_pm
- * or refined-jiffies instead.  Where its choice cannot be read the processor's word is taken. */
+/* Returns 1 if the counter can be the clock, else 0.  Its rate must be equal in every power state (CPUID 0x80000007,
+ * EDX bit 8).  Only the kernel knows whether the counters of all processors agree; if they do not, it keeps time by
+ * hpet, acpi_pm or refined-jiffies instead.  If its choice cannot be read, the processor's bit decides. */
 static int counter_is_usable(void) {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     unsigned a, b, c, d;
@@ -107,7 +104,7 @@ struct clock_pair {
     uint64_t ticks, ns;
 };
 
-/* The two clocks at one moment: the try with the smallest spread of nine. */
+/* Reads both clocks at one moment: of nine tries the one that took least time. */
 static struct clock_pair read_pair(void) {
     struct clock_pair pair = {0, 0};
     uint64_t best = UINT64_MAX;
@@ -124,11 +121,11 @@ static struct clock_pair read_pair(void) {
     return pair;
 }
 
-/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at
- * least 1 ms.  So hardly any program waits for it.  If more than a minute has passed, the machine may have slept, and
- * only one of the two clocks counts sleep: then the measurement starts again.  Each pair is off by some ten
- * nanoseconds, 0.001 % of 1 ms.  With a hypervisor in between, at most 0.1 % is expected.  A rate that is refined
- * later would be more exact, but then equal differences in ticks could give different nanoseconds. */
+/* Fills in the clock.  The rate is measured once, from `start` (when this library was loaded) to now, and over at least
+ * 1 ms.  So hardly any program waits for it.  After more than a minute the measurement starts again, since the machine
+ * may have slept and only one of the clocks counts sleep.  Each pair of readings is off by some ten nanoseconds, 0.001%
+ * of 1 ms, and with a hypervisor by 0.1% at most.  The rate is not refined later, because then equal differences in
+ * ticks could give different nanoseconds. */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
     const uint64_t least = 1000000, most = 60000000000;
     struct clock_pair now;
@@ -141,7 +138,7 @@ static void set_clock(struct weir_driver *table, struct clock_pair start) {
     if (passed < least)
         sleep_ns(least - passed);
     now = read_pair();
-    /* A rate outside 100 MHz to 100 GHz is no clock (the counter is virtualised away). */
+    /* A rate outside 100 MHz to 100 GHz is no clock: the counter is virtualised. */
     if (now.ticks <= start.ticks || (now.ticks - start.ticks) / 100 > now.ns - start.ns ||
         (now.ticks - start.ticks) < (now.ns - start.ns) / 10)
         return;
@@ -200,11 +197,11 @@ typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uin
 
 struct library {
     void *handle;
-    resolver_v2 resolve_v2; /* at most one of the two is set */
+    resolver_v2 resolve_v2; /* at most one of the two resolvers is set */
     resolver_v1 resolve_v1;
 };
 
-/* Each entry: its capability bit (0: required), both names, first version, place in the table. */
+/* The entries: capability bit (0: required), first version, both names, offset in the table. */
 static const struct entry {
     unsigned group;
     int version;
@@ -218,12 +215,11 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* ISO C has no conversion between the two kinds of pointer; POSIX makes their bytes the same. */
+/* ISO C has no conversion between the two kinds of pointer; by POSIX their bytes are equal. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
-/* The driver's resolver: 0, or CUDA_ERROR_STUB_LIBRARY.  The probe for "" costs nothing and tells
- * the toolkit's stub, which answers every call with 34, from a driver; what else it answers does not
- * matter. */
+/* Finds the driver's resolver.  Returns 0, or CUDA_ERROR_STUB_LIBRARY for the toolkit's stub, which answers every call
+ * with 34.  The probe for "" costs nothing and detects the stub; its other results do not matter. */
 static CUresult find_resolver(struct library *library) {
     void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
     CUresult result = CUDA_SUCCESS;
@@ -238,8 +234,8 @@ static CUresult find_resolver(struct library *library) {
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
 
-/* The address of an entry, or NULL.  A resolver answers success with NULL for a name that it does
- * not know at that version, and an error for a version above its own. */
+/* Returns the address of an entry, or NULL.  For a name that a resolver does not know at that version it returns
+ * success with NULL; for a version above its own it returns an error. */
 static void *find_entry(const struct library *library, const struct entry *entry) {
     void *address = NULL;
     CUresult result = CUDA_ERROR_NOT_FOUND;
@@ -256,7 +252,7 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Fills in the entries; the first required one that is missing, or NULL. */
+/* Fills in the entries.  Returns the first required one that is missing, or NULL. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
 
@@ -296,7 +292,8 @@ static int check_version(const struct weir_driver *table, struct weir_driver_fai
     return 0;
 }
 
-/* The version comes first: an old driver lacks entries because it is old, and should say so. */
+/* Checks the entries and the version.  The version comes first: if an old driver lacks entries, the message shall name
+ * its age. */
 static int resolve(const struct library *library, struct weir_driver *table,
                    struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);
@@ -327,7 +324,7 @@ static int resolve(const struct library *library, struct weir_driver *table,
     return 1;
 }
 
-/* Starts the driver and makes sure of a device. */
+/* Starts the driver and checks that there is a device. */
 static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
     int count = 0;
@@ -359,8 +356,8 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
     table.ticks = monotonic_ns;
     table.ticks_to_ns = same_ns;
     table.sleep_ns = sleep_ns;
-    /* NOW: an incomplete installation fails here, where it can be told.  LOCAL: opening weir's
-     * driver must not change what other libraries resolve. */
+    /* NOW makes an incomplete installation fail here, where it can be reported.  LOCAL keeps weir's driver from
+     * changing which symbols other libraries find. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
  *
- * Every entry of the table goes through one gate, begin(): it counts the call, lets the fault plan
- * speak, and charges the fixed cost; then the function weir__model_<entry> does the work and
- * charges what depends on it.  The gate's fast path is one comparison: a thread keeps the value
- * that weir__model.state has when nothing is unusual, and any difference (a fault plan, a
- * measurement, a reset, a fork) leads to the slow path.  The gate takes no lock on the fast path.
+ * Every entry of the table goes through one gate, begin(), which counts the call, applies the fault plan, and charges
+ * the fixed cost.  Then the function weir__model_<entry> does the work and charges the rest.  The gate's fast path is
+ * one comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault
+ * plan, a measurement, a reset, a fork) leads to the slow path.  The fast path takes no lock.
  *
- * The clock is one counter of nanoseconds that every call of every thread advances, at the latest
- * when that thread looks at it.  So calls of several threads take as long together as one after the other; this is how
- * the real driver's lock behaves for most calls, but not for the five that scale, and waiting for that lock
- * costs more on the real one than the model charges.
+ * The clock is one counter of nanoseconds, which every call of every thread advances, at the latest when that thread
+ * reads the clock.  So calls of several threads take as long together as one after the other.  The real driver's lock
+ * has this effect for most calls, but not for the five that scale; and a wait for that lock costs more than the model
+ * charges.
  *
  * Must not know: what an entry does; anything above driver.h.
  */
@@ -24,14 +23,14 @@
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static pthread_key_t thread_key; /* its destructor retires a thread's state */
-static int prepared;             /* what a process needs once stands; guarded by the lock */
+static pthread_key_t thread_key; /* its destructor ends a thread's state */
+static int prepared;             /* set once the process's part is made; guarded by the lock */
 static _Thread_local struct model_thread *own_state;
 
 /* ---- Handles ---- */
 
-/* From the heap, where a leak checker finds what only a slot points to; that much is mapped by
- * itself and committed page by page. */
+/* Makes a slab.  It is on the heap, where a leak checker follows pointers in its slots.  So large an allocation is
+ * mapped by itself and committed page by page. */
 int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit) {
     slab->base = calloc(limit, stride);
     slab->stride = stride;
@@ -81,7 +80,7 @@ static void slab_clear(struct model_slab *slab) {
 
 /* ---- Threads ---- */
 
-/* The state of a thread that needs the slow path for nothing. */
+/* Returns the state of a thread that needs no slow path. */
 static uint64_t usual_state(uint64_t state) {
     return (state & ~(uint64_t)(MODEL_GENERATION - 1)) | MODEL_INITIALISED;
 }
@@ -92,7 +91,7 @@ static void retire_thread(void *pointer) {
     int i;
 
     if (state & MODEL_FORKED)
-        return; /* the lock may be held by a thread that this process does not have */
+        return; /* a thread that does not exist in this process may hold the lock */
     weir__model_lock();
     for (i = 0; i < WEIR_ENTRY_COUNT; i++)
         weir__model.retired_calls[i] += atomic_load_explicit(&self->calls[i], memory_order_relaxed);
@@ -115,7 +114,7 @@ static void retire_thread(void *pointer) {
     own_state = NULL;
 }
 
-/* A thread's first call, and its first after a reset. */
+/* Makes the state of a thread at its first call, and renews it at its first call after a reset. */
 static struct model_thread *renew_thread(struct model_thread *self) {
     int is_new = !self;
 
@@ -164,7 +163,7 @@ uint64_t weir__model_now_ns(void) {
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
-    (void)weir__model_now(); /* for all threads to see at once */
+    (void)weir__model_now(); /* so that all threads see the time at once */
 }
 
 void weir__model_wait_until(uint64_t ns) {
@@ -187,14 +186,14 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
 /* ---- The gate ---- */
 
 struct call {
-    uint64_t start_ns; /* real; 0: not measured */
+    uint64_t start_ns; /* real time, or 0 if it is not measured */
     CUresult result;
-    int is_noted; /* in the sequence of calls */
-    int is_gated; /* a lock of this process waits for its end */
+    int is_noted; /* the call is in the sequence of calls */
+    int is_gated; /* a lock of this process waits for the call's end */
 };
 
-/* In a child of fork() nothing works, and an allocation says so the way the real driver does: as
- * out of memory.  But a pool serves what it has, as the parent's does (model_pool.c). */
+/* Returns the result of a call in a child of fork(), where nothing works.  An allocation is out of memory, as with the
+ * real driver.  But a pool serves the memory that it has, as the parent's does (model_pool.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
     switch (entry) {
     case WEIR_ENTRY_cuMemAllocFromPoolAsync:
@@ -206,7 +205,7 @@ static CUresult forked_result(enum weir_driver_entry entry) {
     }
 }
 
-/* Counts a call against a plan: its result if it is time. */
+/* Counts a call against a fault plan.  Returns the plan's result if this call shall fail, else success. */
 static CUresult count_down(struct model_fault *fault) {
     if (fault->countdown == 0)
         return CUDA_SUCCESS;
@@ -285,8 +284,8 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* What an argument is to the sequence of calls.  Sizes are told from addresses and physical handles by their type, which
- * is unsigned long long for those. */
+/* The kind of an argument in the sequence of calls.  Addresses and physical handles have the type unsigned long long,
+ * by which they differ from sizes. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -300,7 +299,7 @@ static inline CUresult finish(const struct call *call) {
         default: MODEL_OTHER)
 #define ARGUMENT(x)                                                                                \
     { KIND(x), (uintptr_t)(x) }
-/* The first is there for entries without arguments, and left out again. */
+/* The first argument exists for entries without arguments, and is left out again. */
 #define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
     ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
         ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
@@ -322,7 +321,7 @@ static inline CUresult finish(const struct call *call) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* Those that weir never calls count and cost as their likes do. */
+/* The model counts a call that weir never makes as the call named `like`, and charges its price. */
 #define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
     CUresult weir__program_##name params {                                                         \
         struct call call;                                                                          \
@@ -334,9 +333,9 @@ WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
 #undef WEIR_PROGRAM
 
-/* What measuring a call costs beyond what the measurement sees: parts of both clock readings, and
- * the addition.  The least of several rounds, since any of them may be interrupted.  Nobody
- * measures yet, so host_ns may be used and put back. */
+/* Returns the part of a measurement's cost that the measurement does not see: parts of both clock readings, and the
+ * addition.  Takes the least of several rounds, since any round may be interrupted.  No measurement runs yet, so
+ * host_ns may be used and restored. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;
@@ -375,12 +374,13 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Real time in between counts as spent in the model: it is no more the caller's than the virtual time. */
+/* Begins or ends a time aside.  Its real time counts as spent in the model, because it is not the caller's, like its
+ * virtual time. */
 static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
 
-    (void)weir__model_now(); /* what is owed so far is settled where it belongs */
+    (void)weir__model_now(); /* charges the time that is still owed to the right side */
     took = a->ns;
     if (a->start_ns && !begins) {
         real = weir__clock_ns() - a->start_ns;
@@ -398,7 +398,7 @@ static uint64_t aside(int begins) {
 
 /* ---- Faults and counts ---- */
 
-/* The caller holds the lock. */
+/* Sets the bit for faults if any are planned.  The caller holds the lock. */
 static void note_faults(void) {
     int i, any = 0;
 
@@ -474,7 +474,7 @@ static const struct weir_driver newest = {
 
 static struct weir_driver table;
 
-/* A profile of an older driver has what that driver had. */
+/* Makes the table.  A profile of an older driver has that driver's entries only. */
 static void make_table(void) {
     table = newest;
     table.version = (int)weir__model.profile.driver_version;
@@ -483,12 +483,12 @@ static void make_table(void) {
 
 /* ---- Making and unmaking ---- */
 
-/* Runs in a child of fork(). */
+/* Marks a child of fork(). */
 static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* What a process needs once.  The caller holds the lock. */
+/* Makes what a process needs once.  The caller holds the lock. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -516,7 +516,7 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* As of all variables of weir's, whatever the setup says. */
+/* Returns 1 if a variable of the model is set but empty, which is an error for all variables of weir; else 0. */
 static int is_any_empty(struct weir_driver_failure *failure) {
     static const struct {
         const char *name, *expected;
@@ -573,8 +573,8 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
     return 0;
 }
 
-/* The caller holds the lock.  Blocks go before pools and pools before streams, whose ids pending
- * frees name. */
+/* Drops all objects: blocks before pools, and pools before streams, because pending frees contain ids of streams.  The
+ * caller holds the lock. */
 static void drop_everything(void) {
     struct model_thread *thread;
     int i;
@@ -622,7 +622,7 @@ static void make_devices(const struct weir_model_setup *setup) {
     weir__model.next_object_id = 1;
 }
 
-/* The caller holds the lock. */
+/* Makes the model, or resets it.  Returns 0 on success, -1 with *failure.  The caller holds the lock. */
 static int make_model(const struct weir_model_setup *setup, struct weir_driver_failure *failure) {
     static struct model_profile profile;
     uint64_t state = atomic_load(&weir__model.state);

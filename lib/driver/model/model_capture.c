@@ -1,31 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream capture: who captures what, and what is forbidden meanwhile.
+/* model_capture.c: stream capture: which streams are captured, and which calls are forbidden meanwhile.
  *
- * A capture begins on its origin stream and spreads to each stream that waits for an event recorded
- * in it; each such stream is a branch.  A branch counts the steps it added and lists how far it is
- * behind the others, as streams do outside of captures (model_stream.c), so at the end every branch
- * was joined if the origin is behind all of its steps.  Records and waits make no steps, only order.
+ * A capture begins on its origin stream and spreads to each stream that waits for an event recorded in it; each such
+ * stream is a branch.  A branch counts the steps it added and lists how far it is behind the others, as streams do
+ * outside of captures (model_stream.c).  So at the end every branch was joined if the origin is behind all of its
+ * steps.  Records and waits make no steps, only order.
  *
- * What is forbidden, and what it does to the capture.  From cuda.h: the legacy stream cannot be
- * captured, and any use of it while a blocking stream of its context is captured is error 906, of
- * which a look at its capture status harms nothing; cuStreamEndCapture wants the origin stream and,
- * unless the capture is relaxed, the thread that began it; a capture does not depend on work outside
- * (905), nor merge with another (902); what a captured event covers cannot be asked (907); which
- * captures forbid a thread its unsafe calls, by its mode; an invalidated capture ends with a NULL
- * graph and 901.  From the programming guide, "Prohibited and Unhandled Operations": the host may
- * not ask about, or wait for, a captured stream or the context it belongs to, whatever the mode; and
- * an operation that is not allowed invalidates the captures it is about.
- * Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of
- * and the wait for a stream beside the capture, an allocation from a pool and a free on one,
- * cuMemPoolGetAttribute and cuMemPoolTrimTo; work on such a stream is not, nor is the making of an
- * event.  cuEventElapsedTime up to a captured event is refused and invalidates nothing, as is the
- * captured free of a block that is no graph's (model_graph.c).  An end on a branch invalidates; a
- * capture begun twice or ended without a beginning is 401, one begun on the legacy stream 900, and
- * none of these harms anything.
- * Assumed: that no other call played here is unsafe, but for those of model_host.c; that an end in a
- * wrong thread leaves the capture as it was; that a branch without steps needs no join; that a
- * destroyed origin ends its capture and a destroyed branch invalidates it; that an event stays captured
- * when its capture has ended.
+ * Forbidden calls, and what they do to a capture.  From cuda.h: the legacy stream cannot be captured.  Any use of it
+ * while a blocking stream of its context is captured is error 906; reading its capture status breaks no capture.
+ * cuStreamEndCapture needs the origin stream and, unless the capture is relaxed, the thread that began it.  A capture
+ * does not depend on work outside (905), nor merge with another (902).  The work of a captured event cannot be queried
+ * (907).  The mode of a capture says which threads it forbids unsafe calls.  An invalidated capture ends with a NULL
+ * graph and 901.  From the programming guide, "Prohibited and Unhandled Operations": the host may not query, or wait
+ * for, a captured stream or its context, whatever the mode; and a forbidden operation invalidates the captures it is
+ * about.  Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of and the
+ * wait for a stream beside the capture, an allocation from a pool and a free on such a stream, cuMemPoolGetAttribute
+ * and cuMemPoolTrimTo; work on such a stream is safe, and so is the creation of an event.  cuEventElapsedTime up to a
+ * captured event fails and invalidates nothing, and so does the captured free of a block that is no graph's
+ * (model_graph.c).  An end on a branch invalidates; a capture begun twice or ended without a beginning is 401, one
+ * begun on the legacy stream 900, and none of these breaks a capture.  Assumed: that no other call modelled here is
+ * unsafe, but for those of model_host.c; that an end in a wrong thread leaves the capture as it was; that a branch
+ * without steps needs no join; that a destroyed origin ends its capture and a destroyed branch invalidates it; that an
+ * event stays captured when its capture has ended.
  *
  * Must not know: what the steps do.
  */
@@ -36,20 +32,20 @@
 struct model_branch {
     struct model_capture *capture;
     struct model_stream *stream;
-    uint64_t steps;            /* that it added */
-    struct model_orders after; /* up to which step of each other branch */
-    struct model_branch *next; /* of its capture */
+    uint64_t steps;            /* the steps that it added */
+    struct model_orders after; /* the last step of each other branch that it is behind */
+    struct model_branch *next; /* the next branch of the capture */
 };
 
 struct model_capture {
     uint64_t id;
     CUstreamCaptureMode mode;
-    const struct model_thread *thread; /* that began it; NULL once it has ended */
+    const struct model_thread *thread; /* the thread that began it; NULL once that has ended */
     int invalid;
     struct model_stream *origin;
     struct model_branch *branches;
     struct model_plan *plan;
-    struct model_capture *next; /* of weir__model.captures */
+    struct model_capture *next; /* in weir__model.captures */
 };
 
 static uint64_t stream_id(const struct model_stream *stream) {
@@ -101,7 +97,7 @@ static void drop_branch(struct model_branch *branch) {
     free(branch);
 }
 
-/* The caller takes the plan, or drops it. */
+/* Ends a capture.  The caller has taken or dropped the plan. */
 static void end_capture(struct model_capture *capture) {
     struct model_capture **link = &weir__model.captures;
 
@@ -153,7 +149,7 @@ void weir__model_capture_drop_thread(const struct model_thread *thread) {
 
 /* ---- What is allowed ---- */
 
-/* Is a stream of the context captured in it?  `blocking`: a blocking stream? */
+/* Returns 1 if the capture has a stream of the context, and with `blocking` a blocking stream; else 0. */
 static int is_of(const struct model_capture *capture, const struct model_context *context,
                  int blocking) {
     const struct model_branch *branch;
@@ -165,7 +161,7 @@ static int is_of(const struct model_capture *capture, const struct model_context
     return 0;
 }
 
-/* Invalidates the captures of a context; `result` if there are any. */
+/* Invalidates the captures of a context.  Returns `result` if there are any, else success. */
 static CUresult break_captures_of(const struct model_context *context, int blocking,
                                   CUresult result) {
     CUresult why = CUDA_SUCCESS;
@@ -213,7 +209,7 @@ CUresult weir__model_capture_asks_context(const struct model_context *context) {
     return break_captures_of(context, 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-/* The rule of cuThreadExchangeStreamCaptureMode. */
+/* Applies the rule of cuThreadExchangeStreamCaptureMode to an unsafe call. */
 CUresult weir__model_capture_unsafe(void) {
     const struct model_thread *self = weir__model_thread();
     CUresult result = CUDA_SUCCESS;
@@ -240,7 +236,7 @@ struct model_plan *weir__model_capture_plan(const struct model_branch *branch) {
     return branch->capture->plan;
 }
 
-/* A capture that lost a step is of no use. */
+/* Adds a step.  If there is no host memory, the capture is broken: without the step it is useless. */
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step) {
     weir__model_charge(weir__model.profile.capture_step_ns);
     if (weir__model_plan_add(branch->capture->plan, step) != 0)
@@ -263,7 +259,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
     if (event->capture_id && !capture)
         return branch ? break_capture(branch->capture, CUDA_ERROR_CAPTURED_EVENT)
                       : CUDA_ERROR_CAPTURED_EVENT;
-    if (!capture) /* the wait of a branch for work outside, or for nothing */
+    if (!capture) /* a branch waits for work outside, or for no work */
         return event->stream_id
                    ? break_capture(branch->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
                    : CUDA_SUCCESS;
@@ -285,7 +281,7 @@ CUresult weir__model_capture_wait(struct model_stream *stream, struct model_bran
 
 /* ---- Beginning and end ---- */
 
-/* The caller holds the lock. */
+/* Begins a capture.  The caller holds the lock. */
 static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {
     struct model_capture *capture;
 
@@ -336,8 +332,8 @@ static int all_joined(const struct model_capture *capture) {
     return 1;
 }
 
-/* The caller holds the lock.  Once the right thread has named the right stream, the capture is over
- * in any case; another of its streams spoils it. */
+/* Ends a capture.  After a call of the right thread on the origin the capture is over in any case.  A call on another
+ * of its streams invalidates it.  The caller holds the lock. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* model_ipc.c: what a pool that several processes share hands over, and what another process makes of it.
+/* model_ipc.c: exports the memory of a pool that several processes share, and imports it in another process.
  *
- * The memory of such a pool is a file without a name, sparse and as large as its address space, so that whoever
- * gets its descriptor maps the same bytes.  Behind the memory the file says whose it is.  A block is handed over
- * as its place in that file.
+ * The memory of such a pool is a file without a name, sparse and as large as the pool's address space, so that a
+ * process that gets its descriptor maps these bytes.  After the memory the file names its maker.  A block is exported
+ * as its place in the file.
  *
- * Documented rules: only a pool made for it is shared; from an imported one nothing is allocated; an imported
- * block is freed like any other, before the one who made it frees his.  Assumed: memory that does not fit the
- * pool that it is imported into is an invalid value, and so is a block that is imported already.  That the
- * importer frees first is not checked: the exporter's model cannot see it.
+ * Documented rules: only a pool made for it is shared; an imported pool allocates nothing; an imported block is freed
+ * like any other, before the exporter frees it.  Assumed: memory that does not fit the pool that it is imported into is
+ * an invalid value, and so is a block that is imported already.  The model does not check that the importer frees
+ * first: the exporter's model cannot see that.
  *
- * Memory of a handle that is shared has a file of its own, too, of the same form.
+ * A physical handle that is shared also has its own file, of this form.
  *
  * Must not know: pools and handles beyond the file of their memory; streams.
  */
@@ -27,17 +27,17 @@
 
 #define MAGIC UINT64_C(0x77656972706f6f6c)
 
-/* The end of the file. */
+/* The data at the end of the file, after the memory. */
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;
-    int64_t device; /* as wide as the others: a file gets every byte of it */
+    int64_t device; /* 64 bits, so that the struct has no padding in the file */
 };
 
-/* What CUmemPoolPtrExportData holds. */
+/* The contents of CUmemPoolPtrExportData. */
 struct place {
     struct model_identity identity;
-    uint64_t offset, bytes, before; /* `before`: of the block, to where it points */
+    uint64_t offset, bytes, before; /* `before`: from the block's start to the exported pointer */
 };
 
 struct model_import {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* model_oracle.c: whether what uses memory is ordered behind what used it before.
+/* model_oracle.c: checks that each use of memory is ordered behind the uses before it.
  *
- * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that
- * stands for one block of a caller.  The oracle keeps, of every byte that was ever used, its last owner
- * and up to which operation of which streams he used it.  An owner that follows another must be behind
- * all of these: on the same stream; by what his stream waits for; or since the host had seen them done
- * before it submitted his work.  That work happens to be done counts for nothing.
+ * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that stands for one
+ * block of a caller.  For each byte that was ever used, the oracle keeps its last owner, and up to which operation of
+ * which streams that owner used it.  The first use by a new owner must be ordered behind all of these uses: on the same
+ * stream; by what its stream waits for; or because the host had observed their end before it submitted the new use.
+ * That work happens to be done counts for nothing.
  *
- * Memory that goes back to the driver must be behind them likewise: cuMemFreeAsync on its stream,
- * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
+ * Memory that is freed to the driver must be behind these uses, too: cuMemFreeAsync on its stream, cuMemFree for the
+ * host, unless it waits for the device.  After that the driver is responsible.
  *
- * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
- * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes
- * access away.  Memory that is mapped again begins without an owner.  Bytes go by address; who uses memory that is
- * mapped elsewhere as well must be behind its users there, too, who stay its owners at that place.
+ * cuMemUnmap takes effect at once and waits for nothing.  So the host must have observed the end of all uses of its
+ * bytes, including fills and copies, which have no owner.  The same rule applies to cuMemSetAccess if it removes
+ * access.  Memory that is mapped again begins without an owner.  Owners are kept by address.  A use of memory that is
+ * also mapped elsewhere must be behind the uses there, whose owners stay owners at that address.
  *
- * The first fault is kept, in words, with what both sides knew.
+ * The first fault is kept as a text, with what both sides knew.
  *
  * Must not know: who uses memory; how a pool places blocks.
  */
@@ -27,21 +27,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes with one history. */
+/* A range of bytes with one history. */
 struct model_share {
     struct model_node node; /* key: address */
     uint64_t bytes;
     uint64_t owner;
-    struct model_orders uses; /* that the host has not completed, as far as it matters */
+    struct model_orders uses; /* the uses that the host has not completed, as far as they matter */
 };
 
 static struct {
     struct model_node *shares;
     struct model_node
-        *touched;             /* shares of mappings that fills and copies used; their owner is 0 */
-    struct model_orders seen; /* the work that the host has completed, as far as a share names it */
-    struct model_orders
-        homes; /* for each stream that a share names, the number of its device plus 1 */
+        *touched;              /* shares of mappings that fills and copies used; their owner is 0 */
+    struct model_orders seen;  /* work that the host has completed, as far as a share names it */
+    struct model_orders homes; /* for each stream in a share, the number of its device plus 1 */
     uint64_t uses;
     char fault[1024]; /* empty if there was no fault */
 } oracle;
@@ -114,7 +113,7 @@ uint64_t weir__model_uses(void) {
     return uses;
 }
 
-/* ---- What the host has seen ---- */
+/* ---- Work that the host has completed ---- */
 
 static int has_seen(uint64_t id, uint64_t seq) {
     return weir__model_order(&oracle.seen, id) >= seq;
@@ -145,7 +144,7 @@ static void drop_share(struct model_share *share) {
     drop_from(&oracle.shares, share);
 }
 
-/* Without host memory a history is lost: a fault may go unseen, none is made up. */
+/* Adds a share.  Without host memory the history is lost: then a fault may go unseen, but no false one is reported. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
                                   uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
@@ -162,7 +161,7 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     return add_to(&oracle.shares, address, bytes, owner);
 }
 
-/* Cuts the share that holds the byte before `address` and that at it, if one does. */
+/* Cuts the share that contains both the byte before `address` and the byte at it, if there is one. */
 static void cut_at(uint64_t address) {
     struct model_share *left, *right;
 
@@ -175,7 +174,7 @@ static void cut_at(uint64_t address) {
     left->bytes = address - left->node.key;
 }
 
-/* Nobody's order, or the host's alone (`stream` NULL). */
+/* Returns 1 if the stream, or with NULL the host alone, is behind that use; else 0. */
 static int is_behind(const struct model_stream *stream, const struct model_order *use) {
     return has_seen(use->id, use->seq) ||
            (stream && (atomic_load_explicit(&stream->slot.id, memory_order_relaxed) == use->id ||
@@ -191,7 +190,7 @@ static int all_behind(const struct model_stream *stream, const struct model_orde
     return 1;
 }
 
-/* All that was used in these bytes must be behind the stream, or the host; then it is forgotten. */
+/* Checks that all other owners' uses of these bytes are behind the stream or the host, and then forgets them. */
 static void take_over(uint64_t address, uint64_t bytes, const char *what,
                       const struct model_stream *stream, uint64_t owner) {
     struct model_share *share, *next;
@@ -213,7 +212,7 @@ struct alias {
     uint64_t owner;
 };
 
-/* The same memory as what is used, at another place. */
+/* Checks the uses at another address of the memory that is used. */
 static void check_alias(void *context, uint64_t address, uint64_t bytes) {
     const struct alias *a = context;
     struct model_share *share =
@@ -229,7 +228,7 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
 
 /* ---- Uses ---- */
 
-/* Of memory that the stream's device may not use: nobody's, or another device's. */
+/* Reports a use of memory to which the stream's device has no access, or which the driver has not given out. */
 static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                           uint64_t owner) {
     int device = stream->context->device, i;
@@ -268,7 +267,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     }
     take_over(address, bytes, "use beside another's", stream, owner);
     weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
-    /* What is left are the owner's own shares: on between them. */
+    /* Only the owner's own shares are left.  New shares fill the gaps between them. */
     while (at < address + bytes) {
         share = share_from(at);
         if (!share || share->node.key > at) {
@@ -299,7 +298,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
         learn_use(share, stream);
 }
 
-/* The bytes of whole mappings are out of reach from now on. */
+/* Checks and forgets all uses of whole mappings, whose bytes cannot be accessed any more. */
 static void lose(uint64_t address, uint64_t bytes, const char *what) {
     struct model_share *share;
 
@@ -315,7 +314,7 @@ void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "unmapped before the host saw its uses done");
 }
 
-/* What the host has completed is behind all that it submits later, so that nothing is lost with it. */
+/* All later work of the host is behind its completed work, so forgetting those uses loses nothing. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
     lose(address, bytes, "access taken before the host saw its uses done");
 }
@@ -356,7 +355,7 @@ static void drop_completed(struct model_node **tree, int device, struct model_or
     }
 }
 
-/* Forgets what the host has completed.  `seen` is not needed for later uses, since they have higher numbers. */
+/* Forgets all uses that the host has completed.  Later uses do not need `seen`, since they have higher numbers. */
 static void forget_completed(int device, struct model_orders *named) {
     drop_completed(&oracle.shares, device, named);
     drop_completed(&oracle.touched, device, named);
@@ -368,7 +367,8 @@ void weir__model_oracle_collect(struct model_orders *named) {
     forget_completed(-1, named);
 }
 
-/* The host has completed all work of the device, and the work on other devices that its streams waited for. */
+/* Records that the host has completed all work of the device, and the work on other devices that its streams waited
+ * for. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* model_orders.c: lists of orders, each "behind stream X up to its operation q", sorted by the id of the stream.
  *
- * Streams, events and the oracle keep such lists.  A list forgets no order that can still decide anything: without it the
- * oracle would accuse the innocent, or miss a fault.  As ids are not used again, a program that makes streams for ever
- * would make the lists longer for ever.  So now and then weir__model_orders_collect() drops the orders that can decide
- * nothing any more.  An order decides something only if a use of memory or a free in a pool lies at or before its
- * operation, and a later use or free of that stream has a higher number.  So an order is dropped if no use that the host
- * has not completed, and no queue of a pool, names its stream.
+ * Streams, events and the oracle keep such lists.  A list keeps each order that can still decide anything: without it
+ * the oracle would report a false fault, or miss one.  Since ids are not used again, a program that always makes new
+ * streams would make the lists longer and longer.  So now and then weir__model_orders_collect() drops the orders that
+ * can decide nothing any more.  An order decides something only if a use of memory or a free in a pool lies at or
+ * before its operation, and a later use or free of that stream has a higher number.  So an order is dropped if no use
+ * that the host has not completed, and no queue of a pool, names its stream.
  *
  * Must not know: what the orders are for.
  */
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* At least so many streams are made between two collections. */
+/* The least number of streams that are made between two collections. */
 enum { COLLECT_AFTER = 64 };
 
 /* Returns where a stream's order is in the list, or where it would be. */
@@ -89,7 +89,8 @@ void weir__model_keep_named(struct model_orders *orders, const struct model_orde
     orders->count = kept;
 }
 
-/* Drops the orders of a context that decide nothing.  Orders of captured events count steps of the capture, and stay. */
+/* Drops the orders of a context that decide nothing.  Orders of captured events count steps of the capture, and
+ * stay. */
 static void collect_in(struct model_context *context, const struct model_orders *named) {
     struct model_stream *stream;
     struct model_event *event;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_seen.c: what a pool makes of work that the host has completed: spans become free, and units go back.
+/* model_pool_seen.c: frees a pool's spans, and its units to the device, when the host has completed their work.
  *
- * Facts played here (measured on the device of the profile): thresholds act at a synchronisation, rounded down to units,
- * trims at once, rounded up; a trim gives back what the host has waited for, not what is merely done, was found done by a
- * query, or was waited for by cuMemFree on the way; what is done when its stream ends is free for every stream; a trim
- * waits for no kernel.
- * Documented: a synchronisation makes what it has completed free for every stream, whatever the attributes.
+ * Facts modelled here (measured on the device of the profile): thresholds act at a synchronisation, rounded down to
+ * units; trims act at once, rounded up.  A trim frees memory whose work the host has waited for.  It does not free
+ * memory whose work is merely done, was found done by a query, or was waited for by cuMemFree on the way.  What is done
+ * when its stream ends is free for every stream.  A trim waits for no kernel.  Documented: a synchronisation makes the
+ * memory of completed work free for every stream, whatever the attributes.
  */
 #include "driver/model/model_pool.h"
 
@@ -63,7 +63,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Gives units back until at most `keep` remain, as far as whole units are free. */
+/* Frees units to the device until at most `keep` remain, as far as whole units are free. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_profile.c: reads `key = value` lines.
  *
- * The built-in text goes through the same parser as a user's file, which then overrides it key by
- * key.  Nothing is ignored: an unknown key, a value that does not parse, and a figure that the
- * model cannot work with are errors that name file, line and value.
+ * The built-in text goes through the parser first, and a user's file then overrides it key by key.  Nothing is ignored:
+ * an unknown key, a wrong value, and a figure that the model cannot work with are errors that name file, line and
+ * value.
  *
  * Must not know: how the model uses a figure.
  */
@@ -62,7 +62,7 @@ static int parse_curve(const char *text, struct model_curve *curve) {
     return 0;
 }
 
-/* 0, -1: bad value, -2: unknown key. */
+/* Sets a key.  Returns 0 on success, -1 for a bad value, -2 for an unknown key. */
 static int set_key(struct model_profile *profile, const char *key, const char *value) {
     size_t i;
 
@@ -101,7 +101,7 @@ static char *trim(char *text) {
     return text;
 }
 
-/* One line, which it cuts up.  0 or -1 with *failure. */
+/* Parses one line and changes its text.  Returns 0 on success, -1 with *failure. */
 static int parse_line(struct model_profile *profile, char *line, const char *file, unsigned number,
                       struct weir_driver_failure *failure) {
     char *text = trim(line), *equals = strchr(text, '='), *key, *value;
@@ -169,7 +169,7 @@ static int is_power_of_two(uint64_t value) {
     return value != 0 && (value & (value - 1)) == 0;
 }
 
-/* What the model takes for granted. */
+/* Checks the figures that the model relies on. */
 static int check(const struct model_profile *profile, const char *file,
                  struct weir_driver_failure *failure) {
     const char *wrong = NULL;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* model_shared.c: see model_shared.h.
  *
- * The file is a mark, by which it is known not to be somebody else's, and an array of slots, one for each process,
- * and nobody but its owner writes to one that is owned, except who parks it.
- * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
- * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
- * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
- * other in the way.  The slots of the dead count until somebody who finds no room looks who lives, some milliseconds
- * at most after they died.
+ * The file has a mark, by which it is recognised, and an array of slots, one for each process.  Only the owner of a
+ * slot writes to it, except for a process that parks it.  There is no lock, since a stopped process would hold it for
+ * ever.  A process that takes memory first writes the wanted bytes into its slot, and then checks whether all taken and
+ * wanted bytes are within the capacity.  If not, it withdraws its wish.  If the taken bytes alone leave room, it tries
+ * again, because two processes may have been in each other's way.  The slots of ended processes count until a process
+ * without room checks which owners live, some milliseconds at most after their end.
  *
- * Must not know: what takes memory.
+ * Must not know: why memory is taken.
  */
 #include "driver/model/model_shared.h"
 
@@ -29,20 +28,20 @@
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
-/* Of a slot that is being cleared: nobody's, and it does not count. */
+/* The owner of a slot that is being cleared: the slot belongs to no process and does not count. */
 #define NOBODY UINT64_C(1)
-/* Between two looks at who lives. */
+/* The least time between two checks of the owners. */
 #define BURY_NS UINT64_C(5000000)
 
 struct slot {
-    _Atomic uint64_t owner;           /* its pid, and when it began, in halves; 0: free */
-    _Atomic uint64_t bytes[DEVICES];  /* that it has, */
-    _Atomic uint64_t wanted[DEVICES]; /* and is about to take */
-    _Atomic uint64_t saved[DEVICES];  /* that it had when it was parked */
+    _Atomic uint64_t owner;           /* its pid and start time, one in each half, or 0 */
+    _Atomic uint64_t bytes[DEVICES];  /* taken bytes */
+    _Atomic uint64_t wanted[DEVICES]; /* bytes that it is about to take */
+    _Atomic uint64_t saved[DEVICES];  /* bytes taken before it was parked */
     struct model_lock lock;
 };
 
-/* What a file begins with. */
+/* The first bytes of a file. */
 static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '2'};
 
 struct file {
@@ -53,7 +52,7 @@ struct file {
 static struct {
     struct file *file;
     uint64_t key;
-    struct slot *own; /* of this process, or of the one that it was forked from */
+    struct slot *own; /* the slot of this process or of its parent before fork */
     pid_t pid;
 } shared;
 
@@ -85,7 +84,8 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
+/* Clears the slots of ended processes, but not at every call, since the check of a process costs more than most
+ * calls. */
 static void bury(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();
@@ -102,8 +102,8 @@ static void bury(void) {
     }
 }
 
-/* Marks a file that is empty; one that has something else in it is not touched.  0, or -1 and errno.  Of several at
- * once all write the same. */
+/* Marks an empty file.  A file with other contents is not touched.  Returns 0 on success, -1 with errno.  Several
+ * processes may do this at once, since all write one mark. */
 static int take_file(int file) {
     char begins[sizeof mark];
     ssize_t length = pread(file, begins, sizeof begins, 0);
@@ -142,7 +142,7 @@ static int claim(void) {
     uint64_t own = owner_of(getpid(), weir__process_start(getpid()));
 
     bury();
-    for (int i = 0; i < SLOTS; i++) /* of the program that this process ran before */
+    for (int i = 0; i < SLOTS; i++) /* the slot of the program that this process ran before */
         clear_if(&shared.file->slots[i], own);
     for (int i = 0; i < SLOTS; i++) {
         uint64_t nobody = 0;
@@ -178,7 +178,7 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-/* By all but one; with what they are about to take. */
+/* Returns the bytes that all other slots have taken, and with `wanted` also those that they are about to take. */
 static uint64_t taken(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 
@@ -201,7 +201,7 @@ uint64_t weir__model_shared_others(int device) {
     return taken(device, shared.own, 0);
 }
 
-/* A little while, and not the same for all. */
+/* Pauses for a short time, which differs between processes. */
 static void pause_for_others(void) {
     struct timespec now;
 
@@ -261,7 +261,7 @@ static struct slot *slot_of(struct model_lock *lock) {
     return (struct slot *)((char *)lock - offsetof(struct slot, lock));
 }
 
-/* This and the next may be done again after the process that did it was killed halfway. */
+/* This function and the next may be repeated after a process was killed in the middle of them. */
 void weir__model_shared_leave(struct model_lock *lock) {
     struct slot *slot = slot_of(lock);
 

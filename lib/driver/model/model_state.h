@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_state.h: what the files of the device model share.
+/* model_state.h: the data that the files of the device model share.
  *
- * One process-wide `weir__model`.  Its lock guards everything that is not marked otherwise; the
- * calls that a hit path makes (stream id, capture status, current context) take no lock: they read
- * atomics, fields that never change while their object lives, and the thread's own state.  Handles
- * are addresses of slots in slabs that are made once and never go, so that any value a caller
- * passes can be checked without a fault, and a destroyed handle is seen as such until the next
- * create takes its slot, which it does at once, as the real driver does.
+ * There is one `weir__model` in a process.  Its lock guards all fields that are not marked otherwise.  The calls of a
+ * hit path (stream id, capture status, current context) take no lock: they read atomics, fields that never change while
+ * their object lives, and the thread's own state.  Handles are addresses of slots in slabs that are made once and never
+ * freed, so any value from a caller can be checked without a fault.  A destroyed handle is recognised until the next
+ * create takes its slot, which happens at once, as with the real driver.
  *
  * Must not know: anything above driver.h.
  */
@@ -27,13 +26,13 @@
 
 enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
-/* Bits of weir__model.state; the generation, which a reset raises, stands above them. */
+/* Bits of weir__model.state; the generation, which a reset raises, is above them. */
 enum {
     MODEL_INITIALISED = 1, /* cuInit was called */
-    MODEL_FAULTS = 2,      /* a fault plan stands */
+    MODEL_FAULTS = 2,      /* a fault plan exists */
     MODEL_MEASURED = 4,    /* real time inside the model is measured */
-    MODEL_FORKED = 8,      /* this process is a child of the one that made the model */
-    MODEL_SEQUENCED = 16,  /* the sequence of calls is noted */
+    MODEL_FORKED = 8,      /* a child of the process that made the model */
+    MODEL_SEQUENCED = 16,  /* the sequence of calls is recorded */
     MODEL_GATED = 32,      /* another process may lock this one */
     MODEL_GENERATION = 64
 };
@@ -61,119 +60,120 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 
 /* ---- Handles ---- */
 
-/* The first member of everything a handle names. */
+/* The first member of each object that has a handle. */
 struct model_slot {
     _Atomic uint64_t id;      /* never 0 while the object lives; for a stream, its stream id */
     struct model_slot *spare; /* the next free slot, while this one is free */
-    uint64_t ordinal;         /* in the sequence of calls; 0: not named yet */
+    uint64_t ordinal;         /* its number in the sequence of calls, or 0 */
 };
 
 struct model_slab {
     char *base;                 /* never changes once made */
-    size_t stride, limit, used; /* stride: a power of two */
-    struct model_slot *spare;   /* freed slots, latest first */
+    size_t stride, limit, used; /* `stride` is a power of two */
+    struct model_slot *spare;   /* freed slots, the latest first */
 };
 
-int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit); /* 0 or -1 */
-/* A slot with all bytes behind its header zero, or NULL when the slab is full. */
+/* Returns 0 or -1. */
+int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit);
+/* Returns a slot whose bytes after the header are zero, or NULL if the slab is full. */
 void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
 void weir__model_slab_give(struct model_slab *slab, void *slot);
-/* The live object behind a handle, or NULL.  Takes no lock. */
+/* Returns the live object of a handle, or NULL.  Takes no lock. */
 void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* "Ordered behind stream `id` up to its operation `seq`". */
+/* The order "behind stream `id` up to its operation `seq`". */
 struct model_order {
     uint64_t id, seq;
 };
 struct model_orders {
     struct model_order *item; /* sorted by id */
     size_t count, room;
-    int lost; /* 1 once an order was lost for lack of host memory */
+    int lost; /* set once an order was lost for lack of host memory */
 };
 
 struct model_stream {
     struct model_slot slot;
-    struct model_context *context; /* these two never change while the stream lives */
+    struct model_context *context; /* this and `flags` never change while the stream lives */
     unsigned flags;
     _Atomic CUstreamCaptureStatus capture_status;
     struct model_branch *branch;      /* its part in a capture, or NULL */
     uint64_t seq;                     /* operations submitted so far */
     uint64_t end_ns;                  /* when the work submitted so far is done */
-    struct model_orders after;        /* what its next operation is ordered behind */
-    struct model_stream *prev, *next; /* of its context */
+    struct model_orders after;        /* the work that its next operation is ordered behind */
+    struct model_stream *prev, *next; /* in the list of its context */
 };
 
 struct model_event {
     struct model_slot slot;
-    struct model_context *context; /* these two never change while the event lives */
+    struct model_context *context; /* this and `flags` never change while the event lives */
     unsigned flags;
-    uint64_t stream_id, seq; /* what the last record covers; stream_id 0: never recorded */
+    uint64_t stream_id, seq; /* the work that the last record covers; stream_id 0: none */
     uint64_t end_ns;
-    uint64_t capture_id; /* not 0: recorded in that capture; only `after` counts, in its steps */
+    uint64_t capture_id; /* if not 0, recorded in that capture: only `after` counts, in steps */
     struct model_orders after;
-    struct model_event *prev, *next; /* of its context */
+    struct model_event *prev, *next; /* in the list of its context */
 };
 
 /* ---- Devices and contexts ---- */
 
 /* A context of one device; its address is the handle. */
 struct model_context {
-    _Atomic int retained;  /* 0: destroyed or never made */
-    _Atomic int capturing; /* blocking streams that are: the legacy stream must not be used */
+    _Atomic int retained;  /* 0 if it is destroyed or not made yet */
+    _Atomic int capturing; /* captured blocking streams, which forbid the legacy stream */
     int device;
-    struct model_stream *legacy;  /* set before `retained` rises */
-    struct model_stream *streams; /* all of them, the legacy one too */
+    struct model_stream *legacy;  /* set before `retained` is */
+    struct model_stream *streams; /* all streams, with the legacy one */
     struct model_event *events;
 };
 
 struct model_device {
-    struct model_context context; /* the primary one */
+    struct model_context context; /* the primary context */
     struct model_context
-        green; /* for a part of the device, which is all of it here; there is one at a time */
-    uint64_t capacity;               /* bytes; never changes */
-    uint64_t context_bytes;          /* what a context takes; never changes */
+        green;         /* a context of a part of the device, here of all of it; one at a time */
+    uint64_t capacity; /* bytes; never changes */
+    uint64_t context_bytes;          /* the bytes of a context; never changes */
     uint64_t physical;               /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
-    uint64_t graph_bytes;            /* of them, taken for memory of graphs */
-    uint64_t graph_used;             /* of these, in allocations of graphs */
-    uint64_t graph_end_ns;           /* when the last free of such an allocation is done */
+    uint64_t graph_bytes;            /* the part of `physical` that graphs have taken */
+    uint64_t graph_used;             /* the part of `graph_bytes` in allocations of graphs */
+    uint64_t graph_end_ns;           /* when the work before the last free of such memory is done */
     uint64_t work_end_ns;            /* when all work submitted so far is done */
-    struct model_page *pages;        /* of small cuMemAlloc blocks, with room left */
-    uint64_t page_count;             /* full ones too */
+    struct model_page *pages;        /* pages of small cuMemAlloc blocks with free space */
+    uint64_t page_count;             /* all such pages, also full ones */
     struct model_direct *blocks;     /* all cuMemAlloc blocks */
-    struct model_direct *leaving;    /* freed in stream order, behind work */
-    struct model_pool *default_pool; /* NULL until a program asks for it */
-    struct model_pool *current_pool; /* what cuMemAllocAsync uses; NULL: the default one */
+    struct model_direct *leaving;    /* blocks freed in stream order whose work is not done */
+    struct model_pool *default_pool; /* NULL until a program uses it */
+    struct model_pool *current_pool; /* the pool of cuMemAllocAsync; NULL: the default pool */
     struct model_host_block *host_blocks;
 };
 
 /* ---- Blocks ---- */
 
-/* A live block: in weir__model.blocks under its address.  First member of all kinds. */
+/* A live block, in the tree weir__model.blocks by its address.  It is the first member of all kinds of blocks. */
 struct model_block {
     struct model_node node;  /* key: address */
-    uint64_t bytes;          /* as requested */
-    struct model_pool *pool; /* NULL: from cuMemAlloc, or */
-    int of_graph;            /* memory of a graph */
+    uint64_t bytes;          /* the requested bytes */
+    struct model_pool *pool; /* NULL: from cuMemAlloc or a graph */
+    int of_graph;            /* set for memory of a graph */
     int device;
-    uint64_t id; /* of this allocation alone */
+    uint64_t id; /* unique to this allocation */
 };
 
 /* ---- Captures and graphs ---- */
 
 enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
 
-/* What a stream runs, at once or when a graph is launched. */
+/* An operation of a stream, which runs at once or when a graph is launched. */
 struct model_step {
     enum model_step_kind kind;
-    uint32_t value;                  /* of a fill, in each four bytes */
-    uint64_t duration_ns;            /* of all but an allocation or a free */
-    uint64_t address, bytes;         /* on the device, of a use, a fill or a copy */
-    uint64_t owner;                  /* of a use */
-    const void *from;                /* of a copy */
-    void *to;                        /* of a fill or a copy */
-    struct model_graph_block *block; /* of an allocation or a free */
+    uint32_t value;                  /* a fill's value of each four bytes */
+    uint64_t duration_ns;            /* the time of all steps but allocations and frees */
+    uint64_t address, bytes;         /* device memory of a use, a fill or a copy */
+    uint64_t owner;                  /* the owner of a use */
+    const void *from;                /* the source of a copy */
+    void *to;                        /* the target of a fill or a copy */
+    struct model_graph_block *block; /* the block of an allocation or a free */
 };
 
 struct model_plan;   /* captured steps: model_graph.c */
@@ -182,22 +182,22 @@ struct model_branch; /* one stream's part in a capture: model_capture.c */
 /* ---- Threads ---- */
 
 struct model_thread {
-    uint64_t state; /* weir__model.state as the fast path wants it */
-    int depth;      /* of the stack of current contexts */
+    uint64_t state; /* weir__model.state as the fast path expects it */
+    int depth;      /* the depth of `stack` */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
     struct model_stream
-        *own[MODEL_DEVICES]; /* its per-thread default streams, which end with their contexts: */
-    uint64_t own_id[MODEL_DEVICES]; /* these are the same only if they still have these ids */
-    _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* written by this thread alone */
+        *own[MODEL_DEVICES]; /* its per-thread default streams, which end with their contexts */
+    uint64_t own_id[MODEL_DEVICES];           /* the ids of `own`, since a handle may be reused */
+    _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* only this thread writes them */
     struct model_thread *prev, *next;         /* guarded by the lock */
 };
 
 /* ---- The model ---- */
 
 struct model_fault {
-    uint64_t countdown; /* 0: none */
-    uint64_t then;      /* the next countdown; 0: it was the last */
+    uint64_t countdown; /* 0 if no fault is planned */
+    uint64_t then;      /* the next countdown, or 0 */
     CUresult result;
     int for_good;
 };
@@ -206,26 +206,27 @@ struct model {
     _Atomic uint64_t state;
     _Atomic uint64_t clock_ns;
     _Atomic uint64_t host_ns;     /* real time inside calls while measured */
-    uint64_t measure_ns;          /* real cost of measuring one call, outside what it sees */
+    uint64_t measure_ns;          /* the real cost of a measurement that it does not see itself */
     struct model_profile profile; /* never changes between resets */
     int device_count;             /* never changes between resets */
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
-    int pools_grew;                /* some pool has grown since the reset */
-    uint64_t handles_made;         /* since the reset */
-    struct model_pool *live_pools; /* in order of creation, destroyed ones with live blocks too */
-    struct model_node *blocks;     /* live blocks, by address */
+    int pools_grew;        /* set once a pool has grown since the reset */
+    uint64_t handles_made; /* handles made since the reset */
+    /* In order of creation, with destroyed ones that have live blocks. */
+    struct model_pool *live_pools;
+    struct model_node *blocks; /* live blocks, by address */
     struct model_capture *captures;
     struct model_node *graph_blocks; /* all allocations of graphs, live or not, by address */
     uint64_t next_stream_id, next_object_id;
     uint64_t collect_at_id; /* the stream id at which orders are collected next (model_orders.c) */
     struct model_thread *threads;
-    uint64_t retired_calls[WEIR_ENTRY_COUNT];        /* of threads that have ended */
-    struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last: of any entry */
+    uint64_t retired_calls[WEIR_ENTRY_COUNT];        /* calls of threads that have ended */
+    struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last is for any entry */
     uint64_t faults_met;
-    enum weir_driver_entry last_fault; /* of them */
+    enum weir_driver_entry last_fault; /* the entry of the last fault */
 };
 
 extern struct model weir__model;
@@ -236,18 +237,17 @@ static inline void weir__model_lock(void) {
 static inline void weir__model_unlock(void) {
     pthread_mutex_unlock(&weir__model.lock);
 }
-/* What this thread was charged since it last looked at the clock: added to the clock when it looks,
- * since a locked addition in every call would cost more than the quickest calls do.  Other threads
- * see it then. */
+/* The time that this thread was charged since it last read the clock.  It is added to the clock at the next reading,
+ * when other threads see it, because an atomic addition in every call would cost more than the quickest calls do. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* Of a thread that plays another (driver.h, `aside`): what its calls took since, which is no part of the
- * clock. */
+/* The state of a thread that plays another one (driver.h, `aside`): the clock does not contain the time of its
+ * calls. */
 struct model_aside {
     int on;
     uint64_t ns;       /* 0 while it is off */
-    uint64_t start_ns; /* real; 0: not measured */
-    uint64_t host_ns;  /* as it was then */
+    uint64_t start_ns; /* real time, or 0 if it is not measured */
+    uint64_t host_ns;  /* host_ns at the beginning */
 };
 extern _Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
 
@@ -265,20 +265,21 @@ static inline uint64_t weir__model_now(void) {
 static inline void weir__model_charge(uint64_t ns) {
     weir__model_owed_ns += ns;
 }
-/* The host waits until that time. */
+/* Makes the host wait until that time. */
 void weir__model_wait_until(uint64_t ns);
 
-/* The calling thread's state; never NULL inside an entry of the table. */
+/* Returns the calling thread's state; never NULL inside an entry of the table. */
 struct model_thread *weir__model_thread(void);
-/* The same for calls beside the table: makes the state first; NULL without memory for it. */
+/* Returns the calling thread's state, for calls outside the table, and makes it if necessary.  Returns NULL if there is
+ * no host memory. */
 struct model_thread *weir__model_join(void);
 
-/* The current context, or NULL with the reason. */
+/* Returns the current context, or NULL with the reason. */
 struct model_context *weir__model_current(CUresult *why);
 CUresult weir__model_device_check(CUdevice device);
 
-/* The stream that a handle names, default streams included, or NULL with the reason.  Takes the
- * lock only to make a thread's default stream. */
+/* Returns the stream of a handle, default streams included, or NULL with the reason.  Takes the lock only to make a
+ * thread's default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
 #endif

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* model_stream.c: streams, events, and the virtual work on them.
  *
- * A stream is a time, when all work submitted so far is done, and a count of operations.  Work
- * begins at the latest of now, the stream's end and what the stream waits for.  Beside times the
- * model keeps order: each stream lists "behind stream X up to its operation q", filled by waits on
- * events and by the legacy stream's rule, and an event takes a copy of the list when it is
- * recorded (model_orders.c).
+ * A stream has a time, at which all its submitted work is done, and a count of operations.  Work begins at the latest
+ * of now, the stream's end and the ends of what the stream waits for.  Besides times the model keeps order: each stream
+ * has a list of orders, each "behind stream X up to its operation q".  Waits for events and the legacy stream's rule
+ * add to the list, and an event gets a copy of the list when it is recorded (model_orders.c).
  *
- * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
- * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
+ * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); this order is added
+ * whenever one of them is used.  Non-blocking streams do not take part.
  *
- * Every call asks the captures first (model_capture.c), which may take an operation over.
+ * Every call first checks captures (model_capture.c), which may record the operation instead.
  *
- * Must not know: pools, beyond telling them which work is completed, what work begins and which stream is
- * gone; what a capture does.
+ * Must not know: pools, except to tell them which work is completed, which work begins and which stream has ended; what
+ * a capture does.
  */
 #include "driver/model/model_inside.h"
 
@@ -33,7 +32,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
-/* `stream` is behind all that was submitted to `other`. */
+/* Orders `stream` behind all work that was submitted to `other`. */
 static void follow(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
@@ -123,7 +122,7 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     return own;
 }
 
-/* The calling thread's default stream in the current context. */
+/* Returns the calling thread's default stream in the current context. */
 static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
     struct model_thread *self = weir__model_thread();
     struct model_stream *own = weir__model_stream_own(self, context->device);
@@ -177,7 +176,7 @@ CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-/* Its work still completes; the handle is free for the next create at once (measured). */
+/* Destroys the stream.  Its work still completes.  The next create may reuse the handle at once (measured). */
 CUresult weir__model_cuStreamDestroy(CUstream handle) {
     struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
 
@@ -189,21 +188,21 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-/* Before the host asks about a stream or waits for it, which is unsafe beside a capture too. */
+/* Checks whether the host may query or wait for a stream, which is also unsafe beside a capture. */
 static CUresult may_ask(struct model_stream *stream) {
     CUresult why = weir__model_capture_asks(stream);
 
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
-/* The host has waited for that much of a stream.  What it only asked about, and found done, it knows as well,
- * but pools take no notice of that (measured). */
+/* Records that the host has waited for that work of a stream.  Work that the host only found done by a query is known
+ * to be done, too, but pools do not use that (measured). */
 static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
 }
 
-/* All is done and seen: what its streams were behind orders nothing any more. */
+/* Clears the orders of a context's streams once all their work is observed: they decide nothing any more. */
 static void forget_orders(struct model_context *context) {
     struct model_stream *stream;
 
@@ -263,8 +262,8 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return why;
 }
 
-/* Measured (driver 580): what a stream is may not be asked while it is captured, and the capture is broken, in any
- * mode. */
+/* Refuses a query of a stream's properties while the stream is captured, and breaks the capture in any mode (measured,
+ * driver 580). */
 static CUresult refuse_captured(struct model_stream *stream) {
     CUresult why = CUDA_SUCCESS;
 
@@ -305,7 +304,7 @@ CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     return why;
 }
 
-/* A captured stream may be asked (assumed). */
+/* Returns the context of a stream, even while the stream is captured (assumed). */
 CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
     CUresult why = CUDA_SUCCESS;
     const struct model_stream *stream = weir__model_stream(handle, &why);
@@ -385,8 +384,8 @@ CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uin
                                                .owner = owner});
 }
 
-/* As weir uses it, to keep a stream busy: the function is called at once, and takes a millisecond of the stream's time.
- * Not modelled in captures. */
+/* Models a host function as weir uses it, to keep a stream busy: the function is called at once, and takes a
+ * millisecond of the stream's time.  Captures of it are not modelled. */
 #define HOST_FUNCTION_NS UINT64_C(1000000)
 
 CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data) {
@@ -505,7 +504,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    if (from->capture_id || to->capture_id) /* which harms the capture no further (measured) */
+    if (from->capture_id || to->capture_id) /* this breaks no capture (measured) */
         return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -530,7 +529,7 @@ CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUev
     return result;
 }
 
-/* An event that was never recorded is an empty set: waiting for it is nothing. */
+/* Makes the stream wait for the event.  An event that was never recorded needs no wait. */
 static void wait_for(struct model_stream *stream, const struct model_event *event) {
     weir__model_stream_touch(stream);
     if (event->stream_id) {

@@ -1,54 +1,47 @@
 /* SPDX-License-Identifier: MIT */
-/* model_virtual.c: physical memory as handles, address space as reservations, and the mappings of
- * one at the other.
+/* model_virtual.c: physical memory as handles, address space as reservations, and mappings of handles at addresses.
  *
- * All handles are parts of one file without a name, which is sparse and grows by each of them, so
- * that memory costs nothing until it is touched, keeps its bytes wherever it is mapped, and may be
- * mapped at several addresses at once.  A part is never used again: its pages go when its handle
- * does.  Memory that other processes may have has a file of its own (model_ipc.c).  A reservation is host address space without access; mapping puts a part of the file there.
- * The host may know no more than some 65,000 stretches of addresses: more mappings than that are out
- * of memory, unless neighbours lie side by side in the file, too, as those do that grow in turn.
+ * All handles are parts of one sparse file without a name, which grows with each handle.  So memory costs nothing until
+ * it is touched, keeps its bytes wherever it is mapped, and may be mapped at several addresses at once.  A part is
+ * never used again: its pages are freed with its handle.  Memory that other processes may have has its own file
+ * (model_ipc.c).  A reservation is host address space without access; a mapping puts a part of the file there.  The
+ * host allows some 65,000 mapped ranges.  More mappings are out of memory, unless adjacent ones are also adjacent in
+ * the file, as those that grow in turn are.
  *
- * Documented rules, as the comments of <cuda.h> (13.0) give them:
- *   V1  cuMemAddressReserve: the alignment is a power of two or 0, the address a multiple of the
- *       host's page, and a hint;
+ * Documented rules, from the comments of <cuda.h> (13.0):
+ *   V1  cuMemAddressReserve: the alignment is a power of two or 0; the address is a hint, and a multiple of the host's
+ *       page;
  *   V2  cuMemAddressFree: address and size are those of a reservation;
- *   V3  cuMemCreate: the size is a multiple of the granularity; it takes memory of the device and
- *       maps nothing;
- *   V4  cuMemRelease: the memory goes when the handle is released and nothing maps it any more,
- *       in either order;
- *   V5  cuMemMap: address, size and offset are multiples of the granularity, offset and size lie
- *       within the handle, the offset is 0, the addresses are reserved and not mapped;
- *   V6  a mapping begins without access; cuMemSetAccess wants a range that is mapped without gaps
- *       and holds whole mappings;
- *   V7  cuMemUnmap: no part of a mapping; what it leaves is reserved, and a later mapping there
- *       begins without access;
- *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
- *       memory survives the context (cuCtxDestroy);
- *   V9  access is given device by device, to the memory's own and to those that reach it as peers
- *       (cuDeviceCanAccessPeer); what one device has says nothing of another;
- *   V10 cuMemExportToShareableHandle: of memory that was made for that kind of file; each handle
- *       that cuMemImportFromShareableHandle makes of one is released on its own, and the memory
- *       goes after the last of all processes.
+ *   V3  cuMemCreate: the size is a multiple of the granularity; the call takes memory of the device and maps nothing;
+ *   V4  cuMemRelease: the memory is freed when the handle is released and no mapping is left, in either order;
+ *   V5  cuMemMap: address, size and offset are multiples of the granularity, offset and size lie within the handle, the
+ *       offset is 0, the addresses are reserved and not mapped;
+ *   V6  a mapping begins without access; cuMemSetAccess needs a range of whole mappings without gaps;
+ *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, and a later mapping there begins without
+ *       access;
+ *   V8  no call needs a current context (INVALID_CONTEXT is not among the results), and the memory survives the context
+ *       (cuCtxDestroy);
+ *   V9  access is given device by device, to the memory's own device and to those that reach it as peers
+ *       (cuDeviceCanAccessPeer); the access of one device says nothing about that of another;
+ *   V10 cuMemExportToShareableHandle: only for memory that was made for that kind of file; each handle that
+ *       cuMemImportFromShareableHandle makes is released on its own, and the last release in any process frees it.
  * Measured on the device of the profile (H200, driver 580.159.04):
- *   M1  a reservation's size is a multiple of the granularity: the documented host page is refused;
- *       2^46 bytes may be had, 2^48 are out of memory;
- *   M2  a mapping takes all of its handle: of a part, from its begin or not, it is NOT_SUPPORTED;
- *       the same handle may be mapped at several places;
- *   M3  cuMemUnmap takes several mappings side by side at once; where nothing is mapped of the
- *       reserved addresses it has nothing to do, and succeeds; for a part of a mapping it is
- *       INVALID_VALUE, as cuMemSetAccess is;
+ *   M1  a reservation's size is a multiple of the granularity: a multiple of the documented host page is refused; 2^46
+ *       bytes can be reserved, 2^48 are out of memory;
+ *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may be mapped at several
+ *       addresses;
+ *   M3  cuMemUnmap unmaps several adjacent mappings at once; it succeeds and does nothing if no part of the reserved
+ *       range is mapped; a part of a mapping is INVALID_VALUE, also for cuMemSetAccess;
  *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
- *   M5  none of them waits for work on streams, and none is unsafe beside a capture, whatever its
- *       mode and the thread's: that goes on.
- * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved; an
- * address under a mapping is not freed; a device that is no peer of the memory's is an invalid device, and
- * then nothing has changed; a file that cannot be opened is an operating system error; imported memory counts as its
- * maker's as long as that has it, and then as nobody's (within one process, until all handles and mappings have gone);
- * in a child of fork() all are as before cuInit.  All failures but M2's and those for
- * want of memory are INVALID_VALUE.
+ *   M5  no call waits for work on streams, and no call is unsafe beside a capture, whatever the modes of the capture
+ *       and of the thread.
+ * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved.  Addresses of a mapping
+ * cannot be freed.  A device that is no peer of the memory's is an invalid device, and the call then changes nothing.
+ * A file that cannot be opened is an operating system error.  Imported memory counts for its maker while the maker has
+ * it, and then for no process (within one process, until all handles and mappings are gone).  In a child of fork() all
+ * calls fail as before cuInit.  All failures but M2's and those for lack of memory are INVALID_VALUE.
  *
- * Must not know: pools, blocks; what a stream or a capture does.
+ * Must not know: pools, blocks; streams and captures.
  */
 #include "driver/model/model_inside.h"
 
@@ -61,16 +54,16 @@
 #include "base/file.h"
 #include "driver/model/model_ipc.h"
 
-/* What a handle names; its address is the handle. */
+/* A physical handle is the address of such a struct. */
 struct model_memory {
     struct model_slot slot;
     struct model_device *device;
     uint64_t bytes;
-    uint64_t place; /* in the file */
+    uint64_t place; /* the offset in the file */
     uint32_t mappings;
-    int file;               /* its own; -1: the one of all */
-    int names;              /* by each of which it is to be released; 0: what is left is mapped */
-    short decompresses;     /* it was made for hardware that does so */
+    int file;               /* its own file, or -1 for the common one */
+    int names;              /* the releases that are still due, or 0 if only mappings keep it */
+    short decompresses;     /* made for hardware decompression */
     short belongs_to_other; /* another process has made it */
 };
 
@@ -84,18 +77,18 @@ struct model_reservation {
 struct model_mapping {
     struct model_node node; /* key: address */
     struct model_memory *memory;
-    CUmemAccess_flags access[MODEL_DEVICES]; /* of each device's work */
+    CUmemAccess_flags access[MODEL_DEVICES]; /* the access of each device's work */
 };
 
 static struct {
     struct model_node *reservations, *mappings;
-    int file; /* none while file_bytes is 0 */
+    int file; /* not open while file_bytes is 0 */
     uint64_t file_bytes;
 } space;
 
 /* ---- Numbers ---- */
 
-/* Minimum and recommended, of sizes and addresses. */
+/* Returns both the minimum and the recommended granularity of sizes and addresses. */
 static uint64_t granularity(void) {
     return weir__model.profile.page_bytes;
 }
@@ -104,7 +97,7 @@ static int is_whole(uint64_t number) {
     return number % granularity() == 0;
 }
 
-/* Whole, not empty, and below the end of all addresses. */
+/* Returns 1 if the range is whole pages, is not empty and does not overflow, else 0. */
 static int is_range(uint64_t address, uint64_t bytes) {
     return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
 }
@@ -119,7 +112,7 @@ static void *host(uint64_t address) {
 
 /* ---- Reservations ---- */
 
-/* Address space without access, or NULL. */
+/* Reserves address space without access.  Returns NULL on failure. */
 static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     uint64_t lead;
@@ -144,7 +137,7 @@ static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
     return base + lead;
 }
 
-/* The caller holds the lock. */
+/* Adds a reservation.  The caller holds the lock. */
 static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
                                 CUdeviceptr *address) {
     struct model_reservation *reservation = calloc(1, sizeof *reservation);
@@ -173,7 +166,7 @@ static struct model_reservation *reservation_before(uint64_t address) {
     return (void *)weir__model_tree_floor(space.reservations, address, 0);
 }
 
-/* Does one reservation hold all of these? */
+/* Returns 1 if one reservation contains all of the range, else 0. */
 static int is_reserved(uint64_t address, uint64_t bytes) {
     const struct model_reservation *reservation = reservation_before(address);
 
@@ -183,7 +176,7 @@ static int is_reserved(uint64_t address, uint64_t bytes) {
 
 /* ---- Memory ---- */
 
-/* Makes the file larger by that much. */
+/* Extends the file by that many bytes. */
 static int extend_file(uint64_t bytes) {
     if (space.file_bytes == 0)
         space.file = weir__file_above(memfd_create("weir-model", MFD_CLOEXEC));
@@ -198,7 +191,7 @@ static int extend_file(uint64_t bytes) {
     return 0;
 }
 
-/* The caller holds the lock. */
+/* Makes a physical allocation.  The caller holds the lock. */
 static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             int is_shared, CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
@@ -227,7 +220,8 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* V4.  Its pages, too: what does not work there costs the host, until the reset. */
+/* Frees the memory if it has no handle and no mapping (V4).  Frees the pages, too: if the host cannot, they stay until
+ * the reset. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
@@ -253,7 +247,7 @@ static struct model_identity identity_of(const struct model_memory *memory) {
                                    atomic_load_explicit(&memory->slot.id, memory_order_relaxed)};
 }
 
-/* What this process has of it; NULL: nothing, or nothing any more. */
+/* Returns this process's allocation of that identity, or NULL if there is none any more. */
 static struct model_memory *find_identity(const struct model_identity *identity) {
     const struct model_slab *slab = &weir__model.memories;
 
@@ -268,7 +262,7 @@ static struct model_memory *find_identity(const struct model_identity *identity)
     return NULL;
 }
 
-/* V10.  The descriptor stays the caller's. */
+/* Imports memory (V10).  The descriptor stays the caller's. */
 static CUresult import_memory(int file, CUmemGenericAllocationHandle *handle) {
     struct model_identity identity;
     struct model_memory *memory;
@@ -336,7 +330,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
     }
 }
 
-/* How many mappings make up exactly these addresses; 0: there are gaps, or parts. */
+/* Returns how many mappings make up exactly these addresses, or 0 if there are gaps or parts. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;
 
@@ -351,7 +345,7 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
-/* What is mapped is mapped again, not protected: Valgrind goes through what is protected byte by byte. */
+/* Maps memory again, also to change its protection: Valgrind would go through protected memory byte by byte. */
 static int place(uint64_t address, const struct model_memory *memory, int protection) {
     return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
                 memory->file < 0 ? space.file : memory->file, (off_t)memory->place) == MAP_FAILED
@@ -359,7 +353,7 @@ static int place(uint64_t address, const struct model_memory *memory, int protec
                : 0;
 }
 
-/* The caller holds the lock. */
+/* Maps an allocation.  The caller holds the lock. */
 static CUresult map(uint64_t address, struct model_memory *memory) {
     struct model_mapping *mapping;
 
@@ -379,7 +373,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     return CUDA_SUCCESS;
 }
 
-/* Leaves the addresses as they are. */
+/* Removes the record of a mapping.  Leaves the addresses unchanged. */
 static void drop_mapping(struct model_mapping *mapping) {
     struct model_memory *memory = mapping->memory;
 
@@ -389,7 +383,7 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_if_done(memory);
 }
 
-/* V7, M3.  The caller holds the lock. */
+/* Unmaps a range (V7, M3).  The caller holds the lock. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
@@ -423,7 +417,7 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* V6, V9.  The caller holds the lock. */
+/* Checks a change of access (V6, V9).  The caller holds the lock. */
 static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
     const struct model_mapping *mapping;
 
@@ -437,7 +431,7 @@ static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) 
     return CUDA_SUCCESS;
 }
 
-/* What some device may do, the host may, who plays all of them. */
+/* Gives the host the access that any device has, since the host plays all of them. */
 static CUresult protect(const struct model_mapping *mapping) {
     CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
 
@@ -448,7 +442,7 @@ static CUresult protect(const struct model_mapping *mapping) {
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* M4.  Checked.  The caller holds the lock. */
+/* Sets the access of a range (M4).  The arguments were checked.  The caller holds the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
     const struct model_profile *profile = &weir__model.profile;
@@ -519,12 +513,12 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Before each of them. */
+/* Checks that the profile has virtual memory, before each entry. */
 static CUresult enter(void) {
     return weir__model.profile.virtual_memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* What the model does not play it does not take for granted. */
+/* Refuses properties that the model does not have. */
 static CUresult check_properties(const CUmemAllocationProp *properties) {
     size_t i;
 
@@ -622,14 +616,14 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
             memory->names--;
             drop_if_done(memory);
         } else {
-            result = CUDA_ERROR_INVALID_VALUE; /* documented as undefined */
+            result = CUDA_ERROR_INVALID_VALUE; /* the documentation leaves the result undefined */
         }
     }
     weir__model_unlock();
     return result;
 }
 
-/* V5, M2.  The caller holds the lock. */
+/* Maps all of a handle; a part is refused (V5, M2).  The caller holds the lock. */
 static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
                          struct model_memory *memory) {
     if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
@@ -758,7 +752,7 @@ void weir__model_virtual_drop(void) {
     space.file_bytes = 0;
 }
 
-/* Of a device's memory; counts them. */
+/* Checks all mappings, and counts those of a device's memory. */
 static const char *check_mappings(int device, uint64_t *count) {
     const struct model_mapping *mapping = mapping_from(0);
     uint64_t end = 0;
