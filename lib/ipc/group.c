@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: see group.h.  What is in the file, group_slots.c.
+/* group.c: see group.h.  The contents of the file are described in group_slots.c.
  *
  * Each member holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may remove
  * the file or give it another limit; the memory of members that are ending stays counted.  If a process is stopped while it
  * holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed leaves its file,
  * which the next process removes that joins any group on the device.
  *
- * A login session that ends removes the files of its user (RemoveIPC in logind.conf); processes that come later make
- * another file.  So a member that counts or asks looks whether its file still has the name.  If not, the member joins the
- * file that has the name, and counts there what it has.  Until then the members of the two files do not know of each other.
- * A member that cannot join the new file, as without a descriptor, says so and counts no more bytes until it can.
+ * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
+ * file.  So a member that counts bytes or reads counts first checks whether its file still has the name.  If not, the
+ * member joins the file of that name and counts its bytes there.  Until then the members of the two files do not know
+ * of each other.  A member that cannot join the new file, for lack of a descriptor, say, logs that and counts no more
+ * bytes until it can.
  *
- * The file is mapped, as loans are (lease.h): a process of the user that cuts it short ends those that use it.
+ * The file is mapped, like loans (lease.h): if a process of the user truncates the file, the processes that use it get
+ * SIGBUS.
  *
  * Must not know: what the bytes are of, drivers.
  */
@@ -223,8 +225,8 @@ static int set_limit(int file, uint64_t limit) {
 
 enum joined { JOINED, NO_LIMIT, OTHER_LIMIT, CANNOT };
 
-/* Joins the file of the path, which it makes if there is none.  `limit' is in bytes; 0 stands for the group's.  A group
- * that has members keeps its limit, which *has is set to: with `any_limit' this member accepts that limit.  CANNOT sets
+/* Joins the file of the path, and makes it if there is none.  `limit` is in bytes; 0 stands for the group's limit,
+ * which *has is set to.  A group with members keeps its limit: with `any_limit` this member accepts it.  CANNOT sets
  * errno. */
 static enum joined join_file(struct weir_group *g, const char *path, uint64_t limit, int any_limit,
                              uint64_t *has) {
@@ -404,8 +406,8 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
 
 /* ---- the name ------------------------------------------------------------------------------------ */
 
-/* Returns 1 if the file of this member does not have the name any more.  A descriptor that the program has closed is
- * opened again.  The caller holds the lock. */
+/* Returns 1 if this member's file no longer has the name, else 0.  Opens the file again if the program has closed the
+ * descriptor.  The caller holds the lock. */
 static int has_lost_name(struct weir_group *g) {
     struct weir_kept again;
     struct stat is;
@@ -425,7 +427,7 @@ static int has_lost_name(struct weir_group *g) {
     return 1;
 }
 
-/* Counts what this member had in its file in the new file, whatever its limit is. */
+/* Counts the bytes that this member had in the old file in the new one, even if they exceed its limit. */
 static void count_again(struct weir_group *g, struct weir_group_slot *had) {
     struct weir_group_slot *own = &g->file->slot[g->slot];
 
@@ -436,9 +438,9 @@ static void count_again(struct weir_group *g, struct weir_group_slot *had) {
     (void)weir__group_change(g, weir__group_slot_bytes(had), 0, WEIR_GROUP_MOST);
 }
 
-/* Moves this member into the file that has the name now, and makes it if there is none.  The mapping of the new file
- * takes the address of the old one, since other threads may be reading there.  If the member cannot join a new file, it
- * stays in the old one, and takes no more.  The caller holds the lock. */
+/* Moves this member into the file that has the name now, and makes that file if there is none.  The new mapping
+ * replaces the old one at its address, since other threads may be reading there.  If the member cannot join a new file,
+ * it stays in the old one and counts no more bytes.  The caller holds the lock. */
 static void join_again(struct weir_group *g) {
     struct weir_group next;
     uint64_t has;
@@ -458,7 +460,7 @@ static void join_again(struct weir_group *g) {
     count_again(&next, &g->file->slot[g->slot]);
     moved =
         mremap(next.file, sizeof *g->file, sizeof *g->file, MREMAP_MAYMOVE | MREMAP_FIXED, g->file);
-    if (moved == MAP_FAILED) { /* unreached: a mapping takes the place of one of its size */
+    if (moved == MAP_FAILED) { /* unreached: a mapping always replaces one of its size */
         drop(&next);
         return;
     }
@@ -472,8 +474,8 @@ static void join_again(struct weir_group *g) {
     g->slot = next.slot;
 }
 
-/* Returns 1 once in a tick of the kernel's clock, which is some milliseconds: a look at the file costs more than a
- * change of it.  The caller holds the lock. */
+/* Returns 1 once in a tick of the kernel's clock, which is some milliseconds, else 0: checking the file costs more than
+ * counting in it.  The caller holds the lock. */
 static int has_clock_moved(struct weir_group *g) {
     struct timespec now;
     uint64_t looked_ns;
@@ -486,8 +488,8 @@ static int has_clock_moved(struct weir_group *g) {
     return 1;
 }
 
-/* Takes the lock, and sees to it that a member is in the file that has the name: a login session that ends removes the
- * files of its user (RemoveIPC in logind.conf), and processes that come later make another. */
+/* Takes the lock.  A member that has lost its file's name first joins the file that has the name now: a login session
+ * that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new file. */
 static void lock_in_named_file(struct weir_group *g) {
     int saved_errno = errno;
 
@@ -508,9 +510,9 @@ uint64_t weir__group_recover(struct weir_group *g) {
 
 /* ---- leaving ------------------------------------------------------------------------------------- */
 
-/* Gives up byte 0, and removes the file if nobody else holds that byte.  Of several members that leave at once the last
- * one finds itself alone (tests/spin/group.pml).  The file stays as long as a member that was killed is ending: its memory
- * is still there.  The caller holds the lock. */
+/* Unlocks byte 0, and removes the file if no other process holds that byte.  If several members leave at once, the last
+ * of them gets the write lock (tests/spin/group.pml).  The file stays while a killed member is ending, whose memory is
+ * not free yet.  The caller holds the lock. */
 static void remove_if_alone(struct weir_group *g) {
     const struct weir_kept *by = g->slot >= 0 ? &g->alive : &g->others;
 

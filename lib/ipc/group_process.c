@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* group_process.c: see group_process.h.
  *
- * Locks: `lock' is held while the process joins a group, and guards the counts of contexts; under it the group's own.
+ * Locks: `lock` is held while the process joins a group, and guards the counts of contexts.  The lock of a group is
+ * taken under it.
  *
- * Must not know: what an allocator is, who takes memory.
+ * Must not know: what an allocator is, which code allocates memory.
  */
 #include "ipc/group_process.h"
 
@@ -29,12 +30,13 @@ enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
 
 struct joined {
     struct weir_group group;
-    unsigned primary; /* who hold the primary context */
+    unsigned primary; /* the number of holders of the primary context */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct joined all[DRIVERS][MOST_DEVICES];
-static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES]; /* of `all', once joined */
+/* Pointers into `all`, set once joined. */
+static _Atomic(struct weir_group *) groups[DRIVERS][MOST_DEVICES];
 static atomic_int is_preload;
 
 /* ---- settings ------------------------------------------------------------------------------------ */
@@ -67,7 +69,8 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
         return refuse(message, bytes, t->folder_is, t->folder,
                       "this user may not write to it; expected a folder that the user of all "
                       "members may write to");
-    file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600); /* as group.c makes its file */
+    /* group.c makes its file with O_TMPFILE, too */
+    file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
                  "no file can be made in it (%s); expected a folder of a file system such as tmpfs "
@@ -181,7 +184,7 @@ struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice dev
                : NULL;
 }
 
-/* The caller holds the lock. */
+/* Joins the group on the device.  Returns NULL with the reason in `why` on failure.  The caller holds the lock. */
 static struct weir_group *join(const struct weir_driver *driver, CUdevice device,
                                const struct weir_group_settings *settings, char *why) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -192,7 +195,7 @@ static struct weir_group *join(const struct weir_driver *driver, CUdevice device
     size_t total = 0;
 
     if (driver->cuDeviceTotalMem(&total, device) == CUDA_ERROR_INVALID_DEVICE)
-        return NULL; /* the driver says so to the caller for a context */
+        return NULL; /* the driver will refuse the caller's request for a context */
     if (weir__driver_uuid(driver, device, name) != CUDA_SUCCESS ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS) {
         snprintf(why, WEIR_GROUP_WHY, "group '%s': the driver does not tell what device %d is",
@@ -272,7 +275,7 @@ struct members {
     struct weir_group_member is[WEIR_GROUP_SLOTS];
 };
 
-/* When one is to give: 1: it has more than its share; 2: it has not; 0: it is no member. */
+/* Returns when a process is asked: 1 if it has more than its share, else 2; 0, for never, if it is not a member. */
 static int turn_of(const struct weir_registry_entry *entry, void *context) {
     const struct members *members = context;
 

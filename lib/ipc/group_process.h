@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* group_process.h: the group that the environment puts this process into (WEIR_GROUP), on each of its devices.
+/* group_process.h: the group into which the environment puts this process (WEIR_GROUP), on each of its devices.
  *
- * A process has one group.  It joins it on a device before it makes a context there, and is a member until it ends.
+ * A process has one group at most.  It joins that group on a device before it creates a context there, and is a member
+ * until it ends.
  *
- * Must not know: what an allocator is, who takes memory.
+ * Must not know: what an allocator is, which code allocates memory.
  */
 #ifndef WEIR_GROUP_PROCESS_H
 #define WEIR_GROUP_PROCESS_H
@@ -14,18 +15,20 @@
 #include "ipc/group.h"
 #include "ipc/process_peers.h"
 
-/* What the driver takes for a context: an H200 has 527 MiB less, just after it is made. */
+/* An estimate of the memory that the driver uses for a context.  On an H200 527 MiB less are free after its
+ * creation. */
 #define WEIR_GROUP_CONTEXT_BYTES ((uint64_t)528 << 20)
 
 struct weir_group_settings {
     char name[WEIR_GROUP_NAME + 1];
-    weir_amount limit; /* bytes, or of the device's total; DEFAULT: as the group has */
+    /* In bytes or as a part of the device's memory; DEFAULT: the group's limit. */
+    weir_amount limit;
     uint64_t weight;
 };
 
-/* What the environment says: 1; 0: there is no group; -1 and a message. */
+/* Reads the settings from the environment.  Returns 1 if they name a group, 0 if there is none, -1 with a message. */
 int weir__group_settings(struct weir_group_settings *out, char *message, size_t bytes);
-/* The same of these texts; NULL: not set.  The names of the settings are for the message. */
+/* Texts of the settings, NULL for unset ones, and the names of the settings for messages. */
 struct weir_group_texts {
     const char *name, *limit, *share, *folder;
     const char *name_is, *limit_is, *share_is, *folder_is;
@@ -33,37 +36,40 @@ struct weir_group_texts {
 int weir__group_settings_of(const struct weir_group_texts *texts, struct weir_group_settings *out,
                             char *message, size_t bytes);
 
-/* Another library of this process counts (libweir-preload.so): this one does not.  Called by that one, as it is loaded. */
+/* Records that another library of this process, libweir-preload.so, counts the memory.  So this library does not count.
+ * libweir-preload.so calls this function when it is loaded. */
 void weir__group_counts_here(void);
 
-/* Tells the groups of this process that it is about to end: what destructors do, for a process that ends without them. */
+/* Tells the groups of this process that the process is about to end.  A destructor does that, too; a process that ends
+ * without destructors has to call this function. */
 void weir__group_process_ends(void);
 
-/* The group of the environment on that device, joined if it was not yet.  NULL and "": there is none; NULL and why. */
+/* Returns the group of the environment on that device, and joins it if necessary.  Returns NULL with an empty `why` if
+ * there is none, or NULL with the reason. */
 struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice device,
                                      char why[WEIR_GROUP_WHY]);
-/* The same, if it has joined; one load. */
+/* Returns the group on that device if the process has joined it, else NULL.  Costs one load. */
 struct weir_group *weir__group_of(const struct weir_driver *driver, CUdevice device);
 
-/* A context of the device is about to be made, or has ended: the estimate for it is counted, once for all holders of a
- * primary context.  0: the limit forbids it. */
+/* Count and subtract the estimate for a context, before the context is created and after it has ended.  A primary
+ * context is counted once for all its holders.  Returns 0 if the limit forbids the context, else 1. */
 int weir__group_context_begins(struct weir_group *g, int is_primary);
 void weir__group_context_ends(struct weir_group *g, int is_primary);
-/* The primary one was reset: all who held it have lost it. */
+/* Subtracts the primary context, which was reset: all its holders have lost it. */
 void weir__group_context_lost(struct weir_group *g);
 
-/* Bytes that may still be taken. */
+/* Returns the bytes that the limit still allows. */
 uint64_t weir__group_room(struct weir_group *g);
 
-/* Asks members for idle memory, those first that have more than their share.  As weir__process_peers_ask. */
+/* Asks members for idle memory as weir__process_peers_ask does, first those that have more than their share. */
 struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_peers *n,
                                     uint64_t bytes, uint64_t began, uint64_t deadline);
 
-/* The same of all processes; but of the members alone, if it is the group that has no room for as much. */
+/* Asks members only if the group's limit forbids the bytes, else all processes of the device, for idle memory. */
 struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
                                                      uint64_t began, uint64_t deadline);
 
-/* Who has what, a line for each member, as a person reads it. */
+/* Writes one readable line for the group and one for each member: its bytes, share and idle memory. */
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 

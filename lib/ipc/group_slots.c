@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* group_slots.c: see group_slots.h.
  *
- * The counter is one word: the bytes of all members, and which slot made the last change, and which of its changes that
- * was.  So a change is one compare-and-swap: it finds the limit kept or does not happen, and names its author.  No
- * process ever holds a lock that another needs: one that is stopped or killed stops nobody.
+ * The counter is one word: the bytes of all members, the slot that made the last change, and that change's number.  So
+ * a change is one compare-and-swap, which keeps the limit or does not happen, and which names its author.  No process
+ * ever holds a lock that another needs, so a process that is stopped or killed stops no other.
  *
- * A slot has two values, for changes of even and of odd numbers.  A member writes the value that it will have, under
- * the number of its next change, and then makes the change; with that the value counts.  `applied' says which change
- * of the slot was the last.  The member may be killed before it writes that: so a process that is about to replace the
- * counter's word first writes it for the author of the last change.  Thus the slot's value is always known exactly:
- *   the sum of all slots' values of their last applied change is the counter.
+ * A slot has two values, for changes of even and of odd numbers.  A member first writes its next value, with the number
+ * of its next change, and then makes the change in the counter; from then on the value counts.  `applied` is the number
+ * of the slot's last change.  A member may be killed before it writes `applied`: so a process that is about to replace
+ * the counter's word first writes `applied` for the author of the last change.  Thus the sum of all slots' values of
+ * their last applied change is always the counter.
  *
  * A member locks the byte of its number (a random one, never used again) with a lock of an open file, which the kernel
- * drops when the process ends.  That works in all namespaces of pids.  A member whose byte is free has ended for good, so
- * anybody may make one more change of its slot, to 0 bytes, and then free the slot.  Several may do so at once, each
- * for the same number of change: one compare-and-swap succeeds.  Values carry the number of their change, so one who
- * comes late cannot write over a later one's.
+ * drops when the process ends, in all namespaces of pids.  A member whose byte is unlocked has ended for good, so any
+ * process may make one more change of its slot, to 0 bytes, and then free the slot.  Several processes may do so at
+ * once with one number of change: only one compare-and-swap succeeds.  Values carry the number of their change, so a
+ * late process cannot overwrite a later value.
  *
- * The words have room for 8192 changes of a slot: a process that is stopped between two of its instructions while
- * exactly 8192 changes, or a multiple, leave the same word, and another that is killed within some nanoseconds of it,
- * would have a change counted wrongly.  Nothing else does.
+ * The words have room for 8192 changes of a slot.  A change is counted wrongly only if a process is stopped between two
+ * of its instructions while exactly 8192 changes, or a multiple, restore the word, and another process is killed within
+ * some nanoseconds of the moment at which the first one continues.
  *
  * Must not know: which file has the name.
  */
@@ -33,7 +33,7 @@
 #include "base/size.h"
 #include "base/who.h"
 
-/* The bytes of the numbers of members lie far behind the file's. */
+/* The locked bytes, one for each member's number, lie far behind the end of the file. */
 #define NUMBERS_AT ((off_t)1 << 61)
 
 /* ---- words --------------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ static uint64_t used_of(uint64_t bytes, unsigned slot, uint64_t change) {
     return bytes << (64 - BYTES_BITS) | (uint64_t)slot << LATE_BITS | low(change, LATE_BITS);
 }
 
-/* The counter's word, of which the last change is known to be applied. */
+/* Returns the counter's word, after its last change has been written to the author's `applied`. */
 static uint64_t read_used(struct weir_group_file *file) {
     for (;;) {
         uint64_t word = atomic_load(&file->used), applied;
@@ -67,7 +67,7 @@ static uint64_t read_used(struct weir_group_file *file) {
 
         applied = atomic_load(&author->applied);
         if (atomic_load(&file->used) != word)
-            continue; /* else what was read of the author may be older */
+            continue; /* `applied` may be older than the word */
         if (low(applied + 1, LATE_BITS) == low(word, LATE_BITS))
             (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
         return word;
@@ -82,7 +82,8 @@ uint64_t weir__group_file_bytes(struct weir_group_file *file) {
     return bytes_in(atomic_load(&file->used));
 }
 
-/* One change of the own slot: 1, or 0: it would be more than that limit.  The caller holds the lock. */
+/* Makes one change of this member's slot.  Returns 1 on success, 0 if the limit forbids it.  The caller holds the
+ * lock. */
 int weir__group_change(struct weir_group *g, uint64_t more, uint64_t less, uint64_t limit) {
     struct weir_group_file *file = g->file;
     struct weir_group_slot *own = &file->slot[g->slot];
@@ -117,7 +118,7 @@ off_t weir__group_byte_of(uint64_t number) {
     return NUMBERS_AT + (off_t)number;
 }
 
-/* Its byte is locked.  What cannot be told counts as locked. */
+/* Returns 1 if the byte of that number is locked, or if the kernel cannot say; else 0. */
 static int is_locked(const struct weir_group *g, uint64_t number) {
     struct flock lock = byte_at(weir__group_byte_of(number), F_WRLCK);
 
@@ -134,7 +135,8 @@ static int is_near(const struct weir_group_slot *slot, uint64_t number) {
            atomic_load(&slot->namespace) == own;
 }
 
-/* A child that was born just before its parent was killed may have the lock a moment longer: where pids tell, they do. */
+/* Returns 1 if the member of that number lives, else 0.  A child that was forked just before its parent was killed may
+ * hold the lock a moment longer, so the pid is checked, too, if it is of this namespace. */
 int weir__group_member_lives(const struct weir_group *g, const struct weir_group_slot *slot,
                              uint64_t number) {
     return is_locked(g, number) &&
@@ -142,8 +144,8 @@ int weir__group_member_lives(const struct weir_group *g, const struct weir_group
             weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
 }
 
-/* Its locks went before its memory, which the kernel has not taken from it yet.  One that goes on without its locks runs
- * another program (exec), which has none of that memory. */
+/* Returns 1 if the member has lost its locks but the kernel has not freed its memory yet, else 0.  A process that runs
+ * on without its locks has become another program (exec), which has none of that memory. */
 static int is_ending(const struct weir_group_slot *slot, uint64_t number) {
     return is_near(slot, number) &&
            weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
@@ -160,7 +162,7 @@ static void recover_slot(struct weir_group *g, int at, uint64_t number) {
             return;
         value = atomic_load(&slot->value[last & 1]);
         if (low(value, CHANGE_BITS) != low(last, CHANGE_BITS))
-            continue; /* others have gone on */
+            continue; /* another process has changed the slot meanwhile */
         if (bytes_in(value) == 0) {
             (void)atomic_compare_exchange_strong(&slot->owner, &number, 0);
             return;
@@ -179,7 +181,8 @@ static void recover_slot(struct weir_group *g, int at, uint64_t number) {
     }
 }
 
-/* Recovers what can be.  Returns the bytes that are still counted of those who are ending.  The caller holds the lock. */
+/* Recovers the bytes of ended members.  Returns the bytes that members which are still ending have counted.  The caller
+ * holds the lock. */
 uint64_t weir__group_recover_ended(struct weir_group *g) {
     uint64_t ending = 0;
 
@@ -203,7 +206,7 @@ void weir__group_describe(struct weir_group *g, uint64_t weight) {
     char command[2 * WEIR_COMMAND_BYTES] = "", *from = command;
 
     weir__process_command(command, WEIR_COMMAND_BYTES);
-    for (char *at = command; *at && *at != ' '; at++) /* without the program's folder */
+    for (char *at = command; *at && *at != ' '; at++) /* leaves out the program's folder */
         from = *at == '/' ? at + 1 : from;
     memcpy(words, from, sizeof words - 1);
     for (int i = 0; i < WEIR_GROUP_COMMAND_WORDS; i++)
@@ -218,14 +221,14 @@ void weir__group_describe(struct weir_group *g, uint64_t weight) {
     atomic_store(&own->described, g->number);
 }
 
-/* -1: all are taken. */
+/* Claims a slot.  Returns 0 on success, -1 with EUSERS if all slots are taken. */
 int weir__group_claim(struct weir_group *g) {
     for (int i = 0; i < WEIR_GROUP_SLOTS; i++) {
         uint64_t nobody = 0;
 
         if (!atomic_compare_exchange_strong(&g->file->slot[i].owner, &nobody, g->number))
             continue;
-        (void)read_used(g->file); /* the slot's last change is applied */
+        (void)read_used(g->file); /* applies the slot's last change */
         g->slot = i;
         return 0;
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* group_slots.h: the file of a group (group.h): a counter, and a slot for each member.
+/* group_slots.h: the file of a group (group.h), which has a counter and a slot for each member.
  *
  * Must not know: which file has the name.
  */
@@ -13,14 +13,14 @@
 enum {
     WEIR_GROUP_PAGE = 4096,
     WEIR_GROUP_COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8,
-    WEIR_GROUP_NUMBER_BITS = 60 /* of the number of a member */
+    WEIR_GROUP_NUMBER_BITS = 60 /* the bits of a member's number */
 };
 
 struct weir_group_slot {
-    _Atomic uint64_t owner;    /* the member's number; 0: free */
+    _Atomic uint64_t owner;    /* the number of the member, or 0 if the slot is free */
     _Atomic uint64_t applied;  /* the number of the last change of this slot, over all its owners */
-    _Atomic uint64_t value[2]; /* of even and odd changes: bytes, and the change's number */
-    /* For people, and for the order in which members are asked.  The owner has written it if `described' is its number. */
+    _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
+    /* For people, and for the order in which members are asked.  Valid if `described` is the owner's number. */
     _Atomic uint64_t described, pid, start, namespace, weight, idle;
     _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
     _Atomic uint64_t command[WEIR_GROUP_COMMAND_WORDS];
@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct weir_group_slot) == 256, "another layout is another
 _Static_assert(offsetof(struct weir_group_file, slot) == WEIR_GROUP_PAGE,
                "another layout is another version");
 
-/* Tries to lock a byte of the file.  Returns 0, or -1 with errno. */
+/* Tries to lock a byte of the file.  Returns 0 on success, -1 with errno on failure. */
 int weir__group_lock_byte(int file, off_t at, short type);
 /* Returns the byte that the member of that number locks. */
 off_t weir__group_byte_of(uint64_t number);
@@ -50,19 +50,19 @@ off_t weir__group_byte_of(uint64_t number);
 uint64_t weir__group_slot_bytes(struct weir_group_slot *slot);
 uint64_t weir__group_file_bytes(struct weir_group_file *file);
 
-/* The caller of what follows holds the group's lock, or is alone with it. */
+/* Callers of the functions below hold the group's lock, or no other thread has the group yet. */
 
-/* Makes one change of the own slot.  Returns 1, or 0 if all members together would have more than the limit. */
+/* Makes one change of this member's slot.  Returns 1 on success, 0 if all members together would exceed the limit. */
 int weir__group_change(struct weir_group *g, uint64_t more, uint64_t less, uint64_t limit);
-/* Returns 1 if the member of that number lives. */
+/* Returns 1 if the member of that number lives, else 0. */
 int weir__group_member_lives(const struct weir_group *g, const struct weir_group_slot *slot,
                              uint64_t number);
-/* Recovers what members have counted that have ended.  Returns the bytes that are still counted of those who are
- * ending. */
+/* Recovers the bytes of members that have ended.  Returns the bytes that members which are still ending have
+ * counted. */
 uint64_t weir__group_recover_ended(struct weir_group *g);
-/* Claims a slot.  Returns 0, or -1 with EUSERS if all are taken. */
+/* Claims a slot.  Returns 0 on success, -1 with EUSERS if all slots are taken. */
 int weir__group_claim(struct weir_group *g);
-/* Writes into the own slot which process this is. */
+/* Writes pid, start time, command and weight of this process into its slot. */
 void weir__group_describe(struct weir_group *g, uint64_t weight);
 
 #endif

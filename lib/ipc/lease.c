@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* lease.c: see lease.h.
  *
- * A word is a life's number, which rises as a place is used again, and its phase.  An importer takes the lock of
- * the place before it says that it has the block, and drops it afterwards, so that a word that says so without a
- * lock is of an importer that has ended.
+ * The word of a place contains a life number, which rises when the place is used again, and a phase.  An importer takes
+ * the lock of the place before it writes HELD, and drops the lock after it has written the next phase.  So if the word
+ * is HELD and the lock is free, the importer has ended.
  */
 #include "ipc/lease.h"
 
@@ -19,7 +19,7 @@
 #include "base/file.h"
 
 #define MAGIC UINT64_C(0x7765697220736831)
-#define EXPORTER 0 /* the byte that it locks */
+#define EXPORTER 0 /* the byte that the exporter locks */
 
 enum phase { UNUSED, OFFERED, HELD, RETURNED, PHASES };
 
@@ -61,7 +61,7 @@ static void unlock(const struct weir_loans *l, off_t at) {
         (void)fcntl(l->file.number, F_OFD_SETLK, &lock);
 }
 
-/* Has another open file it locked?  What cannot be told is taken for a lock. */
+/* Returns 1 if another open file has locked the byte or the kernel cannot say, else 0. */
 static int is_locked(const struct weir_loans *l, off_t at) {
     struct flock lock = byte_of(at, F_WRLCK);
 
@@ -160,7 +160,8 @@ weir_status weir__loans_offer(struct weir_loans *l, uint32_t *place, uint64_t *l
             continue;
         *place = i;
         *life = word / PHASES + 1;
-        atomic_store(&l->page->word[i], word_of(*life, OFFERED)); /* the exporter's to write */
+        /* Only the exporter writes an unused place. */
+        atomic_store(&l->page->word[i], word_of(*life, OFFERED));
         return WEIR_OK;
     }
     return WEIR_E_LIMIT;
@@ -177,7 +178,7 @@ weir_status weir__loans_withdraw(struct weir_loans *l, uint32_t place) {
     uint64_t word = atomic_load(at), life = word / PHASES;
 
     if (word == word_of(life, OFFERED) &&
-        /* unreached: it is not any more, for which an importer must take it at the same moment */
+        /* unreached: another phase by now, for which an importer must take the block just now */
         atomic_compare_exchange_strong(at, &word, word_of(life, UNUSED)))
         return WEIR_OK;
     if (word == word_of(life, HELD) && is_locked(l, 1 + (off_t)place))
@@ -196,11 +197,11 @@ weir_status weir__loans_take(struct weir_loans *l, uint32_t place, uint64_t life
     if (!weir__loans_is_kept(l))
         return WEIR_E_NOT_OWNED;
     if (!try_lock(l, 1 + (off_t)place))
-        return WEIR_E_BUSY; /* one that is about to have it */
+        return WEIR_E_BUSY; /* another importer is about to take the block */
     if (atomic_compare_exchange_strong(&l->page->word[place], &word, word_of(life, HELD)))
         return WEIR_OK;
     unlock(l, 1 + (off_t)place);
-    /* unreached: held, for which another must have taken it since it was looked at */
+    /* unreached: held, for which another importer must have taken the block since the check above */
     return word == word_of(life, HELD) ? WEIR_E_BUSY : WEIR_E_NOT_OWNED;
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* memory_text.c: see memory_text.h.
  *
- * "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...", all numbers decimal.
+ * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
+ * decimal.
  *
- * A pid may be used again.  The receiver opens the process first (pidfd_open), and then compares when the process of
- * that pid began.  If that is right, the open one is it, or has ended and gives nothing.
+ * The kernel may reuse a pid.  So the receiver first opens the process (pidfd_open) and then compares its start time.
+ * If the time is right, the open process is the sender, or the sender has ended and gives no file.
  */
 #include "ipc/memory_text.h"
 
@@ -25,7 +26,7 @@
 #include "base/result.h"
 #include "base/who.h"
 
-/* The same on each architecture; headers may be older than the kernel. */
+/* These numbers are equal on each architecture.  Headers may be older than the kernel. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -61,7 +62,7 @@ void weir__memory_text_clear(struct weir_memory_text *t) {
     memset(t, 0, sizeof *t);
 }
 
-/* Where the next part goes, of a text of which so many bytes are written or counted. */
+/* Appends to the text, of which `length` bytes are written, or only counted once the text is full. */
 #define APPEND(...)                                                                                \
     length += (size_t)snprintf(length < text_bytes ? text + length : NULL,                         \
                                length < text_bytes ? text_bytes - length : 0, __VA_ARGS__)
@@ -79,7 +80,8 @@ size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, siz
     return length;
 }
 
-/* Decimal digits up to `end`, which is skipped; the end of the text counts as any.  1 or 0. */
+/* Reads decimal digits up to `end`, and skips `end` unless the text ends there.  Returns 1 on success, 0 if the text is
+ * malformed or the number is larger than `most`. */
 static int read_number(const char **at, char end, uint64_t most, uint64_t *number) {
     const char *c = *at;
 
@@ -99,7 +101,7 @@ static int read_number(const char **at, char end, uint64_t most, uint64_t *numbe
     return 1;
 }
 
-/* Letters up to a colon, which is skipped. */
+/* Reads letters up to a colon, and skips the colon.  Returns 1 on success, else 0. */
 static int read_word(const char **at, char *word, size_t bytes) {
     size_t length = strcspn(*at, ":");
 
@@ -162,7 +164,8 @@ void weir__memory_sender_allow(void) {
     static atomic_int is_done;
 
     if (!atomic_exchange(&is_done, 1))
-        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* without Yama it is unknown */
+        /* A kernel without Yama does not know this option. */
+        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 #endif
 }
 
@@ -182,7 +185,7 @@ static weir_status has_ended(const struct weir_memory_text *t, char *message,
                "process %ld, which shared the block, has ended", (long)t->pid);
 }
 
-/* What the kernel's answer to either call means. */
+/* Writes a message for a failure of pidfd_open or pidfd_getfd, and returns its status. */
 static weir_status failed(const struct weir_memory_text *t, const char *call, int error,
                           char *message, size_t message_bytes) {
     switch (error) {

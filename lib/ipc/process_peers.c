@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* process_peers.c: see process_peers.h.
  *
- * The caller rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
- * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the answer into
- * their own entry, and ring.  Nobody writes anywhere else.  Only the caller waits, a quarter of its time for one round.
- * Who has not been heard of by then is not asked again for a while, unless it is ending: this request still waits for
- * that as long as it may, and none that follows.
+ * The caller first rings the bell, so that all processes publish what they have now: hits change it unnoticed.  Then
+ * the caller chooses how much to ask of which process, writes that into its own entry, and rings again.  An asked
+ * process frees memory, writes the answer into its own entry, and rings.  Each process writes its own entry only.  Only
+ * the caller waits, a quarter of its time for each round.  A process that has not answered by then is not asked for a
+ * while, unless it is ending: this request still waits for it as long as it may, and later requests do not.
  *
- * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held while it
- * does, and it does nothing more once the process has begun to exit, which waits for a second: it may be in a call that
- * never ends.  A child of fork has no thread, and every public call there ends before it could miss it.
+ * At exit the driver is unloaded while the thread may be about to call it.  So the thread holds `stepping` during its
+ * work, and works no more once exit has begun.  Exit waits for `stepping` one second at most, since the work may be in
+ * a call that never ends.  A child of fork has no thread, and its public calls end before they would need one.
  *
- * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
- * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its registry's and its group's.
- * Must not know: what an allocator is, settings' names.
+ * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
+ * `asking`.  A trim's locks are taken under `stepping`.  `lock` is innermost but for the locks of its registry and
+ * group.  Must not know: what an allocator is, settings' names.
  */
 #include "ipc/process_peers.h"
 
@@ -36,58 +36,58 @@
 #include "ipc/local_peers.h"
 
 #define MILLISECOND UINT64_C(1000000)
-/* How long one that did not answer is left alone. */
+/* The time for which a process that did not answer is not asked again. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* How long one that is ending is waited for, in all requests; and what it may have beside its reserved memory. */
+/* The time that requests wait for an ending process, in all; and the memory that it may have besides its reserved
+ * one. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
-/* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
- * process that was killed does not end. */
+/* The time for others to publish, and the thread's sleep with and without shares: a killed process does not wake it. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
-enum { MOST_SHOWN = 3 /* of those that have memory */ };
+enum { MOST_SHOWN = 3 /* processes that have memory */ };
 
 struct silent {
-    uint64_t start; /* of the process */
+    uint64_t start; /* when the process started */
     uint64_t heartbeat_ns;
     uint64_t slot;
     uint64_t until_ns;
 };
 
-/* Who was last seen to be ending in a slot, and since when. */
+/* The process that was last seen to be ending in a slot, and since when. */
 struct ending {
     uint64_t pid, start, since_ns;
 };
 
-enum { REFRESHES = 8 /* of what the allocators have, since one has grown meanwhile */ };
+enum { REFRESHES = 8 /* more tries if an allocator has grown meanwhile */ };
 
 struct weir_process_peers {
     struct weir_process_peers *next; /* guarded by `joining` */
-    struct weir_local_peer own;      /* in no list: what the device's allocators are found by */
+    struct weir_local_peer own;      /* in no list; finds the device's allocators */
     struct weir_process_peers_calls calls;
     struct weir_registry registry;
     pthread_t thread;
     atomic_int stopped, shares;
-    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* the thread's own, as is */
+    uint64_t seen[WEIR_REGISTRY_ANSWERS]; /* used by the thread only, like `answers` */
     unsigned answers;
 
-    pthread_mutex_t lock; /* guards the entry, and what follows */
+    pthread_mutex_t lock; /* guards the fields below, up to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    enum weir_registry_parks parks; /* if it may be parked */
-    uint64_t notes;                 /* how often a reserved memory was noted */
+    enum weir_registry_parks parks; /* set if it may be parked */
+    uint64_t notes;                 /* how often weir__process_peers_note() was called */
 
-    pthread_mutex_t asking; /* held by the caller; guards what follows */
+    pthread_mutex_t asking; /* held while a request asks; guards the fields below */
     struct silent silent[SILENT];
     struct ending ending[WEIR_REGISTRY_SLOTS];
-    uint64_t kept[WEIR_REGISTRY_SLOTS]; /* each one's part of what is kept (struct weir_answers) */
+    uint64_t kept[WEIR_REGISTRY_SLOTS]; /* the part of each slot in `kept` of struct weir_answers */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_process_peers *first; /* guarded by `joining`, as is */
+static struct weir_process_peers *first; /* guarded by `joining`, like `has_failed` */
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* a turn that has begun goes on */
+static atomic_int exiting; /* set at exit: the thread may still end a turn */
 
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
@@ -100,7 +100,7 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
     sum->device_free = h->device_free;
 }
 
-/* What the allocators have.  1: there are some. */
+/* Sums up what all allocators of this process have.  Returns 1 if there is an allocator, else 0. */
 static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     struct weir_local_peer *s = NULL;
     struct weir_holding h;
@@ -110,7 +110,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     while ((s = weir__local_peers_next(&n->own, s))) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
-        if (h.shown) /* what is in the sum is not noted once more */
+        if (h.shown) /* so that weir__process_peers_note() does not add it again */
             atomic_store_explicit(h.shown, h.reserve, memory_order_relaxed);
         add(sum, &h);
         any = 1;
@@ -118,7 +118,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
     return any;
 }
 
-/* What the allocators have now, by shares that are of that time. */
+/* Publishes the allocators' memory.  The shares were adapted at `looked_ns`. */
 static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     struct weir_group *group = weir__process_peers_group(n);
     struct weir_holding sum;
@@ -126,7 +126,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     int any, tries = 0;
 
     pthread_mutex_lock(&n->lock);
-    do { /* a reserve that was noted meanwhile may not be in the sum */
+    do { /* a note that came meanwhile may not be in the sum */
         notes = n->notes;
         pthread_mutex_unlock(&n->lock);
         any = sum_up(n, &sum);
@@ -135,7 +135,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     n->entry.heartbeat_ns = looked_ns;
     n->entry.parks = weir__gated_may_park() ? n->parks : WEIR_REGISTRY_STAYS;
     n->entry.limit = sum.limit;
-    /* Otherwise the sum stays as it was noted: there is no allocator yet, or they grow all the time. */
+    /* Otherwise the noted sum stays: there is no allocator yet, or the allocators grow all the time. */
     if (any && notes == n->notes) {
         n->entry.reserve = sum.reserve;
         n->entry.in_use = sum.in_use;
@@ -149,7 +149,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Of all claims the largest.  The caller holds the lock. */
+/* Publishes the largest values of all claims.  The caller holds the lock. */
 static void claim_anew(struct weir_process_peers *n) {
     int shares = 0, has_plain = 0;
 
@@ -174,7 +174,7 @@ static void put_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     weir__registry_ring(&n->registry);
 }
 
-/* 1: it was the last. */
+/* Removes a claim.  Returns 1 if it was the last, else 0. */
 static int take_claim(struct weir_process_peers *n, struct weir_claim *claim) {
     struct weir_claim **at = &n->claims;
     int was_last;
@@ -196,7 +196,7 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
     pthread_mutex_lock(&n->lock);
     before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
-    n->entry.reserve += reserve - before; /* or less */
+    n->entry.reserve += reserve - before; /* modulo 2^64 if the memory has shrunk */
     if ((int64_t)n->entry.reserve < 0)
         n->entry.reserve = reserve;
     n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserve);
@@ -252,7 +252,7 @@ static void answer(struct weir_process_peers *n, uint64_t sequence, uint64_t byt
     weir__registry_ring(&n->registry);
 }
 
-/* What one asks of this process; 0: nothing, or it has been answered. */
+/* Returns the bytes that the process of the entry asks of this one, or 0 if there are none or they were answered. */
 static uint64_t asked_by(const struct weir_process_peers *n,
                          const struct weir_registry_entry *entry, uint64_t own_slot) {
     if (entry->until_ns <= weir__registry_now() || has_answered(n, entry->sequence))
@@ -264,7 +264,7 @@ static uint64_t asked_by(const struct weir_process_peers *n,
     return 0;
 }
 
-/* Shares fall for who has come, and rise after who has gone: by when they knew of them. */
+/* Adapts the allocators' shares to the processes that have come and gone.  Returns the time just before. */
 static uint64_t fit_shares(struct weir_process_peers *n) {
     uint64_t now = weir__registry_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__process_peers_weights(n) : 0;
@@ -275,7 +275,7 @@ static uint64_t fit_shares(struct weir_process_peers *n) {
     return now;
 }
 
-/* Everything that somebody may have rung for.  The caller holds `stepping`. */
+/* Publishes what this process has and answers all requests.  The caller holds `stepping`. */
 static void look(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
     uint64_t bytes;
@@ -287,12 +287,12 @@ static void look(struct weir_process_peers *n) {
         if (!weir__registry_read(&n->registry, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
-        if (bytes > 0) /* it may have come just now */
+        if (bytes > 0) /* the process may have come just now */
             answer(n, entry.sequence, bytes, fit_shares(n));
     }
 }
 
-/* While the process is parked the driver is not asked what it has.  What it had is still the device's until it is away. */
+/* Publishes a parked process's memory without a call to the driver.  Memory counts until it has left the device. */
 static void show_parked(struct weir_process_peers *n) {
     struct weir_registry_entry entry;
 
@@ -314,7 +314,7 @@ static void *run(void *peers) {
     weir__thread_begin();
     for (;;) {
         bell = weir__registry_bell(&n->registry);
-        if (atomic_load(&n->stopped)) /* else it rings after this */
+        if (atomic_load(&n->stopped)) /* a later stop rings after this bell was read */
             return NULL;
         if (weir__gated_works()) {
             pthread_mutex_lock(&stepping);
@@ -334,7 +334,7 @@ static void *run(void *peers) {
 struct candidate {
     uint64_t slot, start, pid, idle, priority, heartbeat_ns;
     int turn;
-    int is_late; /* it has not said what it has now */
+    int is_late; /* set if it has not published since the survey began */
     int is_asked;
 };
 
@@ -371,14 +371,14 @@ static int in_turn(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* A round of asking. */
+/* The limits of one request to other processes. */
 struct round {
-    const struct weir_asked *asked; /* of whom; NULL: all */
+    const struct weir_asked *asked; /* the processes to ask; NULL: all */
     uint64_t began, deadline;
 };
 
-/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
- * is known of answers before anybody is asked. */
+/* Lists the other processes in the order in which to ask them.  Sets *missing to the number of those that have not
+ * published `since` then, and sets *answers as far as it is known before any process is asked. */
 static size_t collect(struct weir_process_peers *n, struct candidate *out, uint64_t since,
                       const struct round *round, size_t *missing, struct weir_answers *answers) {
     int own = weir__registry_slot(&n->registry);
@@ -424,16 +424,16 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
     return count;
 }
 
-/* Sleeps until somebody rings, or that time. */
+/* Sleeps until a process rings, or until the time `until`. */
 static void sleep_until(struct weir_process_peers *n, uint32_t bell, uint64_t until) {
     uint64_t now = weir__registry_now();
 
-    if (now < until) /* unreached: it is later, as it was not a moment ago */
+    if (now < until) /* unreached: false, for which the time must pass just now */
         weir__registry_wait(&n->registry, bell,
                             (unsigned)weir__size_smaller((until - now) / MILLISECOND + 1, 1000));
 }
 
-/* Has all say what they have. */
+/* Makes all processes publish their memory, and lists them as collect() does. */
 static size_t survey(struct weir_process_peers *n, struct candidate *out, const struct round *round,
                      struct weir_answers *answers) {
     uint64_t now = weir__registry_now(), until;
@@ -441,10 +441,10 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, const 
 
     until = weir__size_smaller(round->deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
-    weir__registry_publish(&n->registry, &n->entry); /* which sees to it that there is a file */
+    weir__registry_publish(&n->registry, &n->entry); /* makes the file if there is none */
     pthread_mutex_unlock(&n->lock);
     weir__registry_ring(&n->registry);
-    for (;;) { /* who only says what it has does not ring */
+    for (;;) { /* a process that only publishes does not ring */
         count = collect(n, out, now, round, &missing, answers);
         if (missing == 0 || weir__registry_now() >= until)
             return count;
@@ -452,7 +452,7 @@ static size_t survey(struct weir_process_peers *n, struct candidate *out, const 
     }
 }
 
-/* What one has answered: 1 and bytes, or 0.  The dead have given what they had. */
+/* Returns 1 with the bytes if the process has answered, else 0.  A process that has ended has freed its idle memory. */
 static int is_answered(struct weir_process_peers *n, const struct candidate *c, uint64_t sequence,
                        uint64_t *bytes) {
     struct weir_registry_entry entry;
@@ -479,7 +479,7 @@ static void put_question(struct weir_process_peers *n, const struct weir_registr
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks some of them, and waits for what they give; who has answered, and whether all have, is added to `answers'. */
+/* Asks processes, and waits.  Adds to *answers the freed bytes, and whether any or all have answered. */
 static void ask_some(struct weir_process_peers *n, struct candidate **some, size_t count,
                      const struct weir_registry_ask *asks, uint64_t until,
                      struct weir_answers *answers) {
@@ -487,7 +487,7 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     uint64_t sequence = weir__registry_now(), given, bytes;
     size_t open;
 
-    sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other's */
+    sequence = sequence << 8 ^ (uint64_t)getpid(); /* differs from the numbers of other processes */
     put_question(n, asks, sequence, until);
     weir__registry_ring(&n->registry);
     for (;;) {
@@ -506,14 +506,14 @@ static void ask_some(struct weir_process_peers *n, struct candidate **some, size
     }
     for (size_t i = 0; open > 0 && i < count; i++)
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
-            leave_alone(n, some[i]); /* if it has not been heard of since */
+            leave_alone(n, some[i]); /* unless it has published meanwhile */
     put_question(n, nothing, sequence, 0);
     answers->given += given;
     answers->heard |= open < count;
     answers->late |= open > 0;
 }
 
-/* Picks those that are next; how many. */
+/* Picks the next processes to ask, for `bytes` in all.  Returns their number. */
 static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
                    struct weir_registry_ask *asks) {
     size_t picked = 0;
@@ -536,12 +536,12 @@ struct ending_sum {
     uint64_t now, bytes, kept;
 };
 
-/* Of one that does not come to its end (its driver does not) no memory is to be expected. */
+/* Adds the memory of an ending process, unless it has been ending for too long, which a hanging driver may cause. */
 static void add_ending(int slot, const struct weir_registry_entry *entry, void *context) {
     struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
 
-    /* unreached: that pid with another start, for which the pids must have come round to it */
+    /* unreached: another start, for which the pids must have wrapped round */
     if (e->pid != entry->pid || e->start != entry->start)
         *e = (struct ending){entry->pid, entry->start, sum->now};
     if (sum->now - e->since_ns > ENDING_NS)
@@ -550,7 +550,7 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
     sum->kept += sum->n->kept[slot];
 }
 
-/* Who is ending may still have its lock, and keeps nothing.  The caller holds `asking'. */
+/* Adds the memory of ending processes, which may still hold their locks, to *answers.  The caller holds `asking`. */
 static void look_for_ending(struct weir_process_peers *n, struct weir_answers *answers) {
     struct ending_sum sum = {n, weir__registry_now(), 0, 0};
 
@@ -583,7 +583,7 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
         picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        if (weir__registry_now() >= deadline) { /* another thread may have asked that long */
+        if (weir__registry_now() >= deadline) { /* another thread may have asked for that long */
             answers.awaited = 1;
             break;
         }
@@ -630,7 +630,7 @@ static int by_reserve(const void *one, const void *other) {
     return (a->is.reserve < b->is.reserve) - (a->is.reserve > b->is.reserve);
 }
 
-/* The others that have some of the device, who has most first. */
+/* Lists the other processes that have memory of the device, those with most first. */
 static size_t read_holders(struct weir_process_peers *n, struct holder *all) {
     struct weir_registry_entry entry;
     size_t count = 0;
@@ -684,12 +684,12 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
 
-/* The file goes with the last process that ends in order. */
+/* Leaves all registries.  The last process that exits normally removes the file. */
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    if (!weir__thread_lock_at_end(&stepping)) /* the others see that the process has ended */
+    if (!weir__thread_lock_at_end(&stepping)) /* others will see that the process has ended */
         return;
     pthread_mutex_unlock(&stepping);
     if (!weir__thread_lock_at_end(&joining))
@@ -719,7 +719,7 @@ static void discard(struct weir_process_peers *n) {
     free(n);
 }
 
-/* The caller holds `joining'. */
+/* Joins the registry of the device.  Returns NULL with a reason on failure.  The caller holds `joining`. */
 static struct weir_process_peers *make(const struct weir_driver *driver, CUdevice device,
                                        const struct weir_process_peers_calls *calls,
                                        const char *name, char *why, size_t why_bytes) {
@@ -767,7 +767,7 @@ struct weir_process_peers *weir__process_peers_join(const struct weir_driver *dr
             break;
     if (!n) {
         n = make(driver, device, calls, name, why, why_bytes);
-        if (has_failed) /* it has been said */
+        if (has_failed) /* the reason was reported before */
             why[0] = '\0';
         has_failed |= !n;
     }

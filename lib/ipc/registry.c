@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* registry.c: see registry.h.
  *
- * Slots are claimed by locks of open files (fcntl, F_OFD_SETLK), one byte each, without ever waiting: so two cannot
- * have one, and the kernel frees it as its process dies, whatever that was about to do.  A child of fork has the
- * lock too, as long as it does not become another program: the slot then stays taken, but its entry names a process
- * that is no more, and counts for nothing.  Where pids are of another namespace the lock alone tells.
+ * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on one byte, without ever waiting.  So two
+ * processes cannot have one slot, and the kernel frees the slot when its process dies at any point.  A child of fork
+ * has the lock, too, until it becomes another program: the slot then stays taken, but its entry names a process that
+ * has ended, and does not count.  If the pid is of another namespace, only the lock is checked.
  *
- * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the number does
- * not take the slot away (kept.h), and who finds that its number is another's opens the file again and takes another
- * slot before it gives up the one it had.
+ * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the
+ * descriptor does not free the slot (kept.h).  If the descriptor has become another file's, weir opens the file again
+ * and takes another slot before it gives up the old one.
  *
- * Everything is read and written by pread and pwrite: any process of the user may cut the file short, and
- * touching what is gone is a signal.  One pwrite is an entry; the sum over it shows one that was read while it was
- * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
- * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
+ * All data are read and written by pread and pwrite: any process of the user may truncate the file, and access to
+ * truncated memory raises a signal.  One pwrite writes an entry; the entry's checksum detects one that was read while
+ * it was written, or that a foreign program wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and
+ * FUTEX_WAKE_OP access it in the kernel, which returns an error if the page is gone.  WAKE_OP adds one to the bell and
+ * wakes sleepers, in one step.
  *
- * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  A process that leaves gives
- * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
- * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
- * on it, and begins again.  So no file loses its name while somebody has a slot, and of those that leave the last one
- * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
- * (doc/design.md, tests/spin/registry.pml).
+ * A new file has no name until it is complete (O_TMPFILE), so that no incomplete file is left behind.  A process that
+ * leaves unlocks its slot and then tries to lock all slots at once.  If that succeeds the process is alone and keeps
+ * others out while it checks whether a process is still ending; if none is, it removes the name.  A process that had
+ * opened the file before finds no slot or no name, and begins again.  So no file loses its name while a process has a
+ * slot, and the last process that leaves removes the file.  A file that a killed process left is used by the next
+ * process that joins, or removed by one that looks (doc/design.md, tests/spin/registry.pml).
  *
- * A process that publishes looks whether the file still has its name, its size and its head, and finds or makes another if
- * not; who sleeps on the bell of the old one is woken first.  A process that sleeps on the bell wakes once a second to see
- * whether the file has its name: a login session that ends removes it (RemoveIPC in logind.conf).  If two processes make
- * a file at the same time, one of the files is lost, and its process finds that out in the same way.
+ * A process that publishes checks whether the file still has its name, size and head.  If not, the process wakes all
+ * sleepers of the old bell and finds or makes another file.  A sleeper wakes once a second to check the name: a login
+ * session that ends removes the file (RemoveIPC in logind.conf).  If two processes make a file at once, one file is
+ * lost, and its process finds that out in this way, too.
  *
  * Must not know: what an allocator is.
  */
@@ -47,14 +48,14 @@
 #include "base/who.h"
 
 #define MAGIC "weirledg"
-/* Between two looks at the file: growth comes in bursts. */
+/* The least time between two checks of the file, since growth comes in bursts. */
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
-/* Between two looks at the name, of one who sleeps on the bell. */
+/* The time between two checks of the name by a process that sleeps on the bell. */
 enum { NAME_MS = 1000 };
-/* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
- * in three calls, unless it is stopped between them. */
+/* How often a process that joins tries while another removes the file, with this pause.  A removal takes three calls
+ * and a check for ending processes, unless the remover is stopped between them. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 
@@ -83,7 +84,7 @@ static off_t place_of(int slot) {
     return (off_t)(PAGE + (size_t)slot * sizeof(struct slot));
 }
 
-/* FNV-1a over words; never 0, as a file of zeros would have it. */
+/* Computes FNV-1a over words.  The sum is never 0, so a file of zeros is not valid. */
 static uint64_t sum_of(const struct weir_registry_entry *entry) {
     const char *at = (const char *)entry;
     uint64_t sum = UINT64_C(14695981039346656037), word;
@@ -97,13 +98,13 @@ static uint64_t sum_of(const struct weir_registry_entry *entry) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-/* "ledger": programs with an earlier weir that run meanwhile look for that name. */
+/* Writes the path of the file.  The name has "ledger" in it, for which running programs with an earlier weir look. */
 static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
     return weir__runfile_path(path, WEIR_REGISTRY_PATH, "ledger%d-%s", WEIR_REGISTRY_VERSION,
                               device);
 }
 
-/* 1 if it is ours, whole, and has its name. */
+/* Returns 1 if the file is a complete one of this user and has its name, else 0. */
 static int is_sound(int file) {
     struct stat is;
     struct head head;
@@ -114,13 +115,13 @@ static int is_sound(int file) {
            memcmp(&head, &the_head, sizeof head) == 0;
 }
 
-/* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
- * nothing of it, and what answers EPERM may not be removed either. */
+/* Returns 1 if the errno of open() says that something else has the name, else 0.  Other errors, such as a lack of
+ * descriptors, do not say so; and what fails with EPERM cannot be removed either. */
 static int is_in_the_way(int error) {
     return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
-/* A sound file with that name, whatever was there.  -1 and errno. */
+/* Opens a sound file of the name, after removing anything else.  Returns -1 with errno on failure. */
 static int find_file(const struct weir_registry *l) {
     int file, error;
 
@@ -131,7 +132,7 @@ static int find_file(const struct weir_registry *l) {
         if (file >= 0) {
             error = weir__runfile_unname(file, l->path) == 0 ? ENOENT : errno;
             close(file);
-        } else { /* a link is not followed, but removed like everything else that is none of ours */
+        } else { /* a link is removed, not followed */
             error = errno;
             if (is_in_the_way(error))
                 error = unlink(l->path) == 0 ? ENOENT : errno;
@@ -154,7 +155,7 @@ static struct flock slots(short type, int first, int count) {
                           .l_len = place_of(first + count - 1) - place_of(first) + 1};
 }
 
-/* 0: it has them; 1: another has one of them; -1 and errno: there are no locks here. */
+/* Returns 0 on success, 1 if another open file has one of these locks, -1 with errno if locks do not work here. */
 static int lock_slots(int file, int first, int count) {
     struct flock lock = slots(F_WRLCK, first, count);
 
@@ -163,18 +164,18 @@ static int lock_slots(int file, int first, int count) {
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
-/* Also for a child of fork, which has the open file as well. */
+/* Unlocks all slots, also for a child of fork, which shares the open file. */
 static void unlock_slots(int file) {
     struct flock lock = slots(F_UNLCK, 0, WEIR_REGISTRY_SLOTS);
 
     (void)fcntl(file, F_OFD_SETLK, &lock);
 }
 
-/* 1: who has slots has them all, to remove the file, or has just let them go. */
+/* Returns 1 if another process holds all slots to remove the file, or has just unlocked them; else 0. */
 static int is_being_removed(int file) {
     struct flock lock = slots(F_WRLCK, 0, WEIR_REGISTRY_SLOTS);
 
-    /* Where nobody has any that is left as it is. */
+    /* F_GETLK leaves the length unchanged if there is no lock. */
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_len != 1;
 }
 
@@ -188,12 +189,12 @@ static int is_whole(const struct slot *slot) {
     return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
 }
 
-/* What stands in a slot.  1, if it is whole. */
+/* Reads a slot.  Returns 1 if it is whole, else 0. */
 static int read_slot(int file, int number, struct slot *out) {
     return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
 }
 
-/* Its pid says something here. */
+/* Returns 1 if the entry's pid is of this namespace, else 0. */
 static int is_near(const struct weir_registry *l, const struct weir_registry_entry *entry) {
     return entry->namespace == l->namespace && l->namespace != 0;
 }
@@ -208,8 +209,8 @@ static int has_ending(const struct weir_registry *l, int file, int number) {
     return read_slot(file, number, &left) && is_ending(l, &left.entry);
 }
 
-/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once each
- * of the rest was seen taken, one after another: what stands there is to be known. */
+/* Claims a slot.  Returns -1 with errno on failure, EAGAIN if the file is being removed.  Slots whose processes are
+ * ending are taken only if all others are, because requests still need the ending processes' entries. */
 static int claim(const struct weir_registry *l, int file) {
     static const struct slot nothing;
 
@@ -224,11 +225,12 @@ static int claim(const struct weir_registry *l, int file) {
                 return -1;
             if (taken > 0)
                 continue;
-            if (all || !has_ending(l, file, number)) { /* it may have begun to end meanwhile */
+            /* The old process may have begun to end meanwhile. */
+            if (all || !has_ending(l, file, number)) {
                 (void)!weir__file_write_at(file, &nothing, sizeof nothing, place_of(number));
                 return number;
             }
-            unlock_slots(file); /* there is no other */
+            unlock_slots(file); /* this process has no other slot yet */
         }
         if (is_being_removed(file)) {
             errno = EAGAIN;
@@ -239,8 +241,8 @@ static int claim(const struct weir_registry *l, int file) {
     return -1;
 }
 
-/* 1: it is the same file, which another part of the process has opened as well and got the number for: to that the slot
- * is locked. */
+/* Returns 1 if the slot appears locked to the own open file, else 0.  Then the program has closed that file, and
+ * another part of the process has opened the file again with its number. */
 static int is_another(const struct weir_registry *l) {
     return weir__kept_is(&l->file) && l->slot >= 0 && is_locked(l->file.number, l->slot);
 }
@@ -249,19 +251,19 @@ static int has_file(const struct weir_registry *l) {
     return weir__kept_is(&l->file) && !is_another(l);
 }
 
-/* It lets go of the slot that it had by the page before. */
+/* Maps the bell's page over the page before, which also unlocks the slot that the old mapping kept. */
 static int map_bell(struct weir_registry *l, int file) {
     void *page = mmap(l->page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (l->page ? MAP_FIXED : 0),
                       file, 0);
 
     if (page == MAP_FAILED)
         return -1;
-    if (!l->page) /* else it is where it was, and others may look */
+    if (!l->page) /* otherwise the address stays, and other threads may be reading it */
         l->page = page;
     return 0;
 }
 
-/* Before it loses the slot that it had in that file: nobody is to find its entry twice. */
+/* Clears the old slot before a new one is taken in that file, so that no process reads this entry twice. */
 static void clear_before(const struct weir_registry *l, const struct weir_kept *file) {
     static const struct slot nothing;
 
@@ -269,8 +271,8 @@ static void clear_before(const struct weir_registry *l, const struct weir_kept *
         (void)!weir__file_write_at(file->number, &nothing, sizeof nothing, place_of(l->slot));
 }
 
-/* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
- * nobody: after a while its name is taken by a fresh one. */
+/* Opens the file, claims a slot and maps the bell in place of the old ones.  If another process is stopped while it
+ * removes the file, the file is replaced after a while. */
 static int attach(struct weir_registry *l) {
     int file, slot, error, removals = 0;
     struct weir_kept kept;
@@ -311,12 +313,13 @@ static void *bell_of(const struct weir_registry *l) {
 }
 
 void weir__registry_ring(struct weir_registry *l) {
-    /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
+    /* Adds 1 to the bell and wakes all its sleepers.  No thread sleeps on the second word, which the call has to
+     * name. */
     (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
                   WEIR_FUTEX_ADD_1);
 }
 
-/* Returns 0 if somebody rang or the bell has another value, or errno: ETIMEDOUT, or EFAULT if the page is gone. */
+/* Returns 0 if the bell was rung or has another value; else ETIMEDOUT, or EFAULT if the page is gone. */
 static int sleep_on(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
@@ -335,7 +338,7 @@ uint32_t weir__registry_bell(struct weir_registry *l) {
     return bell;
 }
 
-/* Returns 1 if the file is open and has a name.  The page may be another file's by now. */
+/* Returns 1 if the file is open and has a name, else 0.  The mapped page may be another file's by now. */
 static int has_named_file(struct weir_registry *l) {
     struct stat is;
     int has;
@@ -346,7 +349,7 @@ static int has_named_file(struct weir_registry *l) {
     return has;
 }
 
-/* Nobody rings the bell of a file that has lost its name. */
+/* A sleeper checks the name from time to time: no process rings the bell of a file that has lost its name. */
 void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds) {
     unsigned part;
     int error;
@@ -356,7 +359,7 @@ void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned millis
         error = has_named_file(l) ? sleep_on(l, bell, part) : EFAULT;
         milliseconds -= part;
     } while (error == ETIMEDOUT && milliseconds > 0);
-    if (error == EFAULT) /* the caller is to look for a file soon, but not at once */
+    if (error == EFAULT) /* the caller shall look for a file soon, but not at once */
         nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
@@ -375,7 +378,7 @@ struct visit {
     void *context;
 };
 
-/* Only where it would be looked for. */
+/* Visits the device if its file is the one that a process would open. */
 static void visit_device(const char *path, const char *device, void *context) {
     const struct visit *visit = context;
     char own[WEIR_REGISTRY_PATH];
@@ -415,7 +418,8 @@ int weir__registry_look(struct weir_registry *l, const char *device) {
     return 0;
 }
 
-/* Visits those who have lost their slots and are about to end; how many.  NULL: they are only counted. */
+/* Visits the entries of processes that have lost their slots and are about to end.  Returns their number.  `visit` may
+ * be NULL. */
 static int visit_ending(const struct weir_registry *l,
                         void (*visit)(int slot, const struct weir_registry_entry *entry,
                                       void *context),
@@ -440,11 +444,11 @@ static int visit_ending(const struct weir_registry *l,
     return count;
 }
 
-/* The caller holds the lock. */
+/* Finds or makes another file if this one is not sound any more.  The caller holds the lock. */
 static void look_after(struct weir_registry *l) {
     if (l->has_left || (has_file(l) && is_sound(l->file.number)))
         return;
-    if (has_file(l)) /* nobody who sleeps on a page that is gone could be woken */
+    if (has_file(l)) /* restores the page, without which sleepers on the bell could not be woken */
         (void)weir__file_reserve(l->file.number, (off_t)FILE_BYTES);
     weir__registry_ring(l);
     if (is_another(l))
@@ -463,9 +467,11 @@ void weir__registry_leave(struct weir_registry *l) {
     if (has_file(l)) {
         if (l->slot >= 0)
             (void)!weir__file_write_at(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
-        unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
+        /* If two processes leave at once, one of them finds itself alone. */
+        unlock_slots(l->file.number);
         if (lock_slots(l->file.number, 0, WEIR_REGISTRY_SLOTS) == 0) {
-            if (visit_ending(l, NULL, NULL) == 0) /* else who comes is to know of it */
+            /* Otherwise a process that comes needs the entry. */
+            if (visit_ending(l, NULL, NULL) == 0)
                 (void)weir__runfile_unname(l->file.number, l->path);
             unlock_slots(l->file.number);
         }
@@ -508,7 +514,7 @@ void weir__registry_publish(struct weir_registry *l, struct weir_registry_entry 
     errno = saved_errno;
 }
 
-/* Has its process ended, as far as its pid tells? */
+/* Returns 1 if the entry's process has ended, as far as its pid is of this namespace; else 0. */
 static int has_ended(const struct weir_registry *l, const struct weir_registry_entry *entry) {
     return is_near(l, entry) && !weir__process_lives((pid_t)entry->pid, entry->start);
 }

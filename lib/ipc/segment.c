@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* segment.c: see segment.h.
  *
- * The writer publishes under a sequence: odd while it writes, even when it is done.
+ * The writer publishes under a sequence, which is odd while it writes and even when it is done.
  *
  *     writer                                      reader
  *     sequence := odd                             first := sequence
@@ -11,18 +11,18 @@
  *     sequence := even                            last := sequence
  *     whole if first is even and last equals it
  *
- * If a word comes from a publication then (a) and (d) have last see its odd value at least, so that a reader who met
- * a later one finds last > first; and by (b) and (c) a reader whose first is that publication's even value sees all
- * its words.
+ * If a reader gets a word of a later publication, (a) and (d) make `last` at least that publication's odd value, so
+ * `last` is larger than `first`.  If `first` is a publication's even value, (b) and (c) make the reader see all words
+ * of that publication.
  *
- * Nobody touches the file's memory.  Any process of the user may cut the file short, and touching what is gone is a
- * signal; read(2) comes back short instead, and write(2) makes it longer.  Loads and stores are the kernel's then, on
- * the thread's behalf and in its order; a fence orders what its thread has done.  The sequence
- * may be copied byte by byte, which shows while the lowest byte overflows: such a mixture is odd, or past, or 2^15
- * publications ahead.
+ * The file's memory is never accessed directly.  Any process of the user may truncate the file, and access to truncated
+ * memory raises a signal; read(2) returns less instead, and write(2) extends the file.  The kernel then does the loads
+ * and stores for the thread, in the thread's order, and a fence orders them.  The kernel may copy the sequence byte by
+ * byte.  A mixture of two values is odd, or older, or 2^15 publications ahead, since it only arises while the lowest
+ * byte overflows.
  *
- * What a reader says is one word that it writes: the time.  Its lower half is what the writer sleeps on.  For that both
- * map the page, and touch it by the system call alone, which answers an error where the page is gone.
+ * A reader writes one word: the time of its read.  The writer sleeps on the lower half of that word.  For this both map
+ * the page, and access it only by the system call, which returns an error if the page is gone.
  *
  * Must not know: what a body means.
  */
@@ -48,7 +48,7 @@
 #include "base/who.h"
 
 #define MAGIC "weirseg1"
-#define NEW ".new" /* behind the name of a file that is being made */
+#define NEW ".new" /* added to the name of a file that is not complete yet */
 
 enum { TRIES = 64, PREFIX_BYTES = 64 };
 
@@ -63,7 +63,7 @@ struct weir_segment_head {
 struct weir_segment_file {
     struct weir_segment_head head;
     _Alignas(64) uint64_t sequence;
-    _Alignas(64) uint64_t watched; /* when, by CLOCK_MONOTONIC; 0: never */
+    _Alignas(64) uint64_t watched; /* the time of the last read by CLOCK_MONOTONIC, or 0 */
     _Alignas(64) uint64_t body[];
 };
 
@@ -79,12 +79,12 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
 
 /* ---- names --------------------------------------------------------------------------------------- */
 
-/* "KIND-NAMESPACE-" */
+/* Writes "KIND-NAMESPACE-". */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
     snprintf(prefix, PREFIX_BYTES, "%s-%" PRIu64 "-", kind->name, weir__process_namespace());
 }
 
-/* Decimal digits: what is behind them; NULL: there are none, or too many. */
+/* Reads decimal digits.  Returns the text behind them, or NULL if there are none or too many. */
 static const char *read_number(const char *text, uint64_t *number) {
     char *behind;
 
@@ -93,7 +93,7 @@ static const char *read_number(const char *text, uint64_t *number) {
     return isdigit((unsigned char)*text) && errno == 0 ? behind : NULL;
 }
 
-/* "PID-START", or that of one that is being made. */
+/* Reads "PID-START", or that with NEW at its end.  Returns 1 on success, else 0. */
 static int read_name(const char *name, struct weir_segment_name *out, int *is_new) {
     uint64_t pid;
     const char *at = read_number(name, &pid);
@@ -111,7 +111,7 @@ int weir__segment_lives(const struct weir_segment_name *name) {
 }
 
 struct visit {
-    weir_segment_visitor *living; /* NULL: only to clear away */
+    weir_segment_visitor *living; /* NULL: only remove files of ended processes */
     void *context;
 };
 
@@ -124,7 +124,7 @@ static void look_at(const char *path, const char *rest, void *context) {
         return;
     snprintf(name.path, sizeof name.path, "%s", path);
     if (!weir__segment_lives(&name))
-        (void)unlink(path); /* another user's stays, in such folders */
+        (void)unlink(path); /* fails for another user's file in such folders */
     else if (visit->living && !is_new)
         visit->living(&name, visit->context);
 }
@@ -139,7 +139,7 @@ void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visit
 
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
-/* 0; -1 and errno. */
+/* Keeps the file open and maps its page.  Returns 0 on success, -1 with errno on failure. */
 static int keep_file(struct weir_segment *s, int file) {
     void *page = mmap(NULL, sizeof *s->page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 
@@ -149,7 +149,7 @@ static int keep_file(struct weir_segment *s, int file) {
     return weir__kept_set(&s->file, file);
 }
 
-/* The file comes into sight under its last name when it is whole. */
+/* Creates the file under a temporary name, and renames it when it is complete. */
 static int create_file(struct weir_segment *s, const struct weir_segment_head *head) {
     char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
     int file, error;
@@ -182,7 +182,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
 
     memset(s, 0, sizeof *s);
     if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
-        errno = ENOSYS; /* nobody could tell whose it is */
+        errno = ENOSYS; /* no process could tell whose file it is */
         return -1;
     }
     s->owner = getpid();
@@ -195,7 +195,8 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* The program may have closed it: then it is opened again.  -1: it cannot be opened. */
+/* Returns the descriptor of the file, and opens the file again if the program has closed it.  Returns -1 if it cannot
+ * be opened. */
 static int file_of(struct weir_segment *s) {
     struct weir_kept again;
     int file;
@@ -212,7 +213,7 @@ static int file_of(struct weir_segment *s) {
     return -1;
 }
 
-/* Each time into that file, which the program may close between two. */
+/* Writes into the file.  Checks the descriptor each time, which the program may close between two writes. */
 static void write_at(struct weir_segment *s, size_t at, const void *from, size_t bytes) {
     int file = file_of(s);
 
@@ -256,7 +257,7 @@ int weir__segment_is_watched(struct weir_segment *s) {
     return is_recent(watched_of(s));
 }
 
-/* The lower half of the word. */
+/* Returns the address of the lower half of `watched`. */
 static uint32_t *bell_of(const struct weir_segment_file *file) {
     uint32_t *halves = (uint32_t *)(uintptr_t)&file->watched;
 
@@ -267,7 +268,7 @@ static uint32_t *bell_of(const struct weir_segment_file *file) {
 #endif
 }
 
-/* 1: it was woken. */
+/* Returns 1 if a reader has woken the thread, else 0. */
 static int sleep_on(const struct weir_segment_file *file, uint64_t watched) {
     return syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, NULL, NULL, 0) ==
            0;
@@ -281,7 +282,7 @@ void weir__segment_wait(struct weir_segment *s, unsigned milliseconds) {
     uint64_t watched = watched_of(s);
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    /* Readers that come more often have what others have; and where the bell is gone nobody rings. */
+    /* Readers may read more often than the writer publishes.  If the page is gone, no reader can wake the writer. */
     if (is_recent(watched) || !sleep_on(s->page, watched))
         nanosleep(&longest, NULL);
 }
@@ -293,7 +294,7 @@ void weir__segment_remove(struct weir_segment *s) {
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Why a file may not be read, from what is there now. */
+/* Returns why the file may not be read, from its present state. */
 static enum weir_segment_fault fault_of(const char *path) {
     struct stat is;
 
@@ -306,7 +307,7 @@ static enum weir_segment_fault fault_of(const char *path) {
     return (is.st_mode & 077) != 0 ? WEIR_SEGMENT_NOT_PRIVATE : WEIR_SEGMENT_UNREADABLE;
 }
 
-/* Whose it is, before anything in it counts. */
+/* Checks the file's owner and mode before its contents are used. */
 static enum weir_segment_fault judge_file(int file, const char *path,
                                           const struct weir_segment_kind *kind) {
     struct weir_segment_head head;
@@ -356,7 +357,7 @@ static enum weir_segment_fault read_body(int file, const struct weir_segment_kin
             return WEIR_SEGMENT_SHORT;
         if (first == last && (first & 1) == 0)
             return first == 0 ? WEIR_SEGMENT_NOT_YET : WEIR_SEGMENT_NONE;
-        if (i >= TRIES / 2) /* it may be the writer that waits for this processor */
+        if (i >= TRIES / 2) /* the writer may be waiting for this processor */
             nanosleep(&(struct timespec){0, 100000}, NULL);
     }
     return WEIR_SEGMENT_TORN;
