@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* allocator_internal.h: what an allocator is made of, for the files of the public functions; and making one on
- * a given driver table, for tests and the program.
+/* allocator_internal.h: the structure of an allocator, for the files of the public functions; and its creation on a
+ * given driver table, for tests and the program.
  */
 #ifndef WEIR_ALLOCATOR_INTERNAL_H
 #define WEIR_ALLOCATOR_INTERNAL_H
@@ -25,110 +25,116 @@
 struct weir_allocator {
     struct weir_caches *caches; /* NULL: off */
     struct weir_device device;
-    struct weir_harden *harden;       /* NULL: off */
-    struct weir_learn *learn;         /* NULL: off; fixed after create */
-    struct weir_lifetimes *lifetimes; /* recorded for the profile's plan; NULL: off; likewise */
-    struct weir_planned *planned;     /* what it places by; NULL: nothing; likewise */
-    struct weir_exports *exports;     /* NULL: off; likewise */
-    weir_options options;             /* completed; likewise, as are */
+    struct weir_harden *harden; /* NULL: off */
+    struct weir_learn *learn;   /* NULL: off; fixed after creation */
+    /* Records for the profile's plan; NULL: off; fixed after creation. */
+    struct weir_lifetimes *lifetimes;
+    struct weir_planned *planned; /* the profile's plan; NULL: none; fixed after creation */
+    struct weir_exports *exports; /* NULL: off; fixed after creation */
+    weir_options options;         /* complete; fixed after creation, like `reserve` */
     struct weir_reserve reserve;
     struct weir_counters counters;
     struct weir_uses uses;
-    uint64_t number;        /* no other of the process has it or had it; an address comes again */
-    uint64_t free_at_first; /* on the device, as it was made */
-    uint64_t threshold;     /* bytes of idle memory kept at a synchronisation */
-    uint64_t prealloc;      /* bytes to preallocate, */
-    uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
-    uint64_t prealloc_min;  /* and to get */
-    uint64_t low, high;     /* bytes of grow-ahead; 0: none */
+    uint64_t number; /* the allocator's number, unique in the process; an address may be reused */
+    uint64_t free_at_first; /* free memory of the device when the allocator was created */
+    uint64_t threshold;     /* bytes of idle memory that a synchronisation keeps */
+    uint64_t prealloc;      /* bytes to preallocate */
+    uint64_t profile_asked; /* the part of `prealloc` that the profile asked for: all or 0 */
+    uint64_t prealloc_min;  /* bytes that must be preallocated */
+    uint64_t low, high;     /* bytes of background growth, or 0 */
     uint64_t stayed,
-        stayed_after; /* above a limit that fell, after so many calls; who resizes has them */
+        /* the bytes above a fallen limit that could not be freed, and the calls at that time; only the thread that
+         * resizes uses them */
+        stayed_after;
     struct weir_preallocation preallocation;
     struct weir_local_peer local_peer;
-    struct weir_claim claim; /* of other processes on the device */
-    _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
-    _Atomic unsigned oom_reports, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
-    atomic_int decay_told;                     /* that weir_decay has nothing to do here */
-    pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
-    /* Set before the first request: failures are told elsewhere, not in the log; that it cannot preallocate for the first
-     * request is said once, whatever the log is. */
+    struct weir_claim claim; /* on the device, beside those of other processes */
+    _Atomic(CUstream) quiet; /* a stream without work; NULL before its first use */
+    /* Reports that weir made by itself, and a bit for each cause that was reported. */
+    _Atomic unsigned oom_reports, causes_told;
+    atomic_int decay_told; /* set once a log line said that weir_decay has no effect */
+    pthread_mutex_t first; /* held by the first request while it preallocates */
+    /* Set before the first request.  With `hushed` failures are not logged.  With `says_why` the first request logs
+     * once that it cannot preallocate, whatever the log level is. */
     int hushed, says_why;
-    int has_own_limit; /* options.limit is set by the caller of weir_allocator_create */
+    int has_own_limit; /* set if the caller of weir_allocator_create set options.limit */
 };
 
-/* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
- * being captured. */
+/* Returns the bytes of the largest request that would surely succeed instead of the refused one; 0 for a stream that
+ * was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused);
 
-/* As weir__process_peers_join, for the process's allocators; why there is none is in the log. */
+/* Joins as weir__process_peers_join does, for the process's allocators.  Logs the reason if that fails. */
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                                 struct weir_claim *claim, int log);
 
-/* What an allocator with these options, which are complete, counts for among all on its device. */
+/* Returns the claim on the device of an allocator with these options, which must be complete. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* The device had no room for a context: others are asked for it.  1: the driver is to be asked again, since somebody
- * gave or may have; 0: it is not.  NULL: nobody is known of. */
+/* Asks other processes for memory after the device had no room for a context.  Returns 1 if the caller shall call the
+ * driver again, since a process freed memory or may have; else 0.  `n` may be NULL. */
 int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
-/* Who has the memory, and what would have helped. */
+/* Writes which processes have the memory, and what would have helped. */
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
-/* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not.  `decompresses': its
- * memory is made for hardware decompression, too. */
+/* Creates an allocator as weir_allocator_create does.  On an error writes the reason to `message` instead of the log.
+ * If `decompresses` is set, the allocator's memory can be used for hardware decompression, too. */
 weir_status weir__allocator_create(const weir_options *options, int decompresses,
                                    weir_allocator **allocator, char *message, size_t message_bytes);
 
-/* The same on `driver', of the engine that the options name, or the pool's. */
+/* Creates an allocator as weir__allocator_create does, on `driver`, with the engine of the options or the pool
+ * engine. */
 weir_status weir__engine_allocator_create(const struct weir_driver *driver,
                                           const weir_options *options, int decompresses,
                                           weir_allocator **allocator, char *message,
                                           size_t message_bytes);
 
-/* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
- * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be
- * right. */
+/* Creates an allocator as weir_allocator_create does, on `driver`; only the number in options.device is used then.  On
+ * an error writes the mistake and the right form to `message`, or to the log if `message` is NULL with 0 bytes. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
 
-/* What weir__allocator_create_on says of these settings on that device, as far as nothing need be taken from it but
- * a context for the time of the call; and on success in *prealloc what it would preallocate.  Where the driver refuses
- * (weir__driver_result tells), nothing is known. */
+/* Checks these settings on that device as weir__allocator_create_on would, as far as a context for the time of the call
+ * allows.  On success sets *prealloc to the bytes that would be preallocated.  If the driver fails (see
+ * weir__driver_result), the settings may be right or wrong. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
-/* A call that cannot be: one line about it, if there is an allocator and so a log, and that status, in which the driver
- * had no part. */
+/* Logs one line about an invalid call, if there is an allocator and therefore a log.  Returns the status, and clears
+ * the driver's result. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* 1 if a live block starts there, as far as it can be told. */
+/* Returns 1 if a live block begins there, as far as weir knows; else 0. */
 int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 
-/* request.c: weir_alloc and weir_free on a default stream of the device's own context, whose id the caller knows: no
- * question to the driver tells which stream the handle means.  The stream is bound, and block is not NULL. */
+/* request.c: allocate and free on a default stream of the device's own context, as weir_alloc and weir_free do.  The
+ * caller knows the stream's id, so the driver is not called for it.  The stream is bound, and `block` is not NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,
                                 void **block);
-/* weir_ipc_make of so many bytes from the address on, which may lie in several blocks side by side. */
+/* Makes a text as weir_ipc_make does for at most `most` bytes from the address on, which may lie in several adjacent
+ * blocks. */
 weir_status weir__ipc_make(weir_allocator *a, const void *address, size_t most, char *text,
                            size_t text_bytes, size_t *needed, size_t *offset);
 weir_status weir__free_default(weir_allocator *a, void *block, weir_stream stream, uint64_t id);
 
-/* figures.c: what weir_stats hands out, where nothing stands against it. */
+/* figures.c: reads the statistics as weir_stats returns them, without its checks. */
 void weir__stats_read(weir_allocator *a, weir_statistics *out);
 
-/* streamless.c: as weir_alloc_any, at that address or far from all blocks (WEIR_ENGINE_FAR), among those that
- * weir__apart names (0: there are none), which no other requests have.  It is refused without waiting where something
- * lies.  Whole pages of 2 MiB; weir_free_any frees it. */
+/* streamless.c: sets *addresses to those where only weir__alloc_apart places blocks, and returns 1; returns 0 if there
+ * are none.  weir__alloc_apart allocates whole pages of 2 MiB like weir_alloc_any, at `at` or, with WEIR_ENGINE_FAR,
+ * far from all blocks.  It fails at once if memory is in use there.  weir_free_any frees the block. */
 int weir__apart(const weir_allocator *a, struct weir_extent *addresses);
 weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void **block);
-/* Frees a block whose last use is over on every stream, as the host has observed.  It serves any stream at once where there
- * are caches; else it is freed on the allocator's own stream, which runs nothing. */
+/* Frees a block after the host has observed that its last use on each stream is over.  With caches the block can serve
+ * any stream at once.  Without caches it is freed on the allocator's own stream, which runs no work. */
 weir_status weir__free_completed(weir_allocator *a, void *block);
-/* The stream that it made goes, after the engine. */
+/* Destroys the stream that weir_alloc_any uses, after the engine. */
 void weir__anywhere_close(weir_allocator *a);
 
-/* What a call of the program's asks first: OK; E_INVALID, where its arguments are not `good'; E_FORKED. */
+/* Checks a call of the program.  Returns OK, E_INVALID if its arguments are not `good`, or E_FORKED in a child of
+ * fork. */
 static inline weir_status weir__call_check(int good) {
     if (!good)
         return weir__without_driver(WEIR_E_INVALID);

@@ -121,13 +121,13 @@ static int is_usable(const weir_allocator *a) {
     return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
-/* Its memory goes back only behind a wait for the device. */
+/* Returns 1 if the allocator frees memory only after a wait for the device, else 0. */
 static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* The thread's own default stream, not used here so far: a question would create it.  An id of another age tells that it was
- * used. */
+/* Returns 1 for a thread's own default stream that the thread has not used with weir, else 0: a query would create that
+ * stream.  An id of an earlier age also shows that the stream was used. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -153,11 +153,11 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->caches)
         weir__caches_leave(a->caches, stream);
     else
-        see_done(a, stream); /* later nobody can ask */
+        see_done(a, stream); /* a destroyed stream cannot be queried later */
     weir__set_driver_result(before);
 }
 
-/* 1 if a request or a free came on the own default stream of another thread, which may have ended since. */
+/* Returns 1 if another thread has called with its own default stream, else 0.  That thread may have ended. */
 static int is_own_elsewhere(void) {
     return atomic_load_explicit(&weir__device_own_streams, memory_order_relaxed) >
            weir__device_has_own;
@@ -181,12 +181,13 @@ static int is_busy(weir_allocator *a) {
     return weir__engine_ask(a->reserve.engine, NULL, 0) == WEIR_E_BUSY;
 }
 
-/* Checks first that no request holds the engine.  A wait for it would keep captures from beginning and streams from
- * ending. */
+/* Observes completed frees on the streams, unless a request holds the engine: a wait for that request would keep
+ * captures from beginning and streams from ending.  Returns 1 if all streams were idle, else 0. */
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* The driver, too, lets others reuse what a stream leaves at its end, but not what a trim finds complete (H200, 580). */
+    /* The driver, too, lets other streams reuse what a stream leaves at its end, but not what a trim finds complete
+     * (H200, 580). */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
@@ -244,7 +245,7 @@ void weir__drop_in_trim(weir_allocator *a, size_t keep, int is_idle) {
 
     if (!is_usable(a))
         return;
-    if (is_idle) /* nothing is at work, so the wait for the device is short */
+    if (is_idle) /* all streams are idle, so the wait for the device is short */
         (void)weir__trim_all(a, keep, WEIR_EVENT_TRIM, NULL);
     else if (!gives_behind_waits(a))
         give_done(a, keep);
@@ -280,7 +281,8 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 
 enum { MOST_DEVICES = 64 };
 
-/* It takes part from the first time on, so that who did not answer is left alone the next time. */
+/* Joins the device's registry once and stays there, so that a process that did not answer is not asked again next
+ * time. */
 static struct weir_process_peers *take_part(const struct weir_driver *driver, CUdevice device,
                                             int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -296,7 +298,7 @@ static struct weir_process_peers *take_part(const struct weir_driver *driver, CU
     return n;
 }
 
-/* Once for each device. */
+/* Logs once for each device that it has no room for a context, and why. */
 static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
@@ -324,13 +326,15 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
-    (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
+    /* The claim makes the shares of other processes fall. */
+    (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
     if (!any && parking && complete.recovery_timeout_ms > 0) {
         parking->log = log;
         any = weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES);
         if (any)
-            *admission = (struct weir_admission){0}; /* others may have more idle by now */
+            /* Other processes may have more idle memory by now. */
+            *admission = (struct weir_admission){0};
     }
     if (!any)
         tell_why(n, device, log);
@@ -350,9 +354,9 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
            weir__drop_in_ask_on(driver, device, &options, admission, parking);
 }
 
-/* ---- what weir does not serve -------------------------------------------------------------------- */
+/* ---- requests that weir does not serve --------------------------------------------------------------- */
 
-/* How long others have, and how often a failure is told. */
+/* The time that a request waits for other processes, and the most failures that are logged. */
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 
@@ -396,7 +400,8 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
     return g;
 }
 
-/* Those whom a request of so many bytes may ask; NULL: nobody, as the options say, or whatever others give. */
+/* Returns the registry of the processes that a request of `bytes` may ask.  Returns NULL if the options forbid it or
+ * the request is larger than the device. */
 static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes,
                                               weir_options *complete) {
     const struct weir_driver *driver = real_driver();

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: what lib/adapters needs of an allocator beyond include/weir, where it stands in the place of the
- * driver's own pools.
+/* drop_in.h: what lib/adapters needs of an allocator that replaces the driver's own pools, beyond include/weir.
  *
- * A program that knows nothing of weir keeps nothing of what weir asks of its users, so the adapter sees to it:
- * streams end and captures begin by calls that it sees.  And such a program asks of pools what no user of
- * weir's asks of an allocator.
+ * An unmodified program does not follow the rules that weir has for its users.  So the adapter follows them: it sees
+ * the calls by which streams end and captures begin.  Such a program also uses features of pools that no user of weir
+ * needs.
  *
- * Must not know: how a call comes here.
+ * Must not know: which call leads here.
  */
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H
@@ -17,12 +16,12 @@
 #include "ipc/parking_wait.h"
 #include "ipc/process_peers.h"
 
-/* 1 in a child of fork: see driver.h. */
+/* Returns 1 in a child of fork, else 0: see driver.h. */
 static inline int weir__drop_in_forked(void) {
     return weir__driver_forked();
 }
 
-/* Around a lock under which an allocator is made: see driver.h. */
+/* Begin and end the use of a lock under which an allocator is created: see driver.h. */
 static inline void weir__drop_in_begin_use(void) {
     (void)weir__driver_begin_use();
 }
@@ -30,133 +29,137 @@ static inline void weir__drop_in_end_use(void) {
     weir__driver_end_use();
 }
 
-/* Which allocator weir_device_allocator gives for a device; NULL, or gives NULL: the process's.  Set as the library is
- * loaded. */
+/* Returns the allocator that weir_device_allocator shall return for a device.  If the pointer is NULL or returns NULL,
+ * that is the process's allocator.  Set when the library is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
 
-/* Receives each request of so many bytes that weir_tensors_alloc has failed to serve from such an allocator, which writes
- * no OOM report by itself.  NULL: nobody does.  Set as the library is loaded. */
+/* Receives each request that weir_tensors_alloc could not serve from such an allocator, which writes no OOM report by
+ * itself.  May be NULL.  Set when the library is loaded. */
 extern void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
-/* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
- * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
- * serves.
- *
- * `watches' (NULL: none): 1 of a created stream of which weir__drop_in_stream_begins was called.  The driver is not asked
- * about such a stream once it has a cache, nor about a thread's default streams, as if they were bound: the caller
- * passes no request or free of a stream that is being captured.  It may be called with locks held, and may not call weir. */
+/* Makes the allocator a replacement, before its first request.  A request on a stream that is being captured then fails
+ * with E_CAPTURE and adds no node to the graph, which is the driver's task.  Peaks are measured at each request that no
+ * cache serves.  `watches` may be NULL.  It returns 1 for a created stream for which weir__drop_in_stream_begins was
+ * called.  weir does not query such a stream once it has a cache, nor a thread's default streams: the caller passes no
+ * call on a stream that is being captured.  `watches` may be called with locks held, and must not call weir. */
 void weir__drop_in_begin(weir_allocator *allocator, int (*watches)(weir_stream stream));
-/* A capture may begin unseen from now on: the driver is asked about every stream again. */
+/* Makes weir query every stream again, since captures may begin unseen from now on. */
 void weir__drop_in_distrust(weir_allocator *allocator);
 
-/* Before the first request: failures are told elsewhere, so the log does not say them. */
+/* Switches the log of failures off, which the caller reports elsewhere.  Called before the first request. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
-/* 1: a block that one stream has freed serves another only after the host has waited or memory was given back to the
- * device.  0, the default: once its work is observed to be complete.  Slots of less than a page do not change: each
- * goes back to its own stream's cache. */
+/* With `on`, a block that one stream has freed serves another stream only after the host has waited or memory was freed
+ * to the device.  Otherwise, the default, it does so once its work has completed.  Slots of less than a page are not
+ * affected: they return to their own stream's cache. */
 void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
 
-/* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
- * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
+/* Reads options as weir_options_from_env does.  But no variable of another program names an engine, and variables for
+ * preallocation count even if that program is told to use CUDA's memory pools: see settings.h. */
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
 
-/* As weir_allocator_create.  `decompresses': its memory is made for hardware decompression, too. */
+/* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, its memory can be used for hardware
+ * decompression, too. */
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator);
 
-/* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
+/* Marks the allocator as lost, before the device's context is destroyed with all its memory.  Later calls return
+ * E_DEVICE_LOST. */
 void weir__drop_in_lose(weir_allocator *allocator);
 
-/* 1 if weir_block_range can tell. */
+/* Returns 1 if weir_block_range works for the allocator, else 0. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
-/* 0: none of the allocator's blocks was ever at that address. */
+/* Returns 0 if none of the allocator's blocks was ever at that address, else 1. */
 int weir__drop_in_may_have(const weir_allocator *allocator, uint64_t address);
-/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of engine direct, in a
+/* Returns 1 if the address lies in memory from which blocks are cut, live or not; for the direct engine, in a live
  * block. */
 int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
-/* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */
+/* Returns 1 if the allocator keeps its range of addresses until it is destroyed, else 0. */
 int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
-/* As weir_free, for a caller that does not know whose block it is.  1: the block was freed.  0: nothing was done: it is
- * another allocator's block, or the free needs more than this call does. */
+/* Frees the block as weir_free does, if it is this allocator's and the free needs nothing else.  Returns 1 if the block
+ * was freed, 0 if nothing was done. */
 int weir__drop_in_free_own(weir_allocator *allocator, void *block, weir_stream stream);
 
-/* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
+/* Frees a block as weir_free does.  The caller knows that its last use on each stream is over. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 
-/* Frees a block on a stream of another device or context, which weir does not know.  `apart', a stream of the block's
- * device that runs nothing else, waits on the device for the work of that stream, and the block is freed there.  Returns
+/* Frees a block on a stream of another device or context, which weir does not know.  `apart` is a stream of the block's
+ * device that runs no work.  It waits for the work of `stream` on the device, and the block is freed on it.  Returns
  * E_STREAM if that wait is not possible. */
 weir_status weir__drop_in_free_behind(weir_allocator *allocator, void *block, weir_stream stream,
                                       weir_stream apart);
 
-/* A stream was created, maybe with the handle of another whose end was not seen. */
+/* Records that a stream was created, perhaps with the handle of a stream whose end was not seen. */
 void weir__drop_in_stream_begins(weir_allocator *allocator, weir_stream stream);
-/* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for
- * the device.  Nothing if it is being captured, or not known. */
+/* Returns the memory of the stream's cache behind an event, before the stream ends, so that the device need not be
+ * waited for.  Does nothing if the stream is being captured or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
-/* Called before weir__drop_in_trim: observes which frees are complete on these streams and on the calling thread's
- * default streams, and waits for nothing.  On the legacy stream that happens only while all others are idle: an event on
- * it makes blocking streams wait for the streams at work.  1 if all of them were idle, and no other thread has used a
- * default stream of its own, which may have ended since.  0 also where a request holds the engine, maybe while it waits
- * for the device.  No capture is under way; meanwhile the caller keeps captures from beginning and streams from ending. */
+/* Observes which frees have completed on these streams and on the calling thread's default streams, without waiting;
+ * called before weir__drop_in_trim.  Returns 1 if all streams were idle and no other thread has used a default stream
+ * of its own, else 0, also while a request holds the engine.  The legacy stream is observed only if all others are
+ * idle: an event on it would make blocking streams wait.  The caller prevents captures and ends of streams during the
+ * call. */
 int weir__drop_in_ask(weir_allocator *allocator, const weir_stream *streams, size_t count);
-/* 1 if the stream is idle, and is not being captured.  Meanwhile the caller keeps it from ending. */
+/* Returns 1 if the stream is idle and not being captured, else 0.  The caller keeps the stream from ending
+ * meanwhile. */
 int weir__drop_in_is_idle(weir_allocator *allocator, weir_stream stream);
-/* Bytes that it has from the device. */
+/* Returns the bytes that the allocator has reserved. */
 size_t weir__drop_in_reserve(const weir_allocator *allocator);
-/* As weir_trim, but waits for no work: gives back memory whose work is known to be complete.  `is_idle': all streams
- * were idle, so that all work is complete.  If not, an allocator whose memory goes back behind a wait gives nothing
- * back: an arena of regions, or one with `harden'. */
+/* Trims as weir_trim does, but waits for no work: frees memory whose work has completed.  `is_idle` says that all
+ * streams were idle, so that all work has completed.  Without it, an allocator that frees memory only after a wait,
+ * such as an arena of regions or one with `harden`, frees nothing. */
 void weir__drop_in_trim(weir_allocator *allocator, size_t keep, int is_idle);
 
-/* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */
+/* Returns 1 if a block of the allocator is live, else 0, without a call to the driver.  Only for an allocator that
+ * knows its peak. */
 int weir__drop_in_has_blocks(weir_allocator *allocator);
 
-/* The most bytes that were requested at once since this was last begun again: a lower bound, as
- * weir_statistics says of peaks.  For an allocator that keeps it. */
+/* Return whether the allocator measures its peak, return the peak, and restart it.  The peak is the most bytes that
+ * were requested at once since the last restart: a lower bound, as in weir_statistics. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator);
 void weir__drop_in_renew_peak(weir_allocator *allocator);
 
-/* This thread's last failure by the allocator stands: tells why where options.verdict says, if that is news, and then
- * is 1 with the OOM report.  0: it is none, or nothing is to be told. */
+/* Reports this thread's last failure as options.verdict says, if its cause is new.  Returns 1 with the OOM report, or 0
+ * if there was no failure of this allocator or it is not to be reported. */
 int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
-/* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
- * unless the environment has turned the registry off.  1: the driver is to be asked again, since somebody gave or may
- * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
- * in all.  `parking': then it waits for processes that are parked while they are idle; NULL: that would be of no use. */
+/* Asks other processes for room for a context, after a call was out of memory, unless the registry is switched off.
+ * Returns 1 if the caller shall call the driver again, since a process freed memory or may have; returns 0 otherwise,
+ * and logs once which process has the memory.  Takes one second at most.  With `parking` it then waits for idle
+ * processes to be parked. */
 int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission,
                                   struct weir_parking_wait *parking);
-/* The same of that driver, with these options. */
+/* Asks as weir__drop_in_ask_for_context does, for that driver and with these options. */
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_admission *admission,
                          struct weir_parking_wait *parking);
 
-/* The group of this process on that device, joined; NULL: there is none.  A group that cannot be joined is told once, and
- * *refused set: nothing may be taken. */
+/* Joins the group of this process on that device.  Returns NULL if there is none.  If the group cannot be joined, logs
+ * that once and sets *refused: then no memory may be allocated. */
 struct weir_group;
 struct weir_group *weir__drop_in_group(CUdevice device, int *refused);
-/* The same, where it has joined; asks nothing of the driver. */
+/* Returns the group if the process has joined it, else NULL, without a call to the driver. */
 struct weir_group *weir__drop_in_group_of(CUdevice device);
-/* A request of so many bytes that weir does not serve finds no memory on the device, or in the group: asks other
- * processes for what they have idle, since `began' (CLOCK_MONOTONIC).  1: there may be some now. */
+/* Asks other processes for idle memory, for a request since `began` (CLOCK_MONOTONIC) that weir does not serve and for
+ * which the device or the group has no memory.  Returns 1 if there may be memory now, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Such a request waits for processes that are parked while they are idle.  1: it may try again.  `plain': bytes of the
- * device that this process has by such requests already. */
+/* Waits for idle processes to be parked, for such a request.  Returns 1 if the request may be tried again, else 0.
+ * `plain` is the number of bytes that earlier requests of this kind hold on the device. */
 int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
                                    struct weir_parking_wait *wait);
-/* This process has such memory on the device: if it may be parked, others are to know.  Does nothing the next time. */
+/* Publishes that this process has such memory on the device, if the process may be parked.  Does nothing after the
+ * first call. */
 void weir__drop_in_note_plain(CUdevice device);
-/* The group has refused such a request: tells who has what in it, some times. */
+/* Logs the members of the group and their memory after the group has refused such a request; the first few times
+ * only. */
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,
                               size_t bytes);
 
-/* Waits until the device has finished all work, and harms no capture. */
+/* Waits until the device has completed all work.  Breaks no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);
 
 #endif

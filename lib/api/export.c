@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* export.c: blocks for other processes: the exporter's side (weir/share.h).
+/* export.c: blocks for other processes, on the exporter's side (weir/share.h).
  *
- * What the driver shares is a piece of its pool, which blocks are cut from; a handle says which piece, and where in
- * it the block lies.  A table knows the places that live blocks have in the list of loans (lease.h).
+ * The driver shares a piece of its pool, from which blocks are cut.  A handle says which piece that is and where in it
+ * the block lies.  A table maps each shared block to its place in the list of loans (lease.h).
  *
- * Locks: one over table and list; no driver call under it.
+ * Locks: one lock guards table and list; the driver is not called under it.
  *
- * Must not know: how an engine cuts blocks; who imports.
+ * Must not know: how an engine cuts blocks; which process imports.
  */
 #include "api/export.h"
 
@@ -24,9 +24,9 @@
 #include "ipc/lease.h"
 
 struct weir_exports {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     struct weir_loans loans;
-    struct weir_map places; /* of shared blocks, by address: place + 1 */
+    struct weir_map places; /* maps a shared block's address to its place + 1 */
     size_t count;
 };
 
@@ -58,7 +58,7 @@ void weir__exports_close(struct weir_exports *e) {
     free(e);
 }
 
-/* The caller holds the lock. */
+/* Withdraws a shared block from the list of loans.  The caller holds the lock. */
 static weir_status withdraw(weir_allocator *a, CUdeviceptr block) {
     struct weir_exports *e = a->exports;
     uintptr_t place = 0;
@@ -84,7 +84,7 @@ weir_status weir__exports_withdraw(weir_allocator *a, CUdeviceptr block) {
     return status == WEIR_OK ? status : weir__without_driver(status);
 }
 
-/* What every call asks first. */
+/* Checks the allocator as each call here does first. */
 static weir_status gate(const weir_allocator *a) {
     weir_status status = weir__gate(a);
 
@@ -123,7 +123,7 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
     return WEIR_OK;
 }
 
-/* The piece that the block lies in, as the driver knows it. */
+/* Describes the piece that contains the block, as the driver knows it. */
 static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
     struct weir_extent piece;
     CUdeviceptr region = block;
@@ -137,14 +137,14 @@ static weir_status describe(weir_allocator *a, CUdeviceptr block, struct weir_ha
     h->loans = weir__loans_name(&a->exports->loans);
     h->region = region;
     h->offset = block - region;
-    if (result == CUDA_ERROR_INVALID_VALUE) { /* no block of the pool's begins there */
+    if (result == CUDA_ERROR_INVALID_VALUE) { /* no block of the pool begins there */
         weir__set_driver_result((int)result);
         return WEIR_E_NOT_OWNED;
     }
     return weir__device_status(&a->device, result);
 }
 
-/* OK once the stream has nothing to do. */
+/* Returns OK if the stream has no work left, E_BUSY if it has. */
 static weir_status is_done(weir_allocator *a, weir_stream stream) {
     weir_status status = weir__device_capture(&a->device, stream);
     CUresult result;
@@ -158,7 +158,7 @@ static weir_status is_done(weir_allocator *a, weir_stream stream) {
                                                : weir__device_status(&a->device, result);
 }
 
-/* Notes the block as shared; the caller holds the lock. */
+/* Offers the block in the list of loans.  The caller holds the lock. */
 static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handle *h) {
     struct weir_exports *e = a->exports;
     uintptr_t place;

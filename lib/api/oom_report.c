@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report.c: why a request failed: gathers the figures, and draws the conclusion.
+/* oom_report.c: why a request failed: reads the figures and finds the cause.
  *
- * Everything is looked at when it is asked for; a failure itself costs no more than it did.  The engine tells what of
- * its reserved memory is idle and for whom (`survey`), the caches the same of its caches.  The caches, or without one the
- * engine (`visit`), lists the live blocks.  Each takes its own locks, one after the other, and none is held here.
+ * All figures are read when a report is wanted; a failure itself costs nothing more.  The engine says how much of its
+ * reserved memory is idle and for which stream (`survey`), and so do the caches.  The caches, or without caches the
+ * engine (`visit`), list the live blocks.  Each takes its own locks, one after the other, and this file holds none.
  *
- * Groups are counted in a table of fixed size that is taken from the host before any lock is, or, where the host
- * has no memory, in a small one on the stack.  What finds no place there is a sum.
+ * Groups are counted in a table of fixed size, which is allocated before any lock is taken; if the host has no memory,
+ * a small table on the stack is used.  Blocks for which there is no room in the table are summed up.
  *
  * Must not know: how an engine keeps its memory, how an OOM report is written.
  */
@@ -33,21 +33,22 @@
 #include "reserve/oom_recovery.h"
 
 enum {
-    TABLE_ROOM = 4096, /* groups: powers of two */
+    TABLE_ROOM = 4096, /* groups in the table; both are powers of two */
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* of the device; less is what a context takes anyway */
-    LOOKED_AT = 16    /* failures of an allocator that are looked at unasked */
+    OTHERS_PART = 16, /* a part of the device; a context may take less anyway */
+    LOOKED_AT = 16    /* the failures of an allocator for which weir makes a report by itself */
 };
-#define PAGE ((size_t)2 << 20) /* of cuMemAlloc */
+#define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
-#define BLOCK ((size_t)16 << 10) /* what the caches asks the engine for is a multiple of */
+#define BLOCK ((size_t)16 << 10) /* the unit of the caches' requests to the engine */
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 struct groups {
-    weir_verdict_group *group; /* open addressing by size and stream; blocks 0: free */
+    /* An open-addressing table by size and stream; an entry without blocks is free. */
+    weir_verdict_group *group;
     size_t room, count;
-    uint64_t left_out; /* bytes */
+    uint64_t left_out; /* bytes of blocks without a group */
 };
 
 static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
@@ -78,7 +79,7 @@ static void count_block(void *context, const struct weir_extent *block) {
     group->total += bytes;
 }
 
-/* Larger ones first; of equals that of the larger blocks, then of the lower stream. */
+/* Returns 1 if group `a` comes first: the larger total, then the larger blocks, then the lower stream. */
 static int comes_before(const weir_verdict_group *a, const weir_verdict_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
@@ -126,7 +127,8 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
     size_t last = 0;
 
     v->pending = survey->pending;
-    for (; v->pending_streams < WEIR_VERDICT_STREAMS; v->pending_streams++) { /* the next largest */
+    /* Finds the stream with the next most bytes. */
+    for (; v->pending_streams < WEIR_VERDICT_STREAMS; v->pending_streams++) {
         size_t best = survey->streams;
 
         for (size_t i = 0; i < survey->streams; i++) {
@@ -145,7 +147,7 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
     }
 }
 
-/* 0 if the driver does not tell. */
+/* Returns 0 if the driver does not say. */
 static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -158,7 +160,7 @@ static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attrib
                : 0;
 }
 
-/* Of other allocators of the process: their reserved memory, and of it what is idle. */
+/* Returns the reserved memory of the process's other allocators, and sets *idle to its idle part. */
 static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_local_peer *s = NULL;
@@ -187,7 +189,8 @@ static void read_device(weir_allocator *a, weir_verdict *v) {
                                       v->device_free + v->reserve + v->graphs + v->siblings);
 }
 
-/* What of the reserved memory is idle; *at_rest: the largest unmapped range that there were if nothing were pending. */
+/* Reads how much of the reserved memory is idle.  Sets *at_rest to the size that the largest unmapped range will have
+ * once no free is pending. */
 static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
@@ -246,7 +249,7 @@ static uint64_t free_on(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
-/* What the device would have, the group has no room for. */
+/* Returns 1 if the device has the memory but the group's limit forbids it, else 0. */
 static int group_forbids(const weir_verdict *v, uint64_t lacks) {
     return v->process_group[0] && lacks > 0 &&
            weir__size_less(v->group_limit, v->group_used) <= free_on(v);
@@ -254,7 +257,7 @@ static int group_forbids(const weir_verdict *v, uint64_t lacks) {
 
 /* ---- the cause ------------------------------------------------------------------------------- */
 
-/* What the reserved memory grows by at least. */
+/* Returns the least bytes by which the reserved memory grows. */
 static size_t unit_of(const weir_allocator *a) {
     size_t unit = a->reserve.engine->least_limit;
 
@@ -267,35 +270,36 @@ static int is_mapped(const weir_allocator *a) {
     return o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
 }
 
-/* What the limit lets it grow by: a mapped arena has whole pages. */
+/* Returns the bytes by which the limit lets the reserved memory grow.  A mapped arena grows by whole pages. */
 static uint64_t growth_of(const weir_allocator *a, const weir_verdict *v) {
     uint64_t bytes = weir__size_less(v->limit, v->reserve);
 
     return is_mapped(a) ? bytes / PAGE * PAGE : bytes;
 }
 
-/* Of what the device may have. */
+/* Rounds a figure up, which cannot overflow: it is at most the device's memory. */
 static uint64_t round_up(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* What the engine is asked for. */
+/* Returns the bytes that the engine is asked for. */
 static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
     return a->caches ? round_up(v->asked, BLOCK) : v->asked;
 }
 
-/* What the device is short of. */
+/* Returns the bytes that the device lacks. */
 static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
     return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
 }
 
-/* Nothing that is known is lacking.  Where the driver does not report what is free, others may have it. */
+/* Returns the cause if no known figure explains the failure.  If the driver does not report the free memory, other
+ * processes may have it. */
 static int refused_by(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_DRIVER;
 }
 
-/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserved memory's?  Of
- * none: the driver refuses what it reports as free. */
+/* Finds what holds the memory that the device lacks, if the limit allows the request: other processes, graphs, or this
+ * allocator's live blocks.  If nothing is lacking, the driver has refused memory that it reports as free. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
     uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -311,20 +315,21 @@ static int why_full(const weir_verdict *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;
 }
 
-/* `then`: what was said to be served as the request was refused. */
+/* Finds the cause.  `then` is the largest request that would have succeeded when this one failed. */
 static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t growth = growth_of(a, v);
-    /* For more than the limit what is idle serves only as it lies. */
+    /* A request larger than the limit can use idle memory only where it already lies together. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
     if (v->largest >=
-        v->asked) /* the driver refused what it reports as free; or it is free by now */
+        /* The driver refused memory that it reports as free, or the memory was freed meanwhile. */
+        v->asked)
         return then >= v->asked ? refused_by(v) : WEIR_VERDICT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
@@ -332,12 +337,13 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     if (had >= need && idle > 0)
         return WEIR_VERDICT_FRAGMENTED;
     if (v->limit != UINT64_MAX && idle + growth < need &&
-        (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
+        (v->leave == 0 || v->idle + free_bytes >= need)) /* or keep-free 0 would not be enough */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, lack_of(a, v));
 }
 
-/* Of a pool the limit may count what a graph asks for beside the reserved memory. */
+/* Returns the bytes that a request under capture lacks.  A pool's limit may also count the memory that a graph
+ * requests. */
 static uint64_t lack_under_capture(const weir_verdict *v) {
     uint64_t growth =
         v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
@@ -345,15 +351,15 @@ static uint64_t lack_under_capture(const weir_verdict *v) {
     return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
 }
 
-/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it, but what is
- * idle may have its room. */
+/* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory could not
+ * have served the request, but idle memory may take its room. */
 static int cause_under_capture(const weir_verdict *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
     if (v->status == WEIR_E_LIMIT &&
-        v->asked > weir__size_less(v->limit, v->in_use)) /* of a pool */
+        v->asked > weir__size_less(v->limit, v->in_use)) /* only a pool returns E_LIMIT here */
         return WEIR_VERDICT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
         return WEIR_VERDICT_RESERVE;
@@ -378,8 +384,9 @@ static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t by
     advise(v, setting, text);
 }
 
-/* As much as would have done as things lie: another region, or, where the device has no room for one beside what is
- * idle, or nothing keeps that from going, one in its place.  An estimate: under another limit things lie elsewhere. */
+/* Returns the reserved memory with which the request would have succeeded: with one more region, or with one in place
+ * of the idle memory if the device has no room or all memory is idle.  This is an estimate, since blocks lie elsewhere
+ * under another limit. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
@@ -388,7 +395,8 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v
     return round_up((is_beside ? v->reserve : v->in_use) + need, unit);
 }
 
-/* In larger steps where it is large, though no more than an eighth: the next request may lack a little, too. */
+/* Returns the limit to advise.  Large limits are rounded up in larger steps, of an eighth at most: the next request may
+ * lack a little, too. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
     uint64_t bytes = reserve_that_does(a, v);
     size_t step = UNIT;
@@ -400,7 +408,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* The program set options.limit, and not to what the environment says. */
+/* Returns 1 if the program set options.limit to another value than the environment, else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -412,7 +420,8 @@ static int has_own_limit(const weir_allocator *a) {
            said.limit.kind != limit->kind || said.limit.value != limit->value;
 }
 
-/* Who set the limit is told to set it: the program has more than the options' only beside those. */
+/* Advises to raise the limit where it was set: by weir_set_limit, by the settings, or by both if the options' limit is
+ * too low as well. */
 static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
     int at = 0;
 
@@ -427,7 +436,7 @@ static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limi
         v->settings[at].name = weir__oom_report_own_limit;
 }
 
-/* What others may be left at most for that limit, and the limit, where it is too low as well. */
+/* Advises a smaller keep-free for that limit, and the limit itself if it is too low as well. */
 static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     uint64_t limit = limit_that_does(a, v);
     uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
@@ -447,20 +456,21 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
-/* The driver's pool serves by itself, and does not tell what lies idle where. */
+/* Returns 1 if the driver's pool places blocks itself, and does not say where its idle memory lies; else 0. */
 static int is_untold(const weir_allocator *a) {
     const struct weir_engine *e = a->reserve.engine;
 
     return e->driver_pool && !(e->traits & WEIR_ENGINE_CUTS);
 }
 
-/* Memory behind addresses can be put together again. */
+/* Advises a setting with which idle memory can be joined again by mapping. */
 static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     const weir_options *o = &a->options;
     int mapped = is_mapped(a);
 
     if (is_untold(a) && (a->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
-        advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
+        /* Caches place blocks themselves, and know which streams are waited for. */
+        advise(v, WEIR_SETTING_FRONT, "on");
     } else if (mapped ? o->packing != WEIR_PACKING_COMPACT
                       : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "compact");
@@ -469,8 +479,8 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
-/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most, or could give
- * what is lacking, if that is not this process. */
+/* Names a process to blame.  First comes one that has the lacking bytes but is stopped or does not answer.  Otherwise
+ * it is the process with most memory, if it has or could free more than the allocators of this process. */
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -489,13 +499,13 @@ static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks
     }
 }
 
-/* Who has most was not asked for it, since no wait is wanted. */
+/* Returns 1 if the process with most memory was not asked for it, since the request must not wait; else 0. */
 static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
     return a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
            v->holder_could_give >= lack_of(a, v);
 }
 
-/* As much as is lacking, before others come; not where that has been asked for without success, or others had come before. */
+/* Advises to preallocate before other processes take the memory; not if that was tried, or if others had it before. */
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
@@ -504,8 +514,8 @@ static void advise_early(const weir_allocator *a, weir_verdict *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* Whatever the limit: what is free, and what others hold idle who would be asked for it; of other processes that is not
- * known, but it is no more than what they have. */
+/* Returns the bytes that the allocator could get without a limit: free memory and idle memory of others who can be
+ * asked.  The idle memory of other processes is not known, so all their memory counts. */
 static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
     uint64_t bytes = v->reserve + v->device_free, idle;
 
@@ -518,7 +528,7 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
     return weir__size_smaller(bytes, v->device_total);
 }
 
-/* A limit that the device cannot hold is none that does. */
+/* Advises a higher limit or a smaller keep-free, unless the device cannot hold as much. */
 static void advise_more(const weir_allocator *a, weir_verdict *v) {
     if (v->leave > 0)
         advise_leaving(a, v);
@@ -526,7 +536,7 @@ static void advise_more(const weir_allocator *a, weir_verdict *v) {
         advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
 }
 
-/* Where others may give what is lacking, and were not asked. */
+/* Advises the shared registry if other processes have the lacking bytes and were not asked. */
 static void advise_asking(const weir_allocator *a, weir_verdict *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lack_of(a, v);
@@ -539,14 +549,14 @@ static void advise_asking(const weir_allocator *a, weir_verdict *v) {
         advise_waiting(a, v);
 }
 
-/* Where no whole page is idle there is nothing to put together, and less is sure of what lies otherwise than of a higher
- * limit; which is no way where the device has too little, or no limit forbids it. */
+/* Advises against fragmentation.  Joining by mapping needs an idle page.  Without one a higher limit is the surer way,
+ * if the device has the memory and the limit forbids it. */
 static void advise_against_pieces(const weir_allocator *a, weir_verdict *v) {
     int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
 
     if (!is_short || v->hole >= PAGE)
         advise_mapping(a, v);
-    if (!v->settings[0].name && is_short) /* no other way */
+    if (!v->settings[0].name && is_short) /* there is no other advice */
         advise_more(a, v);
 }
 
@@ -587,7 +597,8 @@ static int has_no_descriptor(void) {
     return file < 0 && (problem == EMFILE || problem == ENFILE);
 }
 
-/* What the driver reports as free says nothing then about the next request. */
+/* Records the driver's error.  What the driver reports as free cannot be relied on then, so `largest` counts idle
+ * memory only. */
 static void blame_driver(weir_verdict *v, const struct weir_refused *refused) {
     int saved_errno = errno;
 
@@ -654,7 +665,7 @@ int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
-/* A program that asks for what it may do without is told a few times, and no more. */
+/* A program that tries requests which may fail gets a few reports only, one for each cause. */
 int weir__oom_report_is_news(weir_allocator *a, weir_verdict *out) {
     unsigned bit;
 

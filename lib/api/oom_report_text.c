@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report_text.c: an OOM report as a screen of text, or as JSON.
+/* oom_report_text.c: writes an OOM report as a screen of text, or as JSON.
  *
- * Written into the caller's memory, without any of its own, since the host may have none left.
+ * The report is written into the caller's memory.  Nothing is allocated, since the host may have no memory left.
  *
- * Must not know: how an OOM report is come to.
+ * Must not know: how an OOM report is made.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +21,12 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* what pools grow by */ };
+enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the step by which pools grow */ };
 
 /* An OOM report of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
 
-/* Where text goes; `length` is what all of it would take. */
+/* The text's memory.  `length` is the length of the whole text, even if it does not fit. */
 struct out {
     char *text;
     size_t bytes, length;
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct out *out, const cha
 
 #define SHOW WEIR_SHOWN
 
-/* The same of what is never unknown, however large. */
+/* Spells bytes that are always known, however many they are. */
 static struct weir_shown show_any(uint64_t bytes) {
     struct weir_shown s;
 
@@ -92,19 +92,19 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     }
 }
 
-/* The limit leaves what would do, but for the steps that memory comes in. */
+/* Returns 1 if the limit allows the bytes but not the step by which memory grows, else 0. */
 static int is_short_of_a_step(const weir_verdict *v) {
     uint64_t left = weir__size_less(v->limit, v->reserve);
 
     return v->cause == WEIR_VERDICT_LIMIT && left > 0 && left < STEP && v->idle + left >= v->asked;
 }
 
-/* Most of what others have is this process's. */
+/* Returns 1 if this process has most of the memory that is not the allocator's, else 0. */
 static int are_local_peers(const weir_verdict *v) {
     return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
 }
 
-/* What the limit and the device leave. */
+/* Returns the bytes that the limit and the device allow. */
 static uint64_t room_of(const weir_verdict *v) {
     return weir__size_smaller(weir__size_less(v->limit, v->reserve),
                               v->device_free == UINT64_MAX ? v->device_total : v->device_free);
@@ -197,7 +197,7 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
-/* Who has what in the process group. */
+/* Writes the members of the process group and their memory. */
 static void put_members(struct out *out, const weir_verdict *v) {
     put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
         SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
@@ -212,7 +212,7 @@ static void put_members(struct out *out, const weir_verdict *v) {
     put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* What failed, and the numbers: the first lines, which a log may cut off. */
+/* Writes what failed, and the figures.  These lines come first, since a log may cut the text off. */
 static void put_head(struct out *out, const weir_verdict *v) {
     put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
         v->device[0] ? v->device : "the device");
@@ -269,7 +269,7 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* More of it is left to others, who then take the request here. */
+/* A smaller keep-free also works: this allocator then gets the memory. */
 static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
@@ -300,7 +300,7 @@ static void put_settings(struct out *out, const weir_verdict *v) {
     put(out, ").\n");
 }
 
-/* What makes room, if it is no setting. */
+/* Writes how to get memory from a process that is stopped or does not answer. */
 static void put_silent_advice(struct out *out, const weir_verdict *v) {
     unsigned long long pid = v->silent_pid;
 
@@ -317,7 +317,7 @@ static void put_reserve_advice(struct out *out, const weir_verdict *v) {
                                   : "larger --limit");
 }
 
-/* What is no setting. */
+/* Writes advice that is no setting. */
 static void put_other_advice(struct out *out, const weir_verdict *v) {
     if (v->cause == WEIR_VERDICT_NONE)
         put(out, "  Try the request again.\n");
@@ -393,7 +393,7 @@ static void put_number(struct out *out, const char *name, uint64_t value) {
         put(out, ",\"%s\":%llu", name, (unsigned long long)value);
 }
 
-/* 0: not known. */
+/* Returns the number for JSON, where 0 means unknown. */
 static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
@@ -427,14 +427,14 @@ static void put_lists(struct out *out, const weir_verdict *v) {
     put_number(out, "set_limit", id(v->set_limit));
 }
 
-/* Of a command: what JSON would not take becomes a question mark. */
+/* Writes a command.  Characters that JSON would not accept become question marks. */
 static void put_plain(struct out *out, const char *text) {
     for (; *text; text++)
         put(out, "%c", *text < ' ' || *text == '"' || *text == '\\' ? '?' : *text);
 }
 
 static void put_process_group(struct out *out, const weir_verdict *v) {
-    put(out, ",\"process_group\":\"%s\"", v->process_group); /* nothing to escape */
+    put(out, ",\"process_group\":\"%s\"", v->process_group); /* a group's name needs no escapes */
     put_number(out, "group_limit", v->group_limit);
     put_number(out, "group_used", v->group_used);
     put_number(out, "members_all", v->members);
@@ -453,10 +453,10 @@ static void put_process_group(struct out *out, const weir_verdict *v) {
 
 static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
-    put_cause(out, v); /* words and sizes: nothing to escape */
+    put_cause(out, v); /* words and sizes need no escapes */
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
     if (v->device[0])
-        put(out, ",\"device\":\"%s\"", v->device); /* a word and a number: nothing to escape */
+        put(out, ",\"device\":\"%s\"", v->device); /* a word and a number need no escapes */
     else
         put(out, ",\"device\":null");
     put(out, ",\"asked\":%llu", (unsigned long long)v->asked);
@@ -500,7 +500,7 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
     if (!v || v->size < SMALLEST_SIZE ||
         (format != WEIR_VERDICT_AS_TEXT && format != WEIR_VERDICT_AS_JSON))
         return 0;
-    memset(&all, 0, sizeof all); /* what a caller's older struct does not have */
+    memset(&all, 0, sizeof all); /* fields that a caller's older struct lacks are 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
     if (format == WEIR_VERDICT_AS_JSON)
         put_json(&out, &all);
@@ -517,8 +517,8 @@ static int add_to_file(const char *name, const char *text, size_t length) {
     if (file < 0)
         return errno;
     problem = weir__write_all(file, text, length);
-    if (close(file) != 0 && problem == 0) /* unreached: where it lies on another machine */
-        problem = errno;                  /* unreached: likewise */
+    if (close(file) != 0 && problem == 0) /* unreached: fails only for a file on another machine */
+        problem = errno;                  /* unreached: fails only for a file on another machine */
     return problem;
 }
 
@@ -536,7 +536,7 @@ int weir__oom_report_problem(const char *to) {
     }
     if (errno != ENOENT)
         return errno;
-    if (name) /* the root folder is its slash */
+    if (name) /* the name of the root folder is its slash */
         snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
@@ -548,12 +548,12 @@ void weir__oom_report_tell(const weir_verdict *v, const char *to) {
 
     written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
                                 sizeof screen - 1);
-    if (written > sizeof screen - 2) /* unreached: it is less by far */
+    if (written > sizeof screen - 2) /* unreached: a report is shorter by far */
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
     problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
-    if (problem > 0) /* who wants it there sees it here, whatever the log is */
+    if (problem > 0) /* the log always says that the report is not in the file */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));

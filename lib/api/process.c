@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* process.c: the allocators of the process, one for each device at most.
  *
- * Every plug-in (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
- * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
- * when it is first asked for, as the environment says (of which engine: default_engine.h), and is never destroyed; what
- * is made is published with a release store, and from then on found by a load.
+ * All plug-ins (weir/cuda.h, libweir-adapters.so, a program's libraries) get their allocator here, so that they share
+ * one on each device without knowing of each other.  An allocator is created by the first request for it, with the
+ * environment's settings (default_engine.h chooses the engine), and is never destroyed.  It is published with a release
+ * store, and later calls find it with one load.
  *
- * Nothing is made for a question: which device a stream is of is found out with the driver alone, since an
- * allocator holds a context on its device, which takes hundreds of MB there.
+ * A query creates no allocator: the driver alone says to which device a stream belongs, since an allocator holds a
+ * context, which takes hundreds of MB on its device.
  *
- * In a process that has libweir-preload.so, what a pool of ours takes from the driver is served by that: its pool
- * is a program's pool like any other.  Then there is one reserve, that of the preload's allocator, which the settings
- * are for; ours only keeps caches above it, and grows by what is asked.  With settings of its own it would take all
- * of them twice, and preallocation would wait for itself.
+ * In a process with libweir-preload.so, that library serves the pool of an allocator made here like any pool of a
+ * program.  The reserved memory and its settings are those of the preload's allocator; ours only has caches above it,
+ * and grows by the bytes of each request.  With settings of its own it would reserve everything twice, and
+ * preallocation would wait for itself.
  *
- * Locks: `lock` is held while an allocator is made, which is as long as the driver needs to start.
+ * Locks: `lock` is held while an allocator is created, for as long as the driver needs to start.
  *
- * Must not know: engines, the caches; what an allocator is made of, but its context, device and profile.
+ * Must not know: engines, the caches; the structure of an allocator, but for its context, device and profile.
  */
 #include <link.h>
 #include <stdatomic.h>
@@ -34,29 +34,30 @@
 #include "config/settings.h"
 #include "ipc/group_driver.h"
 
-/* How long the driver and the disk have as the process ends. */
+/* ANSWER_S and SAVE_S limit how long the driver and the disk may take when the process ends. */
 enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
 
-/* What the environment names. */
+/* The device that the environment names. */
 struct place {
     const struct weir_driver *driver;
-    int device; /* its number */
-    int count;  /* of the driver's devices */
+    int device; /* the device's number */
+    int count;  /* the number of the driver's devices */
 };
 
 weir_allocator *(*weir__drop_in_serves)(int device);
 void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place the_place;      /* fixed by the time that `made` is not 0 */
-static weir_options settings;       /* likewise; guarded by `lock` */
-static struct weir_sources sources; /* of those; likewise */
+static struct place the_place;      /* fixed once `made` is not 0 */
+static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
+static struct weir_sources sources; /* the sources of `settings`, guarded in this way, too */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
-static _Atomic(weir_allocator *) the_default; /* one of these */
-static _Atomic(weir_allocator *) the_first;   /* likewise; the only one as long as `made` is 1 */
-static atomic_int made;                       /* how many of these */
+static _Atomic(weir_allocator *) the_default; /* one of `allocators` */
+/* One of `allocators`; the only one while `made` is 1. */
+static _Atomic(weir_allocator *) the_first;
+static atomic_int made; /* the number of `allocators` */
 
-/* A child of fork that is born meanwhile is refused, before it comes to the lock. */
+/* Takes the lock.  A child of fork that is created meanwhile is refused before it needs the lock. */
 static void take_lock(void) {
     (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
@@ -67,7 +68,7 @@ static void give_lock(void) {
     weir__driver_end_use();
 }
 
-/* That learns, and knows what it needed; NULL. */
+/* Returns the device's allocator if it learns a profile and was not lost, else NULL. */
 static weir_allocator *learner(int device) {
     weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
@@ -75,8 +76,8 @@ static weir_allocator *learner(int device) {
                                                                                            : NULL;
 }
 
-/* The caller is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
- * then each allocator. */
+/* Queries the driver and each allocator in a separate thread, since each query may hang.  First the driver, without a
+ * lock of weir's, and sets *driver_answers; then each allocator. */
 static void ask_all(void *driver_answers) {
     weir_statistics figures;
 
@@ -96,10 +97,10 @@ static void save_all(void *unused) {
             (void)weir__learn_save(learner(device), NULL);
 }
 
-/* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
- * call of it that never ends, or wait for the reader of its log, with an allocator's lock. */
+/* Saves the profiles.  Registered after the driver was opened, and so called before the driver is unloaded.  The driver
+ * may not answer any more, or a thread may hold an allocator's lock in a call that never ends. */
 static void save_at_exit(void) {
-    static atomic_int driver_answers; /* the other thread's, which may never end */
+    static atomic_int driver_answers; /* static, since the other thread may never end */
 
     if (weir__driver_forked())
         return;
@@ -109,13 +110,14 @@ static void save_at_exit(void) {
                   atomic_load(&driver_answers) ? "a thread did not release an allocator's lock"
                                                : "no answer from the driver",
                   ANSWER_S);
-    else if (!weir__thread_in_time(save_all, NULL, SAVE_S)) /* unreached: a disk that hangs */
+    /* unreached: only for a disk that hangs */
+    else if (!weir__thread_in_time(save_all, NULL, SAVE_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
-/* Why there is no allocator.  The caller may have nobody to tell, so it is said unless the environment wants no such
- * line; but each status once, and each mistake, for it may be asked for again and again. */
+/* Logs why there is no allocator, since the caller may not be able to report it, unless the environment forbids that.
+ * Logs each status and each mistake once, because programs may repeat the call. */
 static void say_why(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -130,7 +132,7 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
     return status;
 }
 
-/* What the environment has set, behind what is there. */
+/* Appends the settings that the environment has set. */
 static void add_settings(char *text, size_t bytes, const weir_options *options) {
     char value[WEIR_SHOW_BYTES];
     int any = 0;
@@ -163,7 +165,8 @@ static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) 
     return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
 }
 
-/* The other engines take memory by calls that the preload leaves to the driver, or is told to serve. */
+/* Leaves all decisions to the preload's allocator.  Only the pool engine is served by the preload; the calls of the
+ * other engines go to the driver. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !dl_iterate_phdr(is_preload, NULL))
@@ -181,7 +184,7 @@ static void leave_to_preload(weir_options *options) {
     options->decay_ms = 0;
 }
 
-/* The environment is read until an allocator has been made by it.  The caller holds the lock. */
+/* Reads the environment, as long as no allocator was created with it.  The caller holds the lock. */
 static weir_status read_environment(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
     char message[320];
@@ -215,7 +218,8 @@ static weir_status where(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* The caller holds the lock.  What is read without it is written before `made` tells of it. */
+/* Publishes an allocator.  All that other threads read without the lock is written before `made`.  The caller holds the
+ * lock. */
 static void publish(weir_allocator *a, const weir_options *options, const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
         settings = *options;
@@ -227,7 +231,7 @@ static void publish(weir_allocator *a, const weir_options *options, const struct
     atomic_fetch_add_explicit(&made, 1, memory_order_release);
 }
 
-/* Makes the allocator of a device, -1: the environment's, unless another thread did meanwhile. */
+/* Creates the allocator of a device (-1: the environment's), unless another thread has created it meanwhile. */
 static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
     static char names[MOST_DEVICES][32];
     struct place place = {NULL, 0, 0};
@@ -248,7 +252,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         goto done;
     }
     a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
-    /* unreached: it is there, for which another thread must have made it meanwhile */
+    /* unreached: false, for which another thread must have created it meanwhile */
     if (!a) {
         weir_options its = options;
 
@@ -306,14 +310,14 @@ weir_status weir_device_allocator(int device, weir_allocator **allocator) {
     return found_or_made(&allocators[device], device, allocator);
 }
 
-/* ---- whose device a stream is ---------------------------------------------------------------- */
+/* ---- the device of a stream -------------------------------------------------------------------------- */
 
 static weir_status driver_says(CUresult result) {
     weir__set_driver_result((int)result);
     return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
 }
 
-/* A default stream is one of the current context; where there is none, of the environment's device. */
+/* Finds the device of a default stream: that of the current context or, without one, the environment's. */
 static weir_status device_of_thread(const struct place *place, int *device) {
     CUdevice current;
     CUresult result = place->driver->cuCtxGetDevice(&current);
@@ -374,7 +378,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
 
     if (status != WEIR_OK)
         return status;
-    /* Where there is one device there is nothing to find out. */
+    /* With one device there is no need to query the stream. */
     if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
         *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
         return WEIR_OK;
@@ -382,7 +386,7 @@ weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator
     return find_for_stream(stream, allocator);
 }
 
-/* ---- whose a block is ------------------------------------------------------------------------ */
+/* ---- the allocator of a block ------------------------------------------------------------------------ */
 
 static __attribute__((noinline)) weir_status find_block(const void *block,
                                                         weir_allocator **allocator) {

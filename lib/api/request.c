@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* request.c: weir_alloc and weir_free.
  *
- * The hit path is: argument checks and hit.h's inlined functions, or weir__caches_free.  It makes no call.  Everything
- * else hangs behind one word that is 0 in steady state (slow_path.h), or comes after a miss.  A miss goes through
- * weir__allocator_serve, which tells of a failure.
+ * The hit path consists of argument checks and hit.h's inlined functions, or weir__caches_free.  It calls no other
+ * function.  Everything else depends on one word that is 0 in steady state (slow_path.h), or comes after a miss.  A
+ * miss goes through weir__allocator_serve, which reports failures.
  *
  * Must not know: how an engine places blocks, the names of settings.
  */
@@ -18,19 +18,19 @@
 #include "cache/hit.h"
 #include "reserve/oom_recovery.h"
 
-/* A callback of this thread is at work: what fails meanwhile fails. */
+/* Set while this thread runs an OOM callback: failures of its requests are final. */
 static _Thread_local int asking;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* What gaps and rounding leave of so many bytes of the engine. */
+/* Returns the bytes of the largest request that a block of `bytes` of the engine can serve, less gaps and rounding. */
 static size_t fit(const weir_allocator *a, size_t bytes) {
     if (a->options.front == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return a->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(&a->options, bytes);
 }
 
-/* Why this thread was refused goes where the program wants it to. */
+/* Writes the OOM report of this thread's last failure to where the settings say. */
 static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
     weir_verdict verdict;
 
@@ -38,7 +38,7 @@ static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
         weir__oom_report_tell(&verdict, a->options.verdict);
 }
 
-/* It may be served yet, where something above OOM recovery asks again: then they tell. */
+/* Returns 1 if the guard or the OOM callback will retry this request; they report the failure themselves. */
 static int is_asked_again(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
@@ -46,11 +46,12 @@ static int is_asked_again(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_refused *refused) {
     const weir_refusal *r = &refused->figures;
     char asked[32], limit[48] = "";
-    int is_drivers = r->largest >= r->asked; /* what is free is not what it lacks */
+    /* Enough is free, so the driver failed for another reason. */
+    int is_drivers = r->largest >= r->asked;
 
     if (a->hushed)
         return;
-    weir__bytes_show(r->asked, asked, sizeof asked); /* however much it is */
+    weir__bytes_show(r->asked, asked, sizeof asked); /* spells any size, unlike WEIR_SHOWN */
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -65,7 +66,7 @@ uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *r
     return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
 }
 
-/* OOM recovery has refused a request: its figures are completed, for the thread, and told where the settings say. */
+/* Completes the figures of a failed request for this thread, and reports the failure as the settings say. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
     struct weir_refused *refused = r->refused;
@@ -74,7 +75,8 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     weir__stats_read(a, &figures);
     refused->by = a->number;
     refused->result = r->result;
-    refused->figures.in_use = figures.in_use; /* to the engine what lies in caches is, too */
+    /* For the engine, idle memory of the caches is in use, too. */
+    refused->figures.in_use = figures.in_use;
     if (refused->stream == 0 && !refused->is_captured)
         refused->is_captured =
             weir__device_stream_id(&a->device, r->stream, &refused->stream) != CUDA_SUCCESS;
@@ -88,15 +90,15 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* The preallocation that waited for the first request; requests beside it wait for it.  A failure is in the
- * log and the figures, and the request may be served all the same, unless there is less than must be:
- * then it fails, and the next one tries again. */
+/* Preallocates before the first request; other requests wait for that.  A failure is logged and counted, and the
+ * request may succeed nevertheless, unless less than prealloc_min was preallocated: then it fails, and the next one
+ * tries again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
 
     pthread_mutex_lock(&a->first);
-    /* unreached: not any more, for which another thread must do it meanwhile */
+    /* unreached: false, for which another thread must preallocate meanwhile */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
         if (status == WEIR_OK)
@@ -114,7 +116,7 @@ static weir_status preallocate_first(weir_allocator *a) {
     return status;
 }
 
-/* A block from the engine itself. */
+/* Allocates a block from the engine itself. */
 static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     weir_status status;
 
@@ -127,7 +129,7 @@ static weir_status ask_engine(weir_allocator *a, struct weir_request *r) {
     return status;
 }
 
-/* More than the device has: the driver would take long to find that out. */
+/* Fails a request that is larger than the device: the driver would take long to find that out. */
 static weir_status refuse(weir_allocator *a, struct weir_request *r) {
     r->bytes = r->asked;
     return weir__oom_recovery_run(&a->reserve, r, NULL, WEIR_E_NO_MEMORY);
@@ -147,12 +149,12 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
     if (status == WEIR_OK)
         *block = r.block;
     else if (refused.status !=
-             WEIR_OK) /* else no OOM recovery was climbed: a question to the driver failed */
+             WEIR_OK) /* otherwise there was no OOM recovery: a query of the driver failed */
         note_failure(a, &r);
     return status;
 }
 
-/* Of `met` failures on the way no more count than what came of the request. */
+/* Counts the request as one failure at most, however many attempts inside it failed. */
 static void one_failure(weir_allocator *a, uint64_t met, int refused) {
     if (met > (uint64_t)refused)
         atomic_fetch_sub_explicit(&a->counters.refusals, met - (uint64_t)refused,
@@ -171,12 +173,12 @@ static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream str
     status = a->harden && bytes <= a->device.total
                  ? weir__harden_alloc(a->harden, bytes, stream, &address)
                  : weir__allocator_serve(a, bytes, stream, &address);
-    if (a->harden && bytes <= a->device.total) /* which may ask below more than once */
+    if (a->harden && bytes <= a->device.total) /* the guard may have made several requests */
         one_failure(a, weir__failures_met() - met, weir__is_failure(status));
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)address;
     else if (a->harden &&
-             weir__is_failure(status)) /* what is put around a block is not of the request */
+             weir__is_failure(status)) /* the guard's bytes around a block are not of the request */
         weir__failure_asked(bytes);
     if (status == WEIR_OK && weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, (uintptr_t)*block);
@@ -191,8 +193,9 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Asks the program about this thread's last failure; it may call weir: 1, or 0 with the thread's figures as they were.
- * Nothing may be asked of a stream that is being captured. */
+/* Calls the program's OOM callback, which may call weir, about this thread's last failure.  Returns 1 if the callback
+ * wants a retry, else 0 with the thread's figures unchanged.  A stream that is being captured allows no call, so there
+ * is none. */
 static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
                        uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -219,7 +222,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
     return again != 0;
 }
 
-/* OOM recovery's last rung. */
+/* Retries a failed request as long as the OOM callback wants it, which is the last step of OOM recovery. */
 static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
                                   void **block) {
     for (uint64_t attempt = 1;; attempt++) {
@@ -229,7 +232,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
         if (!weir__is_failure(status) || asking || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
-        /* It is not refused yet. */
+        /* The request has not failed finally. */
         atomic_fetch_sub_explicit(&a->counters.refusals, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
@@ -266,15 +269,15 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return weir__ended(result_before, status);
 }
 
-/* 1 if there is nothing to do about a call but to hand it to the caches: no slow path but those that are no
- * concern of the call, which is more than the gate asks. */
+/* Returns 1 if the caches can handle the call alone, else 0: the slow path is empty but for the bits of
+ * `no_concern`. */
 static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
     return a &&
            (atomic_load_explicit(&a->device.slow_path, memory_order_acquire) & ~no_concern) == 0 &&
            !weir__driver_forked();
 }
 
-/* No hit at once, of a call that is plain. */
+/* Serves a request that no hit could serve at once. */
 static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, size_t bytes,
                                                           weir_stream stream, void **block) {
     int result_before = weir__driver_result;
@@ -286,8 +289,8 @@ static __attribute__((noinline)) weir_status alloc_missed(weir_allocator *a, siz
     return weir__ended(result_before, status);
 }
 
-/* The same, with the stream's cache and its lock.  `id': the driver's id of the stream; 0: its handle is
- * enough, since an adapter watches the stream. */
+/* Serves a request after a miss in the stream's cache, whose lock is held.  `id` is the driver's id of the stream, or 0
+ * if its handle is enough, since an adapter watches the stream. */
 static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir_cache *c,
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
@@ -305,7 +308,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
     return weir__ended(result_before, status);
 }
 
-/* On a stream that goes by its handle, of which the driver must be asked. */
+/* Allocates on a stream that is known by its handle, whose id must be queried. */
 static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, struct weir_cache *c,
                                                            size_t bytes, weir_stream stream,
                                                            void **block) {
@@ -325,7 +328,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
     return WEIR_OK;
 }
 
-/* A whole block on a lock that is biased to this thread. */
+/* Allocates a whole block if the cache's lock is biased to this thread. */
 static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, struct weir_cache *c,
                                                          size_t bytes, weir_stream stream,
                                                          void **block) {
@@ -342,7 +345,7 @@ static __attribute__((noinline)) weir_status alloc_whole(weir_allocator *a, stru
     return WEIR_OK;
 }
 
-/* On a stream that does not go by its handle, with its cache and key. */
+/* Allocates on a stream that is known by another key than its handle. */
 static inline __attribute__((always_inline)) weir_status
 alloc_keyed(weir_allocator *a, struct weir_cache *c, uint64_t key, size_t bytes, weir_stream stream,
             void **block) {
@@ -384,8 +387,8 @@ weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream str
     return alloc_keyed(a, c, key, bytes, stream, block);
 }
 
-/* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread.  Nothing is
- * called but at the end, so that there is no frame to make. */
+/* Serves a hit on a stream that is known by its handle and bound or watched, if the lock is biased to this thread.  All
+ * other calls are at the end of the function, so that the compiler makes no stack frame. */
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_cache *c;
     CUdeviceptr found;

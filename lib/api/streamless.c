@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* streamless.c: blocks for those who name no stream.
+/* streamless.c: blocks for callers that name no stream.
  *
- * Such a block is one of a stream of the allocator's own, which runs nothing and is made for the first of
- * them.  What weir makes that stream wait for, when it gives it what others have freed, is over before the
- * block is handed out; and before a block is taken back the device is waited for, so that whatever used it is
- * over too.  All else is as for any stream: caches, noted uses, hardening.
+ * Such a block belongs to a stream of the allocator's own, which runs no work and is created for the first such block.
+ * If weir makes that stream wait for other streams' work, that work is over before the block is returned.  Before a
+ * block is freed, weir waits for the device, so that all uses of the block are over.  All else is as for any stream:
+ * caches, noted uses, hardening.
  *
  * Must not know: engines, the caches.
  */
 #include "api/create.h"
 #include "base/result.h"
 
-/* In the scope of the context. */
+/* Creates the stream, unless another thread does so first.  The device's context is current. */
 static CUresult make_quiet(weir_allocator *a, CUstream *stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
     CUstream first = NULL;
 
     if (result == CUDA_SUCCESS && !atomic_compare_exchange_strong(&a->quiet, &first, *stream)) {
-        (void)driver->cuStreamDestroy(*stream); /* another thread was quicker */
+        (void)driver->cuStreamDestroy(*stream); /* another thread was faster */
         *stream = first;
     }
     return result;
@@ -42,7 +42,7 @@ void weir__anywhere_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->quiet));
 }
 
-/* In relaxed mode: a wait is not allowed beside a capture otherwise. */
+/* Waits for the stream in relaxed mode: otherwise a capture in another thread would forbid the wait. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));
@@ -84,7 +84,8 @@ weir_status weir__alloc_apart(weir_allocator *a, size_t bytes, uint64_t at, void
     weir_status status = quiet_of(a, &r.stream);
 
     if (status == WEIR_OK && weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC))
-        status = weir__without_driver(WEIR_E_NO_MEMORY); /* which comes with another request */
+        /* Another request will do the preallocation. */
+        status = weir__without_driver(WEIR_E_NO_MEMORY);
     if (status == WEIR_OK)
         status = a->caches ? weir__caches_alloc_at(a->caches, &r)
                            : weir__reserve_alloc_alone(&a->reserve, &r);
