@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* checkpoint.c: which blocks of a pool live, noted and brought back.
+/* checkpoint.c: saves which blocks of a pool live, and restores them later.
  *
- * Graphs that continue each other (PyTorch's graph trees) need a pool as it was when the earlier graph ended, whatever
- * the program has freed since.  A placement cannot be told an address.  So weir fills a new one in the order of
- * addresses, segment by segment (those that joined are one), and then frees what was free.
+ * PyTorch's graph trees run graphs that continue each other.  Such a graph needs a pool as it was when the earlier
+ * graph ended, whatever the program has freed since.  A placement cannot allocate at a given address.  So weir fills a
+ * new placement in the order of addresses, segment by segment (joined segments are one), and then frees the free
+ * chunks.
  *
  * Must not know: graphs, captures.
  */
@@ -17,21 +18,21 @@
 struct piece {
     uint64_t address;
     size_t bytes;
-    size_t block_bytes, requested; /* of a live block; 0: it is free */
-    weir_stream stream;            /* of a live block, */
-    uint64_t name;                 /* and its name */
+    size_t block_bytes, requested; /* these are 0 if the chunk is free */
+    weir_stream stream;            /* the stream of the live block */
+    uint64_t name;                 /* the name of that stream */
 };
 
 struct weir_tensors_state {
     weir_tensors_id id;
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    struct piece *pieces; /* by part, and by address */
+    struct piece *pieces; /* sorted by part, then by address */
     size_t piece_count, piece_room;
 };
 
-/* Returns the name of a stream for memory that is free for everybody, since that stream is observed.  If a pool has had
- * one stream alone, weir takes the name of that stream: the placement then knows no second one, and all free chunks
- * join. */
+/* Returns the stream name for chunks that are free for all streams.  If the pool has had one stream only, that is the
+ * stream's own name: the placement then knows no second stream, and all free chunks join.  The caller has waited for
+ * the device, so any name is safe. */
 static uint64_t everybody(const struct weir_tensor_pool *pool) {
     return pool->stream_count == 1 && pool->streams[0].name != 0 ? pool->streams[0].name
                                                                  : UINT64_MAX;
@@ -46,7 +47,7 @@ void weir_tensors_state_destroy(weir_tensors_state *state) {
     free(state);
 }
 
-/* ---- noting ------------------------------------------------------------------------------------- */
+/* ---- saving -------------------------------------------------------------------------------------- */
 
 struct noting {
     const weir_tensors *tensors;
@@ -81,7 +82,8 @@ static int note_piece(void *context, const struct weir_placement_span *span) {
     return WEIR_PLACEMENT_GO_ON;
 }
 
-/* What waits for other streams is over, or waits for the end of a capture. */
+/* Waits for the device until no freed block of the pool waits for other streams.  Returns E_CAPTURE if some still wait
+ * for the end of a capture. */
 static weir_status settle(weir_tensors *t, struct weir_tensor_pool *pool) {
     if (pool->pending > 0)
         weir__pending_settle(t, 1);
@@ -130,7 +132,7 @@ weir_status weir_tensors_save(weir_tensors *t, weir_tensors_id id, weir_tensors_
     return status == WEIR_OK ? status : weir__without_driver(status);
 }
 
-/* ---- bringing back ------------------------------------------------------------------------------ */
+/* ---- restoring ----------------------------------------------------------------------------------- */
 
 static int has_segments(const struct weir_tensor_part *part, const struct weir_tensor_part *saved) {
     size_t found = 0;
@@ -143,7 +145,8 @@ static int has_segments(const struct weir_tensor_part *part, const struct weir_t
     return found == saved->count;
 }
 
-/* The segment is all free, and nothing else is: its pieces, from *at on, are taken one after the other. */
+/* Allocates all pieces of a segment, from *at on, in the order of their addresses.  Only this segment is free in the
+ * placement, so each piece gets its address.  Returns 1 on success, else 0. */
 static int fill_segment(struct weir_placement *p, uint64_t stream,
                         const struct weir_tensor_segment *segment, const weir_tensors_state *state,
                         size_t *at) {
@@ -161,8 +164,9 @@ static int fill_segment(struct weir_placement *p, uint64_t stream,
     return 1;
 }
 
-/* A placement of the part in that state, of which it has the pieces from *at on, with the part's other segments free; NULL
- * without host memory.  What is free is free for all, since the device has done all work. */
+/* Creates a placement of the part in the saved state, whose pieces begin at *at.  Segments that the part got later are
+ * free.  Free chunks are free for all streams, since the caller has waited for the device.  Returns NULL if there is no
+ * host memory. */
 static struct weir_placement *make_placement(const weir_tensors *t, uint64_t stream,
                                              const struct weir_tensor_part *part,
                                              const struct weir_tensor_part *saved,
@@ -194,7 +198,7 @@ static struct weir_placement *make_placement(const weir_tensors *t, uint64_t str
     return NULL;
 }
 
-/* Of all parts: 1, or 0. */
+/* Creates the placements of all parts.  Returns 1 on success, 0 if there is no host memory. */
 static int make_placements(const weir_tensors *t, const struct weir_tensor_pool *pool,
                            const weir_tensors_state *state,
                            struct weir_placement *out[WEIR_TENSORS_PARTS]) {
@@ -211,11 +215,11 @@ static int make_placements(const weir_tensors *t, const struct weir_tensor_pool 
     return 1;
 }
 
-/* Addresses that the caller is told of, and records for what will live. */
+/* The addresses to report to the caller, and records for the blocks that will live again. */
 struct change {
     void **freed, **made;
     size_t freed_count, freed_room, made_count;
-    struct weir_tensor *records; /* as many as there will be, by `next` */
+    struct weir_tensor *records; /* a list by `next` with one record for each of these blocks */
 };
 
 static int add_freed(struct change *c, uint64_t address) {
@@ -228,7 +232,7 @@ static int add_freed(struct change *c, uint64_t address) {
     return 1;
 }
 
-/* All that may fail. */
+/* Allocates all that the restore needs in host memory.  Returns 1 on success, 0 if there is not enough. */
 static int prepare(weir_tensors *t, const struct weir_tensor_pool *pool,
                    const weir_tensors_state *state, struct change *c) {
     size_t live = 0;
@@ -261,7 +265,7 @@ static void free_all(weir_tensors *t, const struct change *c) {
         (void)weir__map_take(&t->map, (uintptr_t)c->freed[i], &value);
         tensor = (struct weir_tensor *)value;
         weir__tensors_subtract(t, tensor);
-        tensor->use_count = 0; /* the program answers for what uses it */
+        tensor->use_count = 0; /* the program must make sure that no stream still uses the block */
         weir__pool_give(t, tensor);
     }
 }
@@ -300,7 +304,8 @@ static weir_status restore(weir_tensors *t, struct weir_tensor_pool *pool,
             return WEIR_E_NOT_OWNED;
     if (!prepare(t, pool, state, c))
         return WEIR_E_HOST_MEMORY;
-    result = weir__device_wait(&t->allocator->device); /* streams may have used what will be free */
+    /* Streams may still use the chunks that become free. */
+    result = weir__device_wait(&t->allocator->device);
     if (result != CUDA_SUCCESS)
         return weir__device_status(&t->allocator->device, result);
     if (!make_placements(t, pool, state, placements))

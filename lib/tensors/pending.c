@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* pending.c: frees that wait: for other streams that use the block, or for the end of a capture.
+/* pending.c: frees that wait for other streams that use the block, or for the end of a capture.
  *
- * A block that other streams use is freed once an event on each of them has completed.  The block's own stream may end
- * before that.  So weir records an event on that stream, too, unless the stream lasts or the block is of a pool.  Each
- * stream has a queue of waits, so that a request asks about one event of each stream that is at work.  While a stream is
- * being captured, an event would be part of the graph, so weir records one event for all waits once the capture is over.
- * Requests and the end of a route look at waits.  All of it runs in the device's context,
- * since a default stream is that of the context, and the thread may be at work on another device.
+ * A block that other streams use is freed once an event on each of these streams has completed.  The block's own stream
+ * may end before that.  So weir records an event on the own stream, too, unless that stream lasts or the block is of a
+ * pool.  Each stream has a queue of waits, so that a request queries one event for each stream that still works.  An
+ * event that is recorded while a stream is being captured would be part of the graph.  So weir records one event for
+ * all waits of that stream once the capture is over.  Requests and the end of a route complete waits.  All functions
+ * here run in the device's context: a default stream belongs to the current context, and the thread may have another
+ * device's context.
  *
  * Must not know: routes, placement.
  */
@@ -24,10 +25,10 @@ static void hold(weir_tensors *t, struct weir_tensor *tensor) {
     t->held = tensor;
 }
 
-/* ---- giving back -------------------------------------------------------------------------------- */
+/* ---- freeing blocks ------------------------------------------------------------------------------ */
 
-/* Asks what the handle means now.  Returns OK if it is the stream of that name, E_STREAM if it is another stream or none,
- * E_CAPTURE if that cannot be asked. */
+/* Checks which stream the handle means now.  Returns OK if the handle still means the stream of that name, E_STREAM if
+ * it means another stream or none, E_CAPTURE if the driver cannot say because of a capture. */
 static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     uint64_t now;
@@ -40,8 +41,9 @@ static weir_status means_still(weir_tensors *t, struct weir_tensor_use user) {
     return now != 0 && now == user.name ? WEIR_OK : WEIR_E_STREAM;
 }
 
-/* Frees a block in the order of its stream.  A default stream means nothing on a thread without a context.  E_STREAM for
- * another reason: the stream has ended.  Then weir waits for the device, and no order is needed. */
+/* Frees a block in the order of its stream.  The free fails with E_STREAM if the thread has no context, which a default
+ * stream needs; so the second attempt is made in the device's context.  E_STREAM otherwise means that the stream has
+ * ended.  Then weir_free_any waits for the device, and the free needs no order. */
 static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_tensor_use user) {
     struct weir_device *device = &t->allocator->device;
     void *block = (void *)(uintptr_t)address;
@@ -63,14 +65,15 @@ static weir_status free_shared(weir_tensors *t, uint64_t address, struct weir_te
     return status;
 }
 
-/* A deleter of a framework must not fail, so a free that fails and changed nothing is tried again. */
+/* Returns 1 if the free failed without any effect and may succeed later.  A framework's deleter must not fail, so weir
+ * repeats such a free. */
 static int is_to_try_again(weir_status status) {
     return status != WEIR_OK && status != WEIR_E_NOT_OWNED && status != WEIR_E_DEVICE_LOST &&
            status != WEIR_E_FORKED;
 }
 
-/* Frees a block of which nothing has to be waited for any more.  If its own stream can end, weir has waited for that
- * stream, too, and does not ask about the stream.  Returns 1 on success, 0 if the free is to be tried again. */
+/* Frees a block that waits for no other stream any more.  If the block's own stream can end, weir has waited for that
+ * stream, too, and does not use its handle.  Returns 1 on success, 0 if the free has to be repeated later. */
 static int give(weir_tensors *t, struct weir_tensor *tensor) {
     struct weir_tensor_use home = {tensor->stream, tensor->name};
     weir_status status;
@@ -141,8 +144,8 @@ static void give_event(weir_tensors *t, CUevent event) {
     t->events[t->event_count++] = event;
 }
 
-/* Records an event behind what the stream has now.  E_CAPTURE: the stream is being captured.  E_STREAM: the handle means
- * another stream or none, as far as weir can tell. */
+/* Records an event after all work that the stream has now.  Returns E_CAPTURE if the stream is being captured, E_STREAM
+ * if weir knows that the handle means another stream or none. */
 static weir_status record(weir_tensors *t, struct weir_tensor_use use, CUevent *event) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = weir__device_capture(device, use.stream);
@@ -161,8 +164,8 @@ static weir_status record(weir_tensors *t, struct weir_tensor_use use, CUevent *
     return weir__device_is_capture(result) ? WEIR_E_CAPTURE : weir__device_status(device, result);
 }
 
-/* Waits without an event: for the stream, which is another device's, or for the device, if the stream has ended.  Returns
- * 1 on success, 0 if both waits fail. */
+/* Waits without an event: for the stream if its handle still means that stream, else for the device.  Returns 1 on
+ * success, 0 if both waits fail. */
 static int wait_for(weir_tensors *t, struct weir_tensor_use use) {
     struct weir_device *device = &t->allocator->device;
 
@@ -180,8 +183,8 @@ static struct weir_tensor_queue *find_queue(const weir_tensors *t, struct weir_t
     return queue;
 }
 
-/* Has a freed block wait for what the stream has now.  If the stream is being captured, the block waits for what the stream
- * has after the capture.  Returns OK; E_HOST_MEMORY; or another error of `record`. */
+/* Makes a freed block wait for all work that the stream has now, or will have at the end of its capture if it is being
+ * captured.  Returns OK, E_HOST_MEMORY, or another error of `record`. */
 static weir_status add_wait(weir_tensors *t, struct weir_tensor *tensor,
                             struct weir_tensor_use use) {
     struct weir_tensor_queue *found = find_queue(t, use);
@@ -219,8 +222,8 @@ int weir__pending_is_recorded(const weir_tensors *t) {
     return 0;
 }
 
-/* Has a freed block wait for each stream that uses it.  A block with nothing to wait for is freed.  Returns 1 on success, 0
- * if the driver or host memory fails. */
+/* Makes a freed block wait for each stream that uses it.  Frees the block at once if no stream has to be waited for.
+ * Returns 1 on success, 0 if the driver fails or there is no host memory. */
 static int cover(weir_tensors *t, struct weir_tensor *tensor) {
     while (tensor->use_count > 0) {
         struct weir_tensor_use use = tensor->uses[tensor->use_count - 1];
@@ -250,7 +253,7 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor) {
         weir__driver_leave(device->driver, &scope);
 }
 
-/* Returns 1 if the event is done.  Waits for the device if the event cannot be queried. */
+/* Returns 1 if the event has completed, else 0.  If the event cannot be queried, waits for the device. */
 static int is_done(weir_tensors *t, CUevent event) {
     CUresult result = t->allocator->device.driver->cuEventQuery(event);
 
@@ -258,7 +261,7 @@ static int is_done(weir_tensors *t, CUevent event) {
                                       weir__device_wait(&t->allocator->device) == CUDA_SUCCESS);
 }
 
-/* Takes the oldest wait from its queue; the caller frees a queue without waits. */
+/* Removes the oldest wait from its queue.  The caller frees the queue if no wait is left. */
 static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
     struct weir_tensor_wait *wait = queue->first;
     struct weir_tensor *tensor = wait->tensor;
@@ -273,8 +276,9 @@ static void end_wait(weir_tensors *t, struct weir_tensor_queue *queue) {
         hold(t, tensor);
 }
 
-/* Ends the waits of a queue that are done, with `is_over` all.  Queries the oldest event, and if it is done the newest one,
- * since all are done with that.  Queries the events between only if the newest one is not done. */
+/* Ends the waits of a queue that have completed, or all waits if `is_over` is set.  Queries the oldest event first,
+ * then the newest one: if the newest event has completed, all events have.  Queries the events between only if it has
+ * not. */
 static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_over) {
     int asks_newest = !is_over;
 
@@ -288,8 +292,8 @@ static void end_waits(weir_tensors *t, struct weir_tensor_queue *queue, int is_o
     }
 }
 
-/* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits for
- * the stream, and ends all waits. */
+/* Records the event for the waits that no event covers, if the capture is over.  If the event cannot be recorded, waits
+ * for the stream and ends all waits of the queue. */
 static void cover_open(weir_tensors *t, struct weir_tensor_queue *queue) {
     weir_status status = record(t, queue->use, &queue->open->event);
 
@@ -302,7 +306,7 @@ static void cover_open(weir_tensors *t, struct weir_tensor_queue *queue) {
     }
 }
 
-/* Ends the waits that are done.  With `waits` it waits for the device instead of a query of the events. */
+/* Ends the waits that have completed.  If `waits` is set, waits for the device instead of querying events. */
 static void settle_waits(weir_tensors *t, int waits) {
     int is_over = waits && weir__device_wait(&t->allocator->device) == CUDA_SUCCESS;
 
@@ -317,7 +321,7 @@ static void settle_waits(weir_tensors *t, int waits) {
     }
 }
 
-/* Tries frees again that have failed. */
+/* Repeats the frees that failed before. */
 static void settle_held(weir_tensors *t) {
     struct weir_tensor *held = t->held;
 

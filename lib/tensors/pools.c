@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* pools.c: private pools: memory that keeps its addresses, for graphs that are launched again and again.
+/* pools.c: private pools, whose memory keeps its addresses for graphs that are launched many times.
  *
- * A pool takes segments that any stream may use, and places blocks in them by best fit.  What was freed serves the stream
- * that freed it.  A segment stays as long as the pool has users: a graph has its addresses.
+ * A pool allocates segments that any stream may use, and places blocks in them by best fit.  A freed block serves the
+ * stream that freed it.  A segment stays as long as the pool has users, because a graph contains its addresses.
  *
- * Where the engine can (weir__alloc_apart) a pool takes each segment behind its last one, and they are one: blocks lie
- * across them, and growth adds only what the free memory at the end lacks.  Small blocks have a part of their own then,
- * since one that stays would keep large ones from joining.  Elsewhere segments (weir_alloc_any) grow with the pool, so
- * that small pools hold little and large ones call seldom.
+ * Where the engine can do so (weir__alloc_apart), a pool places each new segment directly after its last one, and the
+ * segments join: a block may lie across several, and a growth adds only the bytes that the free memory at the end
+ * lacks.  Small blocks then have a part of their own, since one small block that stays would keep large free blocks
+ * from joining.  With other engines, segments (weir_alloc_any) grow in proportion to the pool: small pools hold little,
+ * large pools grow seldom.
  *
- * Streams are known by name (tensors_internal.h).  Memory that a stream freed before it ended, or that a stream freed which
- * is not known, serves others after a wait for the device, which a request makes before the pool grows.
+ * Streams are known by name (tensors_internal.h).  Memory that an ended or unknown stream has freed serves other
+ * streams only after a wait for the device, which a request makes before the pool grows.
  *
  * Must not know: what a capture is, frameworks.
  */
@@ -24,7 +25,8 @@
 
 #define PAGE ((size_t)2 << 20)
 #define LARGEST_STEP ((size_t)20 << 20)
-enum { STEP_PART = 8, STEP_PART_JOINED = 128 }; /* of what there is */
+/* A step is at least the pool's size divided by this number. */
+enum { STEP_PART = 8, STEP_PART_JOINED = 128 };
 
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = t->pools;
@@ -74,7 +76,7 @@ static void end_source(const weir_tensors_source *source) {
         source->end(source->context);
 }
 
-/* It has no users, no segments and no route. */
+/* Removes a pool that has no users, no segments and no route. */
 static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     struct weir_tensor_pool **link = &t->pools;
 
@@ -98,7 +100,8 @@ static weir_status check_id(weir_tensors *t, weir_tensors_id id) {
     return weir__call_check(t && !weir__tensors_is_shared(id));
 }
 
-/* The pool, with the lock; or NULL without, and why. */
+/* Finds the pool and takes the lock, which the caller releases.  Returns NULL without the lock, and the reason in
+ * *status. */
 static struct weir_tensor_pool *enter(weir_tensors *t, weir_tensors_id id, weir_status *status) {
     struct weir_tensor_pool *pool;
 
@@ -247,14 +250,15 @@ weir_status weir_tensors_end(weir_tensors *t, weir_tensors_id id, void **context
 
 /* ---- segments ----------------------------------------------------------------------------------- */
 
-/* `unit` is a power of two.  A size that would overflow stays as it is: no request of that size succeeds. */
+/* Rounds up to a multiple of `unit`, a power of two.  A size that would overflow stays unchanged: no such request
+ * succeeds. */
 static size_t round_up(size_t bytes, size_t unit) {
     size_t rounded;
 
     return weir__size_round_up(bytes, unit, &rounded) ? rounded : bytes;
 }
 
-/* Segments of the pool join. */
+/* Returns 1 if segments of the pool join, else 0. */
 static int joins(const weir_tensors *t, const struct weir_tensor_pool *pool) {
     return t->apart.bytes > 0 && !pool->source.alloc && !pool->is_whole;
 }
@@ -272,7 +276,8 @@ static size_t step_for(const struct weir_tensor_part *part, int is_whole, size_t
                     : round_up(weir__size_larger(bytes, step), PAGE);
 }
 
-/* Without the lock. */
+/* Allocates a segment from the pool's source or, without one, from the allocator.  The allocator falls back to `least`
+ * bytes if *bytes are not available.  The caller does not hold the lock. */
 static weir_status take_segment(weir_tensors *t, const weir_tensors_source *source, size_t *bytes,
                                 size_t least, void **segment) {
     weir_status status;
@@ -301,7 +306,7 @@ static weir_status give_segment(weir_tensors *t, const weir_tensors_source *sour
     return WEIR_OK;
 }
 
-/* So many segments more, or less. */
+/* Adds `count`, which may be negative, to the number of segments in the statistics. */
 static void count_segments(weir_tensors *t, int count) {
     if (count > 0)
         weir__figure_add(&t->figures.segment[0], count);
@@ -309,7 +314,7 @@ static void count_segments(weir_tensors *t, int count) {
         weir__figure_subtract(&t->figures.segment[0], -count);
 }
 
-/* The figures of a new segment. */
+/* Adds a new segment to the statistics and reports the event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           weir_stream stream, void *note) {
@@ -334,7 +339,7 @@ static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool
                        segment.base, segment.bytes, NULL, pool, NULL);
 }
 
-/* The lock is given meanwhile. */
+/* Allocates a segment at the address.  Releases the lock during the call and takes it again. */
 static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
                              struct weir_tensor_segment *out) {
     void *segment = NULL;
@@ -347,8 +352,8 @@ static weir_status ask_apart(weir_tensors *t, size_t bytes, uint64_t at,
     return status;
 }
 
-/* Takes a segment behind the part's last one, or the part's first segment.  Returns OK without a segment if another thread
- * was quicker. */
+/* Allocates a segment directly after the part's last one, or the part's first segment.  Returns OK without a segment if
+ * another thread has added a segment meanwhile. */
 static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, size_t least,
                                uint64_t name, struct weir_tensor_segment *out) {
     uint64_t end = weir__part_end(t, part), at = end ? end : WEIR_ENGINE_FAR;
@@ -360,12 +365,12 @@ static weir_status take_joined(weir_tensors *t, struct weir_tensor_part *part, s
         status = ask_apart(t, round_up(lacks, PAGE), at, out);
     if (weir__is_failure(status) && weir__part_end(t, part) != end)
         return WEIR_OK;
-    if (status == WEIR_E_NO_MEMORY && end > 0) /* something may lie there */
+    if (status == WEIR_E_NO_MEMORY && end > 0) /* other memory may lie at that address */
         status = ask_apart(t, round_up(least, PAGE), WEIR_ENGINE_FAR, out);
     return status;
 }
 
-/* A segment that lies anywhere. */
+/* Allocates a segment at any address.  Releases the lock during the call and takes it again. */
 static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
                               const struct weir_tensor_part *part, size_t least,
                               struct weir_tensor_segment *out) {
@@ -380,7 +385,7 @@ static weir_status take_alone(weir_tensors *t, struct weir_tensor_pool *pool,
     return status;
 }
 
-/* Releases the lock during the calls, and takes it again. */
+/* Adds a segment to the part.  Releases the lock during calls to the allocator and takes it again. */
 static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
                         struct weir_tensor_part *part, size_t least, struct weir_tensor_use user,
                         void *note) {
@@ -408,7 +413,7 @@ static weir_status grow(weir_tensors *t, struct weir_tensor_pool *pool,
 
 /* ---- blocks ------------------------------------------------------------------------------------- */
 
-/* Takes the smallest free segment that holds the block, in a pool whose segments are not divided. */
+/* Finds the smallest free segment that holds the block, in a pool whose segments are never split. */
 static int take_whole(struct weir_tensor_part *part, size_t bytes, uint64_t name,
                       struct weir_placement_block *place) {
     const struct weir_tensor_segment *best = NULL;
@@ -438,7 +443,7 @@ static int take(const struct weir_tensor_pool *pool, struct weir_tensor_part *pa
     if (pool->is_whole)
         return take_whole(part, bytes, name, place);
     found = weir__placement_take(part->placement, bytes, name, place);
-    /* Joins what the stream has freed with what is everybody's beside it. */
+    /* Joins the stream's own freed chunks with adjacent chunks that are free for all streams. */
     return found == WEIR_PLACEMENT_NO_FIT
                ? weir__placement_take_behind(part->placement, bytes, name, &none, place)
                : found;
@@ -451,8 +456,8 @@ static struct weir_tensor_user *find_user(const struct weir_tensor_pool *pool, u
     return NULL;
 }
 
-/* Notes that the streams which had the handle before have ended, since the id of the stream is another one.  The handle of
- * the per-thread default stream proves nothing: it means another live stream in each thread. */
+/* Marks earlier streams of this handle as ended, since the stream of that handle now has another id.  The handle
+ * of the per-thread default stream proves nothing, because it means another live stream in each thread. */
 static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
                        struct weir_tensor_use user) {
     if ((uintptr_t)user.stream == WEIR_STREAM_PER_THREAD_VALUE)
@@ -468,8 +473,8 @@ static void note_ended(weir_tensors *t, struct weir_tensor_pool *pool,
     }
 }
 
-/* Notes a stream that will free memory of the pool, so that an observation of the pool reaches it.  Returns 1 on success,
- * 0 if there is no host memory. */
+/* Records that the stream will free memory of the pool, so that a wait for the device covers these frees.  Returns 1 on
+ * success, 0 if there is no host memory. */
 static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_use user) {
     struct weir_tensor_user *moved;
 
@@ -487,8 +492,9 @@ static int note_user(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
     return 1;
 }
 
-/* Returns 1 if the stream may have freed memory of the pool in a capture that goes on, else 0.  A stream that has ended is
- * not being captured.  weir does not ask whether a stream that lasts is being captured, so that it may be. */
+/* Returns 1 if the stream may have freed memory of the pool in a capture that still runs, else 0.  An ended stream is
+ * not being captured.  weir does not query captures here.  So the answer is 1 for each stream without an id, and for
+ * all streams once a stream of the pool was captured. */
 static int may_free_in_capture(const struct weir_tensor_pool *pool,
                                const struct weir_tensor_user *user) {
     int has_captures = 0;
@@ -500,9 +506,9 @@ static int may_free_in_capture(const struct weir_tensor_pool *pool,
     return has_captures || !(user->name & WEIR_TENSORS_ID);
 }
 
-/* After a wait for the device: makes what was freed in the part up to the sequence everybody's.  While the pool has a
- * route, this leaves out what streams may have freed in a capture: a wait for the device does not order the branches of a
- * graph. */
+/* Makes all chunks of the part that were freed up to sequence `waited` free for all streams, after a wait for the
+ * device.  While the pool has a route, chunks that streams may have freed in a capture are left out: a wait for the
+ * device does not order the branches of a graph. */
 static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                          uint64_t waited) {
     for (size_t i = 0; i < pool->stream_count; i++)
@@ -511,14 +517,14 @@ static void observe_part(const struct weir_tensor_pool *pool, struct weir_tensor
     weir__placement_observe(part->placement, 0, waited);
 }
 
-/* Waits for the device without the lock.  Then observes what was freed in the pool before the wait. */
+/* Waits for the device without the lock.  Then marks all earlier frees in the pool as completed. */
 static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     uint64_t waited = t->sequence;
     size_t kept = 0;
     CUresult result;
 
     pool->pins++;
-    pool->has_lost = 0; /* a later free sets it again */
+    pool->has_lost = 0; /* a later free sets this flag again */
     weir__tensors_unlock(t);
     result = weir__device_wait(&t->allocator->device);
     weir__tensors_lock(t);
@@ -535,7 +541,7 @@ static void wait_for_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     pool->stream_count = kept;
 }
 
-/* Makes the record of a block that is live from here on. */
+/* Creates the record of a new live block. */
 static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
                               struct weir_tensor_part *part,
                               const struct weir_placement_block *place, size_t bytes,
@@ -570,7 +576,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
     if (!note_user(t, pool, user))
         return WEIR_E_HOST_MEMORY;
     while ((found = take(pool, part, bytes, user.name, &place)) == WEIR_PLACEMENT_NO_FIT) {
-        int is_last = lends || status != WEIR_OK; /* growth serves the request no more */
+        int is_last = lends || status != WEIR_OK; /* no further growth is possible */
 
         if (may_wait && (pool->has_lost || (is_last && has_segments(pool)))) {
             may_wait = 0;
@@ -586,7 +592,7 @@ weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, siz
         return WEIR_E_HOST_MEMORY;
     if (found != WEIR_PLACEMENT_OK) {
         if (!lends)
-            end_if_unused(t, pool); /* its route and users may have gone meanwhile */
+            end_if_unused(t, pool); /* the pool's route and users may have gone meanwhile */
         return status == WEIR_OK ? WEIR_E_NO_MEMORY : status;
     }
     status = note_block(t, pool, part, &place, bytes, requested, user, note);
@@ -646,15 +652,16 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* ---- trims -------------------------------------------------------------------------------------- */
 
-/* A pool with users keeps its segments, since a graph may have their addresses; and the last launch of the graphs of
- * one that was closed later than `waited` may still be at work. */
+/* Returns 1 if the pool's free segments may be freed, else 0.  A pool with users keeps its segments, since a graph may
+ * contain their addresses.  A pool that was closed after the sequence `waited` keeps them, too: the last launch of its
+ * graphs may still run. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-/* Gives free segments of a part back.  What was freed up to the sequence `waited` is done.  Releases the lock during calls,
- * so that the pool may get users, and takes it again.  Returns 1 if a segment went, else 0. */
+/* Frees the free segments of a part.  The caller has waited for all frees up to the sequence `waited`.  Releases the
+ * lock during calls, so that the pool may get users, and takes it again.  Returns 1 if a segment was freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,
                      weir_tensors_id id, uint64_t waited) {
     struct weir_tensor_segment segment = {0};
@@ -670,7 +677,7 @@ static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir
         weir__tensors_lock(t);
         if (status == WEIR_OK)
             given = 1;
-        else if (weir__part_add(t, part, segment)) /* a later trim tries again */
+        else if (weir__part_add(t, part, segment)) /* a later trim frees the segment */
             count_segment(t, pool, part, segment, NULL, NULL);
     }
     return given;
@@ -696,7 +703,7 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
     *is_late = 0;
     weir__tensors_lock(t);
-    waited = t->sequence; /* and no further: frees go on during the wait */
+    waited = t->sequence; /* other threads go on freeing during the wait */
     for (pool = t->pools; pool; pool = pool->next)
         wanted |= is_to_trim(pool, id, waited) && has_segments(pool);
     weir__tensors_unlock(t);
@@ -711,7 +718,8 @@ static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
 
         if (is_trimmed)
             given |= trim_pool(t, pool, id, waited);
-        next = pool->next; /* the list may have changed meanwhile, but this pool was pinned */
+        /* This pool was pinned, so it is still in the list, which may have changed. */
+        next = pool->next;
         if (is_trimmed)
             end_if_unused(t, pool);
     }

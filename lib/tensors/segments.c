@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* segments.c: the segments of a part of a pool, and what is free in them.
+/* segments.c: the segments of a part of a pool, and the free memory in them.
  *
- * Among the addresses that the engine keeps apart (weir__apart) segments side by side are one: the placement has one
- * region there, which is an unmapped range where the part has no segment.  Elsewhere each segment is a region.
+ * The engine keeps some addresses apart for pools (weir__apart).  Adjacent segments there are one: the placement has
+ * one region for all of these addresses, with unmapped ranges where the part has no segment.  Elsewhere each segment is
+ * a region.
  *
  * Must not know: where segments come from, pools, routes.
  */
@@ -12,12 +13,12 @@
 #include "base/bounds.h"
 #include "tensors/tensors_internal.h"
 
-/* One of those addresses. */
+/* Returns 1 if the address is one of those that the engine keeps apart for pools, else 0. */
 static int is_apart(const weir_tensors *t, uint64_t address) {
     return address - t->apart.base < t->apart.bytes;
 }
 
-/* How many of the segments begin at the address or below. */
+/* Returns how many of the segments begin at or below the address. */
 static size_t up_to(const struct weir_tensor_part *part, uint64_t address) {
     size_t above = part->count, at;
 
@@ -34,7 +35,7 @@ const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_pa
                : NULL;
 }
 
-/* The segment at `i` and the one before are one. */
+/* Returns 1 if the segment at `i` is joined with the one before it, else 0. */
 static int is_joined(const weir_tensors *t, const struct weir_tensor_part *part, size_t i) {
     const struct weir_tensor_segment *s = &part->segments[i];
 
@@ -107,7 +108,7 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
 
 struct cover {
     const struct weir_tensor_segment *segment;
-    uint64_t chunk; /* the free one that it lies in; 0: there is none */
+    uint64_t chunk; /* the free chunk that contains the segment, or 0 */
 };
 
 static int see_cover(void *context, const struct weir_placement_span *span) {
@@ -120,7 +121,8 @@ static int see_cover(void *context, const struct weir_placement_span *span) {
     return WEIR_PLACEMENT_STOP;
 }
 
-/* 1, or 0: not all of the segment is free for everybody. */
+/* Removes the segment from the placement.  Returns 1 on success, 0 if some of the segment is not free for all
+ * streams. */
 static int remove_segment(const weir_tensors *t, const struct weir_tensor_part *part,
                           const struct weir_tensor_segment *segment) {
     struct cover c = {.segment = segment};
@@ -169,7 +171,8 @@ uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *pa
 
     if (part->count == 0)
         return 0;
-    last = &part->segments[part->count - 1]; /* what is apart lies above all else */
+    /* Addresses that are kept apart lie above all others. */
+    last = &part->segments[part->count - 1];
     return is_apart(t, last->base) ? last->base + last->bytes : 0;
 }
 

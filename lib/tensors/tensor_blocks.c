@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* tensor_blocks.c: requests, frees and uses of tensors, and what is known of each block.
+/* tensor_blocks.c: requests, frees and uses of tensors, and the record of each block.
  *
- * A request goes to a private pool if a route says so, else to weir_alloc.  The record of a block has the stream that
- * it was allocated for, because a framework's free names none.
+ * A request goes to a private pool if a route accepts it, else to weir_alloc.  The record of a block contains the
+ * stream for which the block was allocated, because a framework's free names no stream.
  *
  * Must not know: frameworks, how a pool places blocks.
  */
@@ -19,7 +19,7 @@ _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int opened;
 atomic_int weir__tensors_several;
-static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or several */
+static _Atomic(weir_tensors *) only_one; /* NULL: there is none, or there are several */
 
 enum { RECORDS = 64 };
 
@@ -47,7 +47,7 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
         t->hooks.event(t->hooks.context, &event);
 }
 
-/* What the allocator has reserved and no pool has taken. */
+/* Returns the bytes that the allocator has reserved and that no pool has. */
 static int64_t shared_bytes(weir_tensors *t) {
     return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
                                          memory_order_relaxed) -
@@ -96,7 +96,7 @@ void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor) {
     t->spare = tensor;
 }
 
-/* Notes that the block is used there.  Returns 1 on success, 0 if there is no host memory. */
+/* Records another use of the block.  Returns 1 on success, 0 if there is no host memory. */
 static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     struct weir_tensor_use *moved;
     size_t count = tensor->use_count;
@@ -104,7 +104,7 @@ static int note_use(struct weir_tensor *tensor, struct weir_tensor_use use) {
     for (size_t i = 0; i < count; i++)
         if (tensor->uses[i].stream == use.stream && tensor->uses[i].name == use.name)
             return 1;
-    if ((count & (count - 1)) == 0) { /* full: there is room for a power of two */
+    if ((count & (count - 1)) == 0) { /* full: the array has room for a power of two */
         moved = realloc(tensor->uses, (count > 0 ? 2 * count : 1) * sizeof *moved);
         if (!moved)
             return 0;
@@ -119,7 +119,7 @@ int weir__tensor_use_home(struct weir_tensor *tensor) {
            note_use(tensor, (struct weir_tensor_use){tensor->stream, tensor->name});
 }
 
-/* Of all blocks, and of those of the block's size. */
+/* Adds to the figures of all blocks, and to those of the block's size class (1: small, 2: large). */
 static void add(weir_tensors_figure figure[3], const struct weir_tensor *tensor, size_t amount) {
     weir__figure_add(&figure[0], (int64_t)amount);
     weir__figure_add(&figure[tensor->bytes > WEIR_TENSORS_SMALL ? 2 : 1], (int64_t)amount);
@@ -137,7 +137,7 @@ static inline void tell_block(weir_tensors *t, int action, const struct weir_ten
                            tensor->pool, tensor->note);
 }
 
-/* Freed blocks that wait are active too.  While none waits, the peak is that of live blocks. */
+/* Updates the peak of active blocks, which are the live ones and the freed ones that wait. */
 static void note_active_peak(weir_tensors *t) {
     const weir_tensors_figures *f = &t->figures;
 
@@ -189,7 +189,7 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-/* Frees what is done for a request of anybody that finds no memory, as weir__reclaim_fn has it. */
+/* Completes frees when any request finds no memory, as weir__reclaim_fn describes. */
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
@@ -221,7 +221,8 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     }
     t->device = device;
     t->lock.level = WEIR_BIAS_OUTER;
-    weir__bias_prepare(); /* not as the lock is held first */
+    /* May take milliseconds, so not in a request. */
+    weir__bias_prepare();
     if (!weir__apart(t->allocator, &t->apart))
         t->apart.bytes = 0;
     if (hooks)
@@ -275,7 +276,7 @@ weir_status weir_tensors_watch(weir_tensors *t, int on) {
 
 /* ---- requests ----------------------------------------------------------------------------------- */
 
-/* The last stream that this thread has bound: most requests are of the same. */
+/* The last stream that this thread has bound.  Most requests name this stream again. */
 static _Thread_local struct {
     const weir_tensors *tensors;
     weir_stream stream;
@@ -304,7 +305,7 @@ uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts) {
     return result == CUDA_SUCCESS && id != 0 ? WEIR_TENSORS_ID | id : 0;
 }
 
-/* Binds a stream.  weir asks the driver about a stream that cannot be bound at each request. */
+/* Binds a stream.  If the stream cannot be bound, each of its requests calls the driver for the stream's state. */
 static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream stream) {
     struct weir_device *device = &t->allocator->device;
     weir_status status = WEIR_OK;
@@ -331,7 +332,7 @@ static __attribute__((noinline)) void bind_stream(weir_tensors *t, weir_stream s
     last_bound.stream = stream;
 }
 
-/* Allocates memory that all share: for a captured stream without a route, memory that any stream may use. */
+/* Allocates memory that all pools share.  A captured stream without a route gets memory that any stream may use. */
 static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     struct weir_device *device = &t->allocator->device;
     uint64_t id = weir__tensors_legacy_id(t, stream);
@@ -344,7 +345,7 @@ static weir_status alloc_unrouted(weir_tensors *t, size_t bytes, weir_stream str
     return weir_alloc(t->allocator, bytes, stream, block);
 }
 
-/* A default stream means nothing on a thread without a context: it means the device's here. */
+/* Allocates in the device's context.  The caller's thread has no context, which a default stream needs. */
 static __attribute__((noinline, cold)) weir_status
 alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block) {
     int lent = weir__device_lend_context(&t->allocator->device);
@@ -356,7 +357,7 @@ alloc_in_context(weir_tensors *t, size_t bytes, weir_stream stream, void **block
     return status;
 }
 
-/* Serves a request that weir has no memory for from pools that lend.  Returns 1 on success, else 0. */
+/* Serves a request from pools that lend, after the allocator had no memory for it.  Returns 1 on success, else 0. */
 static __attribute__((noinline, cold)) int borrow(weir_tensors *t, size_t bytes, size_t requested,
                                                   struct weir_tensor_use user, void *note,
                                                   void **block) {
@@ -368,7 +369,7 @@ static __attribute__((noinline, cold)) int borrow(weir_tensors *t, size_t bytes,
     return status == WEIR_OK;
 }
 
-/* The request is refused for good. */
+/* Reports an out-of-memory failure to all that watch.  Other errors are returned unchanged. */
 static __attribute__((noinline, cold)) weir_status
 refuse(weir_tensors *t, size_t bytes, weir_stream stream, void *note, weir_status status) {
     int result = weir_last_driver_result();
@@ -416,8 +417,8 @@ static weir_status note_block(weir_tensors *t, size_t bytes, size_t requested,
     return WEIR_E_HOST_MEMORY;
 }
 
-/* Completes frees whose uses are done, then serves the request from a pool if a route takes the request.  Returns 1 with
- * the result in *status, 0 if no route does. */
+/* Completes frees whose uses are over, then serves the request from a pool if a route accepts it.  Returns 1 with the
+ * result in *status, 0 if no route accepts the request. */
 static __attribute__((noinline)) int alloc_routed(weir_tensors *t, size_t bytes, size_t requested,
                                                   weir_stream stream, int lasts, void *note,
                                                   void **block, weir_status *status) {
@@ -476,7 +477,8 @@ weir_status weir_tensors_alloc(weir_tensors *t, size_t bytes, size_t requested, 
 
 /* ---- frees and uses ----------------------------------------------------------------------------- */
 
-/* The block's record, with its lock, which the caller gives back; NULL without.  `takes': the record leaves the map. */
+/* Returns the block's record with the lock held, which the caller releases; NULL without the lock if there is no such
+ * block.  If `takes` is set, removes the record from the map. */
 static inline __attribute__((always_inline)) struct weir_tensor *
 find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     uintptr_t value;
@@ -490,8 +492,8 @@ find_in(weir_tensors *t, uint64_t address, int takes, weir_tensors **owner) {
     return NULL;
 }
 
-/* With several devices.  A thread may hold a lock while it waits for its device, whose work may wait for ours on
- * another.  So a lock that is not free soon comes last. */
+/* Finds the block among several devices.  A thread may hold one device's lock while it waits for that device, whose
+ * work may wait for work of this thread on another device.  So locks that are busy are waited for last. */
 static __attribute__((noinline)) struct weir_tensor *find_among(uint64_t address, int takes,
                                                                 weir_tensors **owner) {
     struct weir_tensor *found = NULL;
@@ -553,7 +555,7 @@ weir_status weir_tensors_free(void *block) {
     return WEIR_OK;
 }
 
-/* Of a live block the record, with the lock of its tensors; NULL is none. */
+/* Finds the record of a live block, and holds the lock of its tensors.  The lock is not held if *tensor is NULL. */
 static weir_status find_live(const void *block, weir_tensors **t, struct weir_tensor **tensor) {
     weir_status status = weir__call_check(block != NULL);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* tensors_internal.h: what a weir_tensors is made of, for the files of this folder.
+/* tensors_internal.h: the structures of a weir_tensors, for the files of this folder.
  *
- * Locks: `lock` guards all but what is atomic.  Under it run hooks, `takes`, `show` and `end`, frees to the allocator,
- * calls for events, questions about streams, and waits for the device.  Requests to the allocator run without it.
+ * Locks: `lock` guards all fields that are not atomic.  Hooks, `takes`, `show` and `end`, frees to the allocator, calls
+ * for events, queries of streams, and waits for the device run under the lock.  Requests to the allocator run without
+ * it.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -19,12 +20,12 @@
 #include "engine/engine.h"
 #include "placement/placement.h"
 
-/* The name of a stream.  A handle alone names no stream, since the driver gives the handle of a destroyed stream to the
- * next one at once.
+/* The name of a stream.  A handle alone names no stream, since the driver reuses the handle of a destroyed stream at
+ * once.
  *   handle + 1                     a stream that is never destroyed
  *   WEIR_TENSORS_ID | id           a stream by its id, which the driver does not use again
- *   WEIR_TENSORS_CAPTURED | handle a stream that was being captured when weir named it: a question for the id would
- *                                  break the capture
+ *   WEIR_TENSORS_CAPTURED | handle a stream that was being captured when weir named it: a query of the id would have
+ *                                  broken the capture
  *   0                              a stream that weir does not know */
 #define WEIR_TENSORS_ID (UINT64_C(1) << 63)
 #define WEIR_TENSORS_CAPTURED (UINT64_C(1) << 62)
@@ -35,18 +36,19 @@ struct weir_tensor_use {
     uint64_t name;
 };
 
-/* A live block, or one that was freed and waits for other streams. */
+/* A live block, or a freed block that waits for other streams. */
 struct weir_tensor {
     uint64_t address;
     size_t bytes, requested;
     weir_stream stream;
-    uint64_t name;                 /* of the stream */
-    struct weir_tensor_pool *pool; /* NULL: memory that all share */
+    uint64_t name;                 /* the name of `stream` */
+    struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
-    struct weir_tensor *next;     /* of what waits, or of spare records */
-    struct weir_tensor_use *uses; /* other streams that use it, and its own one if that can end */
+    struct weir_tensor *next; /* in the list of held or of spare records */
+    /* Other streams that use the block, and its own if that can end. */
+    struct weir_tensor_use *uses;
     size_t use_count;
-    size_t waits_for; /* events that were not seen yet */
+    size_t waits_for; /* waits for events that have not completed */
     int is_freed;
 };
 
@@ -55,111 +57,108 @@ struct weir_tensor_segment {
     size_t bytes;
 };
 
-/* What of a pool has memory of its own: 0, all blocks, or if segments join 0, the large ones, and 1, the small ones. */
+/* A pool has one part for all blocks; or, if its segments join, part 0 for large blocks and part 1 for small ones. */
 enum { WEIR_TENSORS_PARTS = 2 };
 
 struct weir_tensor_part {
-    struct weir_placement *placement;     /* NULL: of a checkpoint */
-    struct weir_tensor_segment *segments; /* by address */
+    struct weir_placement *placement;     /* NULL in a checkpoint */
+    struct weir_tensor_segment *segments; /* sorted by address */
     size_t count, room, bytes;
 };
 
-/* A stream that has had blocks of a pool. */
+/* A stream that has allocated from a pool. */
 struct weir_tensor_user {
     weir_stream stream;
     uint64_t name;
-    uint64_t ended; /* the sequence as its handle was found to mean another stream; 0: it was not */
+    uint64_t ended; /* the sequence when its handle was found to mean another stream, else 0 */
 };
 
 struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
-    weir_tensors_source source; /* alloc NULL: weir */
+    weir_tensors_source source; /* without `alloc`, the allocator is the source */
     int users, lends, is_whole;
-    int pins; /* requests that wait for the device or for a segment without the lock */
+    int pins; /* running calls that have released the lock and still use the pool */
     struct weir_tensor_part part[WEIR_TENSORS_PARTS];
-    uint64_t closed;                  /* the sequence as the last user went */
-    struct weir_tensor_user *streams; /* that have had blocks here */
+    uint64_t closed;                  /* the sequence when the last user closed the pool */
+    struct weir_tensor_user *streams; /* the streams that have allocated from the pool */
     size_t stream_count, stream_room;
-    int has_lost;   /* free memory here may be of streams that have ended, or that are not known */
-    size_t pending; /* blocks that wait for other streams */
-    /* The route. */
-    int (*takes)(void *context, weir_stream stream); /* NULL: none */
+    int has_lost;   /* set if ended or unknown streams may have freed memory here */
+    size_t pending; /* freed blocks that wait for other streams */
+    int (*takes)(void *context, weir_stream stream); /* the route; NULL: none */
     void *context;
     struct weir_tensor_pool *next_routed;
 };
 
-/* A freed block waits for an event on a stream that used it. */
+/* A freed block that waits for an event on a stream that used it. */
 struct weir_tensor_wait {
     struct weir_tensor *tensor;
-    CUevent event; /* NULL: the event of the wait before covers this one, too */
+    CUevent event; /* NULL: the event of the previous wait covers this one */
     struct weir_tensor_wait *next;
 };
 
-/* The waits for one stream, oldest first: at least one.  Their events complete in this order. */
+/* The waits for one stream, at least one, oldest first.  Their events complete in this order. */
 struct weir_tensor_queue {
     struct weir_tensor_use use;
     struct weir_tensor_wait *first, *last;
-    struct weir_tensor_wait *open; /* the first wait that no event covers; NULL: none */
+    struct weir_tensor_wait *open; /* the first wait that no event covers, or NULL */
     CUevent newest;                /* the event that was recorded last */
-    uint64_t batch;                /* of the last wait */
+    uint64_t batch;                /* the batch of the last wait */
     struct weir_tensor_queue *next;
 };
 
 struct weir_tensors {
     weir_allocator *allocator;
     int device;
-    struct weir_extent apart; /* addresses where segments of pools join; 0 bytes: there are none */
+    struct weir_extent apart; /* addresses where segments of pools join; empty if there are none */
     weir_tensors_hooks hooks;
-    struct weir_bias lock; /* by weir__tensors_lock */
-    int lock_taken;        /* what taking it returned */
+    struct weir_bias lock; /* taken by weir__tensors_lock */
+    int lock_taken;        /* the result of taking the lock */
     struct weir_map map;   /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
-    struct weir_tensor_pool *routed; /* those with a route, the newest first */
-    uint64_t sequence;               /* of the last free in a pool */
+    struct weir_tensor_pool *routed; /* the pools with a route, newest first */
+    uint64_t sequence;               /* the number of the last free in a pool */
     struct weir_map lasting;         /* streams that are never destroyed, by name */
-    _Atomic uint64_t
-        legacy_id;         /* the id of the legacy default stream, which is bound; 0: not yet */
-    atomic_int is_watched; /* somebody wants events */
-    atomic_int routes;     /* pools that have one: a request looks at them */
+    _Atomic uint64_t legacy_id;      /* the id of the bound legacy default stream, or 0 */
+    atomic_int is_watched;           /* set if the program wants events */
+    atomic_int routes;               /* the number of pools with a route */
     struct weir_tensor_queue *queues;
-    uint64_t batch;           /* number of the frees that are being covered: they share events */
-    struct weir_tensor *held; /* freed blocks whose free failed and is tried again */
-    CUevent *events;          /* spare ones */
+    uint64_t batch;           /* the number of this batch of frees, which share events */
+    struct weir_tensor *held; /* freed blocks whose free failed and is repeated */
+    CUevent *events;          /* spare events */
     size_t event_count, event_room;
-    atomic_int unsettled; /* there is something in queues or held */
-    weir_tensors_figures
-        figures; /* but those that figures.c makes: of active blocks, and of reserved memory */
+    atomic_int unsettled;         /* set unless `queues` and `held` are empty */
+    weir_tensors_figures figures; /* without active and reserved ones: see figures.c */
     struct {
         int64_t blocks, bytes;
-        int64_t peak_blocks, peak_bytes;     /* with live ones */
-        int64_t blocks_before, bytes_before; /* as of weir_tensors_reset_sums */
+        int64_t peak_blocks, peak_bytes;     /* including live blocks */
+        int64_t blocks_before, bytes_before; /* at weir_tensors_reset_sums */
     } pending[3];                            /* freed blocks that wait for other streams */
     struct {
         uint64_t retries, growths, trims, growth_bytes;
-        int64_t current;  /* reserved */
-    } before;             /* as of weir_tensors_reset_sums */
-    int64_t pool_bytes;   /* of what the allocator has reserved: segments of pools */
-    int64_t shared_told;  /* the rest, as events have told it */
-    uint64_t last_growth; /* the address that was told */
+        int64_t current;  /* reserved bytes */
+    } before;             /* the allocator's values at weir_tensors_reset_sums */
+    int64_t pool_bytes;   /* reserved bytes that segments of pools hold */
+    int64_t shared_told;  /* the other reserved bytes, as last reported by an event */
+    uint64_t last_growth; /* the address in the last event of a growth */
 };
 
-/* What is known of a stream that is never destroyed. */
+/* States of a stream that is never destroyed: known, or also bound. */
 enum { WEIR_TENSORS_LASTING = 1, WEIR_TENSORS_BOUND };
 
-/* Every one there is, by device; and what blocks of pools are multiples of. */
+/* All weir_tensors, by device; and the unit of block sizes in pools. */
 enum { WEIR_TENSORS_DEVICES = 64, WEIR_TENSORS_UNIT = 512 };
 extern _Atomic(weir_tensors *) weir__tensors_of[WEIR_TENSORS_DEVICES];
 
-/* The id of a legacy default stream, if that is known and bound; else 0. */
+/* Returns the id of a legacy default stream if the stream is bound, else 0. */
 static inline uint64_t weir__tensors_legacy_id(const weir_tensors *t, weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_LEGACY_VALUE
                ? atomic_load_explicit(&t->legacy_id, memory_order_relaxed)
                : 0;
 }
 
-/* Returns 1 if the name is that of a stream that is never destroyed, whose handle tells enough. */
+/* Returns 1 if the name is that of a stream that is never destroyed, so that its handle identifies it; else 0. */
 static inline int weir__name_lasts(uint64_t name) {
     return name != 0 && (name & (WEIR_TENSORS_ID | WEIR_TENSORS_CAPTURED)) == 0;
 }
@@ -175,34 +174,35 @@ static inline int weir__tensors_same(weir_tensors_id a, weir_tensors_id b) {
 
 void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t bytes,
                         weir_stream stream, const struct weir_tensor_pool *pool, void *note);
-/* Tells how the memory that all share has grown for a request, or shrunk, if somebody watches. */
+/* Reports by an event how the shared memory has grown for a request or shrunk, if the caller wants events. */
 void weir__tensors_tell_shared(weir_tensors *t, uint64_t address, weir_stream stream, void *note);
-/* A record, or NULL without host memory. */
+/* Returns an empty record, or NULL if there is no host memory. */
 struct weir_tensor *weir__tensor_new(weir_tensors *t);
-/* The block is gone: the record, and its note. */
+/* Calls the hook `drop` for the block's note, and frees the record. */
 void weir__tensor_drop(weir_tensors *t, struct weir_tensor *tensor);
-/* A block lives from here on, or does not: the figures. */
+/* Add a live block to the figures, and subtract one. */
 void weir__tensors_add(weir_tensors *t, const struct weir_tensor *tensor);
 void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
-/* Notes that the free of the block waits for its own stream, too, if that stream can end and the block is of no pool.
+/* Makes the free of the block wait for its own stream, too, if that stream can end and the block is of no pool.
  * Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_use_home(struct weir_tensor *tensor);
-/* Pend: it was freed, but other streams still use it; `sign' -1: no more.  Completed: others may have it now. */
+/* Count a freed block that other streams still use (`sign` is 1, or -1 when it waits no more), and a free that has
+ * completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
-/* Returns the name of a stream that the caller has just passed.  `lasts` as for weir_tensors_alloc.  Asks the driver
- * about the stream unless it is never destroyed. */
+/* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
+ * driver unless the stream is never destroyed. */
 uint64_t weir__tensors_name(weir_tensors *t, weir_stream stream, int lasts);
 void weir__figure_add(weir_tensors_figure *figure, int64_t amount);
 void weir__figure_subtract(weir_tensors_figure *figure, int64_t amount);
 
 /* ---- the lock ---- */
 
-/* More than one device was opened: no lock gets a bias any more.  It is held while its device is waited for, which must
- * not keep others from another device's. */
+/* Set once a second device was opened: then no lock has a bias any more.  A thread holds the lock while it waits for
+ * its device, which must not delay threads that use another device. */
 extern atomic_int weir__tensors_several;
 
-/* The outer of two levels: frees to the allocator take the locks of its caches inside. */
+/* Takes the lock as the outer of two levels: frees to the allocator take the locks of its caches inside. */
 static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensors *t) {
     int several = atomic_load_explicit(&weir__tensors_several, memory_order_relaxed);
     int taken =
@@ -210,7 +210,7 @@ static inline __attribute__((always_inline)) void weir__tensors_lock(weir_tensor
 
     t->lock_taken = taken;
 }
-/* 1; or 0, and it is not taken: it would take long. */
+/* Takes the lock if that is quick.  Returns 1 on success, 0 without the lock. */
 static inline int weir__tensors_lock_soon(weir_tensors *t) {
     int taken = weir__bias_take_soon(&t->lock, WEIR_BIAS_OUTER);
 
@@ -224,49 +224,52 @@ static inline __attribute__((always_inline)) void weir__tensors_unlock(weir_tens
 
 /* ---- pools.c ---- */
 
-/* Under the lock: the pool that a request of this stream goes to, or NULL. */
+/* Returns the pool whose route accepts requests of this stream, or NULL.  The caller holds the lock. */
 struct weir_tensor_pool *weir__pool_for(weir_tensors *t, weir_stream stream);
 struct weir_tensor_pool *weir__pool_find(weir_tensors *t, weir_tensors_id id);
-/* Serves the request from the pool, with `lends` only from what is free there.  Releases the lock while it waits for the
- * device or for a new segment, and takes it again. */
+/* Serves the request from the pool; with `lends`, only from its free memory.  Releases the lock while it waits for the
+ * device or allocates a segment, and takes the lock again. */
 weir_status weir__pool_alloc(weir_tensors *t, struct weir_tensor_pool *pool, size_t bytes,
                              size_t requested, struct weir_tensor_use user, int lends, void *note,
                              void **block);
 /* Serves the request from free memory of pools that lend.  Releases the lock and takes it again. */
 weir_status weir__pool_borrow(weir_tensors *t, size_t bytes, size_t requested,
                               struct weir_tensor_use user, void *note, void **block);
-/* Under the lock: the block is free, and nothing has to be waited for. */
+/* Frees a block that waits for no stream.  The caller holds the lock. */
 void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
-/* Without the lock: free segments of the pool, or with {0, 0} of all without users, go back.  1: something did. */
+/* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
+ * else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
 /* ---- segments.c: all under the lock ---- */
 
-/* The segment around the address; NULL: there is none. */
+/* Returns the segment that contains the address, or NULL. */
 const struct weir_tensor_segment *weir__part_segment(const struct weir_tensor_part *part,
                                                      uint64_t address);
-/* The segments around the address of a segment's that are one. */
+/* Returns the range of all joined segments around an address, which a segment must contain. */
 struct weir_tensor_segment weir__part_run(const weir_tensors *t,
                                           const struct weir_tensor_part *part, uint64_t address);
-/* A placement without memory; NULL without host memory. */
+/* Creates an empty placement.  Returns NULL if there is no host memory. */
 struct weir_placement *weir__part_placement(const weir_tensors *t);
-/* Adds a free segment to a placement that has those of the part's that lie below it.  1, or 0. */
+/* Adds a free segment to a placement, to which the lower segments of the part were added before.  Returns 1 on success,
+ * else 0. */
 int weir__part_place(const weir_tensors *t, struct weir_placement *p,
                      const struct weir_tensor_part *part, struct weir_tensor_segment segment);
-/* The part has the segment, which is free, from here on.  1, or 0. */
+/* Adds a free segment to the part.  Returns 1 on success, 0 if there is no host memory. */
 int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
                    struct weir_tensor_segment segment);
-/* Once the device has done all work: takes the first free segment behind *out away.  1, or 0: there is none. */
+/* Removes the first free segment above *out from the part.  The caller has waited for the device.  Returns 1 on
+ * success, 0 if there is none. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
-/* By how many there are more with the segment than without it, where those that join count as one: 1, 0 or -1. */
+/* Returns the number (1, 0 or -1) by which the segment changes the number of segments, if joined ones count as one. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
-/* Where the next segment would join the last one; 0: nowhere. */
+/* Returns the address at which the next segment would join the last one, or 0. */
 uint64_t weir__part_end(const weir_tensors *t, const struct weir_tensor_part *part);
-/* Returns the bytes before that end that are free for the stream of that name. */
+/* Returns the free bytes directly before `end` that the stream of that name may use. */
 size_t weir__part_tail(const struct weir_tensor_part *part, uint64_t name, uint64_t end);
 
-/* Of a pool that has the address. */
+/* Returns the part of the pool that contains the address. */
 static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *pool,
                                                        uint64_t address) {
     return &pool->part[weir__part_segment(&pool->part[1], address) != NULL];
@@ -274,12 +277,13 @@ static inline struct weir_tensor_part *weir__pool_part(struct weir_tensor_pool *
 
 /* ---- pending.c ---- */
 
-/* Frees a block that other streams use, under the lock. */
+/* Frees a block that other streams use, once these uses are over.  The caller holds the lock. */
 void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
-/* Frees the blocks whose uses are done, under the lock, and records the events that can be recorded now.  With `waits` it
- * waits for the device before. */
+/* Frees the blocks whose uses are over, and records the events that can be recorded now.  With `waits` it first waits
+ * for the device.  The caller holds the lock. */
 void weir__pending_settle(weir_tensors *t, int waits);
-/* Returns 1 if a freed block waits for an event, so that a wait can free the block, else 0.  Under the lock. */
+/* Returns 1 if a freed block waits for a recorded event, so that a wait can free the block, else 0.  The caller holds
+ * the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
 /* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later: until
  * then the bytes count as pending. */
