@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* preload.h: what the files of the preload library share; doc/design.md (Drop-in) tells how it is put together.
+/* preload.h: what the files of the preload library share.  doc/design.md (Drop-in) explains the structure.
  *
  * Glossary
- *   pool     a memory pool of the program's, which the driver has made and knows
- *   served   an allocator of weir's, and for what it stands: a pool, or the plain memory of a device
- *   left     to the driver: weir does not serve it
- *   refused  neither: the device does not have what the settings ask of it
- *   inside   the thread is in one of these functions, below the program's call; what it calls, or the driver on
- *            its behalf, goes to the driver (interpose.h)
+ *   pool     a memory pool of the program, which the driver has made and knows
+ *   served   an allocator of weir, and what it replaces: a pool, or the plain memory of a device
+ *   left     said of a request or a pool that weir leaves to the driver
+ *   refused  neither served nor left: the device does not have what the settings require
+ *   inside   said of a thread that runs one of these functions for the program.  The thread's own calls, and those that
+ *            the driver makes for it, go to the driver (interpose.h)
  *
- * Pools stand in lists that are only added to, served in a table of which places are only taken, or taken over from
- * what was lost, so that both are read without a lock.  Neither is ever freed.  Functions are called inside unless they
- * say otherwise.
+ * Pools are in lists that only grow.  Served allocators are in a table whose entries are only added, or reused after a
+ * loss.  So both are read without a lock, and neither is ever freed.  Functions are called inside unless they say
+ * otherwise.
  *
  * Must not know: how an allocator works; how a call gets here.
  */
@@ -32,12 +32,12 @@ enum {
 
 enum weir_served_state {
     WEIR_SERVED_LIVE,
-    WEIR_SERVED_ENDING, /* its pool has gone, and blocks live */
-    WEIR_SERVED_SPARE,  /* nothing lives: the next pool of the device may have it */
-    WEIR_SERVED_LOST    /* with the device's context */
+    WEIR_SERVED_ENDING, /* its pool is destroyed, but blocks live */
+    WEIR_SERVED_SPARE,  /* no block lives: the device's next pool may reuse it */
+    WEIR_SERVED_LOST    /* lost with the device's context */
 };
 
-/* Why requests are left to the driver: what pools they are of, or what else.  X(name, text). */
+/* The reasons why requests are left to the driver: properties of their pools, or other reasons.  X(name, text). */
 #define WEIR_LEFT_REASONS(X)                                                                       \
     X(MANAGED, "managed memory")                                                                   \
     X(HOST, "host memory")                                                                         \
@@ -48,119 +48,121 @@ enum weir_served_state {
     X(REUSE, "no opportunistic reuse")                                                             \
     X(STREAM, "stream of another device or context")
 enum weir_left {
-    WEIR_LEFT_NOT, /* it is served; or said when it was seen that it cannot be */
+    WEIR_LEFT_NOT, /* it is served, or the reason was reported at once */
 #define WEIR_LEFT_REASON(name, text) WEIR_LEFT_##name,
     WEIR_LEFT_REASONS(WEIR_LEFT_REASON)
 #undef WEIR_LEFT_REASON
         WEIR_LEFT_COUNT
 };
 
-/* What its maker asked of a pool, and its allocator is made for. */
+/* The properties of a pool that its allocator must have. */
 struct weir_pool_kind {
-    size_t most;      /* bytes that it may hold; 0: any */
-    int decompresses; /* its memory is for hardware decompression, too */
+    size_t most;      /* the most bytes that it may hold, or 0 */
+    int decompresses; /* its memory can be used for hardware decompression, too */
 };
 
 struct weir_served {
     weir_allocator *allocator;
     int device;
     int is_plain;    /* it serves cuMemAlloc */
-    int learns;      /* at the end it writes what it needed: options.profile */
-    int needs_notes; /* it cannot tell its blocks, */
-    int needs_sums;  /* or cannot begin its peak again: both are kept here then */
+    int learns;      /* it writes a profile at the end: options.profile */
+    int needs_notes; /* set if it does not know its blocks */
+    int needs_sums;  /* set if it cannot restart its peak; this library then keeps both */
     struct weir_pool_kind kind;
     _Atomic int state;
-    _Atomic int is_stuck; /* lost while a call of it went on, which may have its locks for ever */
-    uint64_t
-        opened; /* bits of other devices that have access to its memory; guarded by that lock */
-    _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */
-    CUcontext context;          /* the device's primary one */
-    CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
+    _Atomic int is_stuck;       /* lost during a call, which may hold its locks for ever */
+    uint64_t opened;            /* a bit for each other device with access; guarded by the lock */
+    _Atomic(CUmemoryPool) pool; /* the pool that it serves or served; NULL: none */
+    CUcontext context;          /* the device's primary context */
+    CUstream apart;             /* its own stream without work, in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
-    char engine[WEIR_SHOW_WORD];      /* of which it is: "mapped" */
-    _Atomic uint64_t used, used_peak; /* requested, where it needs sums */
-    /* The peak of the reserved memory since it was last begun again: */
-    _Atomic uint64_t high_from;  /* the first event that counts, */
-    _Atomic uint64_t high_least; /* and what was there then */
+    char engine[WEIR_SHOW_WORD];      /* the word of its engine, such as "mapped" */
+    _Atomic uint64_t used, used_peak; /* requested bytes, if it needs sums */
+    /* The peak of the reserved memory is measured from here: */
+    _Atomic uint64_t high_from;  /* the first event that counts */
+    _Atomic uint64_t high_least; /* the reserved memory at that time */
 };
 
 enum weir_pool_state {
     WEIR_POOL_OPEN,   /* no request yet */
-    WEIR_POOL_SERVED, /* by its allocator */
+    WEIR_POOL_SERVED, /* its allocator serves it */
     WEIR_POOL_LEFT,
-    WEIR_POOL_REFUSED /* what the settings ask does not hold: its requests are out of memory */
+    WEIR_POOL_REFUSED /* its requests fail, since the device lacks memory for the settings */
 };
 
 struct weir_pool {
-    _Atomic(CUmemoryPool) handle; /* NULL: the record is free for another */
-    atomic_uint life;             /* which of those that had it this is */
+    _Atomic(CUmemoryPool) handle; /* NULL: the record may be reused */
+    atomic_uint life;             /* counts the pools that had this record */
     int device;
     struct weir_pool_kind kind;
     int keeps_apart; /* opportunistic reuse is off, also after a reset; guarded by the lock */
     _Atomic int state;
-    _Atomic int left;        /* enum weir_left: why it is, if that was not said */
-    atomic_int left_request; /* it had one */
+    _Atomic int left;        /* enum weir_left: the reason, if it was not reported */
+    atomic_int left_request; /* set once it had a request */
     _Atomic(struct weir_served *) served;
-    _Atomic unsigned access[WEIR_MOST_DEVICES]; /* that other devices have */
+    _Atomic unsigned access[WEIR_MOST_DEVICES]; /* the access of other devices */
     struct weir_pool *next;
 };
 
 /* ---- preload_torch.c ------------------------------------------------------------------------------ */
 
-/* 1: weir is the allocator of PyTorch in this process. */
+/* Returns 1 if weir is the allocator of PyTorch in this process, else 0. */
 int weir__torch_has_weir(void);
-/* Why it is not, as far as that is news to the user, or "". */
+/* Returns the reason why weir is not PyTorch's allocator, or "" if there is no news for the user. */
 const char *weir__torch_why_not(void);
 
 /* ---- preload_pools.c ------------------------------------------------------------------------------ */
 
-/* The record of a pool; NULL: it is none of the program's, as far as was seen. */
+/* Returns the record of a pool, or NULL if weir has not seen such a pool of the program. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* The same, made if there is none; for such a reason it is left.  NULL: no host memory. */
+/* Returns the record of a pool, and makes it if there is none; `left` is the reason to leave the pool to the driver.
+ * Returns NULL if there is no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
                                  enum weir_left left);
-/* The pool that had the record in that life has gone.  Its allocator stays for the blocks that live.  Nothing if it
- * is known to have gone: its handle may be another pool's by now. */
+/* Ends the pool that had the record in that life.  Its allocator stays for live blocks.  Does nothing if the pool is
+ * known to have ended: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
-/* 1 if a pool with that handle ended, as far as that is remembered, and no other has it since.  Outside too. */
+/* Returns 1 if a pool of that handle has ended, as far as weir remembers, and no other pool has it; else 0.  Outside,
+ * too. */
 int weir__pool_has_ended(CUmemoryPool handle);
-/* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
+/* Records the access of other devices, as far as weir has to keep it. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 
-/* `may`: a stream may reuse what another stream has freed, once its work is observed to be complete.  If not, the
- * driver serves the pool; if the pool has an allocator already, that one keeps streams apart. */
+/* Sets whether a stream may reuse what another stream has freed, once its work is observed to be complete.  If it may
+ * not, the driver serves the pool; if the pool has an allocator already, that allocator keeps streams apart. */
 void weir__pool_allow_reuse(struct weir_pool *p, int may);
 
-/* Which pool cuMemAllocAsync takes from, on a device; NULL: what the driver has against it, it says itself. */
+/* Returns the pool that cuMemAllocAsync uses on a device; NULL: the driver will report the error. */
 struct weir_pool *weir__pool_current(int device);
 void weir__pool_set_current(int device, struct weir_pool *p);
 
-/* Makes the allocator at the first request; see weir__served_of. */
+/* Creates the allocator at the first request; see weir__served_of. */
 struct weir_served *weir__pool_begin(struct weir_pool *p);
-/* That of cuMemAlloc on a device; NULL: it is left, or refused, which *state is then. */
+/* Returns the allocator for cuMemAlloc on a device; or NULL, with *state set to left or refused. */
 struct weir_served *weir__served_plain(int device, int *state);
-/* 1 if something is refused. */
+/* Returns 1 if a pool or plain memory is refused, else 0. */
 int weir__any_refused(void);
-/* 1 if anything was asked that is served, or left, or refused, or will be. */
+/* Returns 1 once the program has made any request, whether it is served, left or refused; else 0. */
 int weir__any_asked(void);
-/* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
+/* Writes the profile if the allocator learns one.  Logs an error. */
 void weir__served_save(struct weir_served *s);
-/* The context of a device is about to be reset: its pools begin again with their next request. */
+/* Marks a device's allocators as lost before its context is reset.  Its pools begin again with their next request. */
 void weir__served_lose(int device);
-/* Its own stream, made if there is none.  NULL: it cannot be. */
+/* Returns the allocator's own stream, and creates it if there is none.  Returns NULL if that fails. */
 CUstream weir__served_apart(struct weir_served *s);
-/* The most bytes that were requested at once since that was last begun again, and beginning it again. */
+/* Return the most bytes that were requested at once since the last restart, and restart that peak. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_renew_peak(struct weir_served *s);
-/* The same of its reserved memory. */
+/* Return the peak of the reserved memory since the last restart, and restart it. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
 void weir__served_renew_reserve(struct weir_served *s);
-/* Gives back memory whose work is known to be complete, until at most `keep` bytes are left.  Waits for no work. */
+/* Frees memory whose work is known to be complete, until at most `keep` bytes are left.  Waits for no work. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* Its pool has gone: if nothing lives any more its memory goes back, and it waits for another pool. */
+/* Frees the memory of an allocator whose pool is destroyed, if no block lives: another pool may then reuse the
+ * allocator. */
 void weir__served_rest(struct weir_served *s);
 
-/* A block of it was freed. */
+/* Notes that a block was freed. */
 static inline void weir__served_freed(struct weir_served *s) {
     if (__builtin_expect(
             atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING, 0))
@@ -170,7 +172,7 @@ static inline void weir__served_freed(struct weir_served *s) {
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;
 
-/* Those that there are. */
+/* Return the number of served allocators, and one of them. */
 static inline unsigned weir__served_known(void) {
     return atomic_load_explicit(&weir__served_count, memory_order_acquire);
 }
@@ -178,7 +180,7 @@ static inline struct weir_served *weir__served_at(unsigned i) {
     return atomic_load_explicit(&weir__served[i], memory_order_acquire);
 }
 
-/* The allocator of a pool, or NULL: it is left or refused. */
+/* Returns the allocator of a pool, or NULL if the pool is left or refused. */
 static inline struct weir_served *weir__served_of(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
@@ -195,34 +197,34 @@ static inline int weir__pool_is_refused(struct weir_pool *p) {
 
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
-/* 1 of a stream whose creation was seen.  Takes a lock, briefly, and calls nothing. */
+/* Returns 1 if the stream's creation was seen, else 0.  Holds a lock briefly, and calls nothing. */
 int weir__stream_is_seen(CUstream stream);
-/* A capture may begin unseen: the driver is asked about every stream from now on. */
+/* Makes weir query every stream from now on, since a capture may begin unseen. */
 void weir__streams_distrust(void);
-/* While a context ends, no thread asks about a stream.  Returns 1; or 0 if a thread still asks after a second, because
- * the driver does not answer it.  Pass the result to go_on. */
+/* Keeps threads from queries of streams while a context ends.  Returns 1; or 0 if a query still runs after a second
+ * because the driver does not answer.  The caller passes the result to go_on. */
 int weir__streams_hold(void);
 void weir__streams_go_on(int is_held);
-/* All streams of the device go with its context. */
+/* Forgets all streams of the device, which end with its context. */
 void weir__streams_lose(int device);
-/* A capture by the program has begun on the stream, or has ended. */
+/* Records that the program's capture on the stream has begun or ended. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
-/* preload.c: 1 once the program has made a context of its own. */
+/* preload.c: returns 1 once the program has created another context than the primary ones, else 0. */
 int weir__has_contexts(void);
-/* The number of captures that are under way or about to begin, as far as weir saw them. */
+/* The number of captures that run or are about to begin, as far as weir saw them. */
 extern atomic_int weir__captures;
-/* Called before a capture begins, once it is counted there: returns when no thread asks about a stream.  Outside
+/* Waits until no thread queries a stream.  Called before a capture begins, once the capture is counted.  Outside,
  * too. */
 void weir__streams_await(void);
-/* Observes which work is complete on the streams of its device whose creation was seen and on the thread's default
- * streams.  1 if all of them were idle.  0 without a question while a capture is under way or may begin unseen, and
- * once streams may have ended with a context of the program. */
+/* Observes which work is complete on the streams of the allocator's device that weir saw created, and on the thread's
+ * default streams.  Returns 1 if all were idle.  Returns 0 without a query while a capture runs or may begin unseen,
+ * and once streams may have ended with a context of the program. */
 int weir__streams_ask(const struct weir_served *s);
 
 /* ---- preload_report.c ----------------------------------------------------------------------------- */
 
-/* What was not served. */
+/* The calls that weir did not serve. */
 enum weir_unserved {
     WEIR_UNSERVED_POOL, /* a request of a pool */
     WEIR_UNSERVED_ALLOC,
@@ -233,64 +235,66 @@ enum weir_unserved {
 };
 extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
-/* Outside too. */
+/* Counts a call that was not served.  Outside, too. */
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* The driver has served a request of that pool (NULL: it is not for the pool's sake), which was left to it. */
+/* Counts a request that was left to the driver and that the driver has served.  `pool` is NULL if no pool is the
+ * reason. */
 void weir__count_left(enum weir_left why, struct weir_pool *pool);
 const char *weir__left_text(enum weir_left why);
 
-/* 1 if `weir run' was told so; `standard' where it was told nothing, or what is no switch, which is refused where
- * settings are read. */
+/* Returns 1 if the variable of `weir run` is on, 0 if it is off, `standard` if it is unset or has a wrong value, which
+ * other code reports. */
 int weir__run_switch(const char *variable, int standard);
-/* A line, if `weir run' was told to be verbose. */
+/* Logs a line if `weir run` is verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* It has refused a request of this thread for good: says why. */
+/* Reports why a request of this thread has finally failed. */
 void weir__report_oom(const struct weir_served *s);
-/* The process is about to end without its functions of exit: writes what they would write.  `is_sure': it does end, so
- * nothing of it stays for other processes. */
+/* Writes what functions of exit would write, before the process ends without them.  With `is_sure` the process does
+ * end, so nothing of it is left for other processes. */
 void weir__report_before_end(int is_sure);
-/* A request of this thread failed, of weir or of the driver: the first time, what is written at the end is written now. */
+/* Writes the final reports at the first request of weir or the driver that fails, since the process may end soon. */
 void weir__report_failure(void);
-/* The first allocator was made: statistics are due at the end. */
+/* Makes statistics be written at the end, since there is an allocator. */
 void weir__report_due(void);
-/* How many requests were not served. */
+/* Returns the number of requests that were not served. */
 uint64_t weir__unserved_all(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 
-/* The first allocator was made, or the program took memory by itself: from now on `weir top' may look, unless `weir run' was told otherwise. */
+/* Lets `weir top` read this process, unless `weir run` forbids it.  Called when the first allocator is created or the
+ * program allocates memory by itself. */
 void weir__show_begin(void);
-/* A thread of the library's, with all signals blocked: 0, or what is wrong. */
+/* Starts a thread of the library with all signals blocked.  Returns 0 or an error number. */
 int weir__start_thread(void *(*run)(void *), const char *name);
-/* From hold to go on nothing is asked of the driver for those who look.  Brief. */
+/* Between hold and go_on no thread calls the driver for readers of `weir top`.  This time must be short. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
-/* 1, or 0: the caller has had no answer for a second, and is not waited for. */
+/* Holds like weir__show_hold.  Returns 1, or 0 without a hold after a second. */
 int weir__show_hold_in_time(void);
-/* The driver is about to go, or the process. */
+/* Ends the figures for `weir top`, before the driver is unloaded or the process ends. */
 void weir__show_end(void);
-/* The process is: its file goes, without a lock or memory; nothing of another's, as in a child. */
+/* Removes this process's file at its end, without a lock or memory, but no parent's file in a child. */
 void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 
-/* The first allocator was made: if `weir run' was told so, what happens is noted from now on. */
+/* Records events from now on if `weir run` wants that, since there is an allocator. */
 void weir__trace_begin(void);
-/* 1 while anything is noted. */
+/* Returns 1 while events are recorded, else 0. */
 int weir__trace_is_on(void);
-/* Asks for figures, and may be long: 1, or 0: it is over. */
+/* Reads all figures, which may take long.  Returns 1, or 0 once recording is over. */
 int weir__trace_look(void);
-/* Of the memory of one that is served, in no more than so many parts, by its allocator's clock: how many there are; 0:
- * it was not asked for. */
+/* Reads the time line of an allocator in at most `most` parts, by its allocator's clock.  Returns their number, or 0 if
+ * no time line is wanted. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
-/* A request was refused. */
+/* Records a failed request. */
 void weir__trace_refused(const struct weir_served *s, size_t bytes);
-/* Before weir__show_end: the file is written, of what was seen so far. */
+/* Writes the file of all events so far.  Called before weir__show_end. */
 void weir__trace_end(void);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_ends.c: the calls by which a program ends itself without its functions of exit: _exit, and a signal.
  *
- * They are exported here, in front of libc's and of any library's that comes behind, which is called then.
+ * The functions here replace those of libc and of libraries that come later, and then call them.
  *
- * A program that has caught a signal cleans up, and then ends itself by that signal, so that its parent sees why it
- * ended: Python does so after Ctrl-C.  It sets the default action first.  So a signal that a process sends to itself,
- * whose action is the default and ends the process, is an end like _exit.  A signal from outside that ends the process
- * is not seen: weir sets no handler, since the program would see that.
+ * A program that has caught a signal cleans up, and then ends itself by that signal, so that its parent sees the cause:
+ * Python does so after Ctrl-C.  The program sets the default action first.  So a signal that a process sends to itself,
+ * and whose action is the default and ends the process, is an end like _exit.  A signal from outside that ends the
+ * process is not seen: weir sets no handler, since the program would see that.
  *
- * A thread may block the signal.  A blocked signal that kill(2) sends to the process is no end, since another thread may
- * receive it by sigwait(3).  A blocked signal that raise(3) sends to the thread itself is one: a program does so in the
- * handler of that signal, and ends as the handler returns.  The kernel ignores such signals for process 1 of a
- * namespace of pids.
+ * A thread may block the signal.  A blocked signal that kill(2) sends to the process is no end, since another thread
+ * may receive it by sigwait(3).  A blocked signal that raise(3) sends to the thread itself is an end: a program raises
+ * it in the handler of that signal, and ends when the handler returns.  The kernel ignores such signals for process 1
+ * of a namespace of pids.
  *
- * Must not know: what is written at the end.
+ * Must not know: the reports that are written at the end.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -24,14 +24,14 @@
 
 #include "adapters/preload/preload.h"
 
-/* By their names at link time: headers may have macros of the names. */
+/* The functions get their exported names at link time, since headers may have macros of these names. */
 #define EXPORT __attribute__((visibility("default")))
 EXPORT _Noreturn void weir__exit(int status) __asm__("_exit");
 EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* Those behind this library: libc's, or of another that came before it. */
+/* The next functions of these names: those of libc, or of a library between. */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 
@@ -64,8 +64,8 @@ void weir__exit_too(int status) {
     end_at_once(next_exit_too, status);
 }
 
-/* Writes what the end of the process writes if the signal ends the process.  `is_to_thread' means that this thread sends
- * the signal to itself alone. */
+/* Writes the final reports if the signal ends the process.  `is_to_thread` means that this thread sends the signal to
+ * itself alone. */
 static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_frees.c: the driver's calls that free memory.
  *
- * Invariants: what weir handed out is freed here, whichever call the program frees it by; what it did not goes on to the
+ * Invariants: a block of weir is freed here, by whichever call the program frees it; all other frees go on to the
  * driver.
  */
 #include "adapters/preload/preload_inside.h"
@@ -40,15 +40,15 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* What is to be done about a free. */
+/* A free goes on to the driver, is done here, or only gets a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
-/* Of memory that was lost with its context every free is well. */
+/* Returns 1 if the allocator was lost with its context, else 0.  A free of such memory succeeds and does nothing. */
 static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
-/* What begins there is a region of one that serves, with blocks of others in it. */
+/* Returns 1 if the address lies in a region of any allocator, from which blocks are cut; else 0. */
 static int is_held(CUdeviceptr block) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (!is_lost(weir__served_at(i)) &&
@@ -57,7 +57,7 @@ static int is_held(CUdeviceptr block) {
     return 0;
 }
 
-/* Memory that was lost may be gone, and the address be that of a block of the driver's. */
+/* Returns 1 if the address of lost memory is that of a new block of the driver by now, else 0. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
@@ -90,14 +90,15 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Only the allocators keep records of blocks: there are no notes, no numbers and no heap profile. */
+/* Returns 1 if only the allocators keep records of blocks, else 0: there are no notes, no numbers and no heap
+ * profile. */
 static inline int keeps_nothing(void) {
     return !weir__heap_on && !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 
-/* The common free: the allocator that knew this thread's last block has this one, too, and nothing else is to be done.
- * 1: the block was freed; 0: nothing was done. */
+/* Frees the block if the allocator of this thread's last block has this one, too, and nothing else is to be done, which
+ * is the common case.  Returns 1 if the block was freed, 0 if nothing was done. */
 static inline int free_at_once(CUdeviceptr block, CUstream stream) {
     struct weir_served *s = weir__served_at(weir__block_last);
 
@@ -122,7 +123,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    if (what == FREE_IT) /* under capture nothing but a graph's block is freed */
+    if (what == FREE_IT) /* only a graph's block can be freed under capture */
         *result = is_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                       : weir__result_of(weir__free_block(&found, stream));
     if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&
@@ -132,7 +133,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* What the program took by itself. */
+/* Returns the record of memory that the program got from the driver by itself, or NULL. */
 static struct weir_plain_record *freeing(CUdeviceptr block) {
     return block && !weir__inside ? weir__plain_freeing(block) : NULL;
 }
@@ -161,8 +162,8 @@ CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
     return result;
 }
 
-/* Of a pool's memory nobody is waited for: the driver takes all work that uses it for done.  Of plain memory
- * the device is. */
+/* Frees a block whose work is over.  The driver considers all work that uses a pool's memory as complete, so weir waits
+ * for nothing.  For plain memory weir waits for the device. */
 static CUresult free_done(const struct weir_found *found) {
     struct weir_served *s = found->by;
     CUresult result = s->is_plain ? weir__drop_in_wait(s->allocator) : CUDA_SUCCESS;

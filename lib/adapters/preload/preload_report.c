@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_report.c: what is said of all this, when asked, and why nothing was served.
+/* preload_report.c: the reports of the preload library, if wanted, and the reasons why nothing was served.
  *
- * Statistics are read when the process exits, by a function that was registered after the driver's own and so
- * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
- * one write(2), also into a file that several processes write to.
+ * Statistics are read at exit, by a function that was registered after the driver's own and so runs before the driver
+ * is unloaded.  Later frees of the program are not in them.  A line is written by one write(2), so that several
+ * processes may write to one file.
  *
- * A process that ends by _exit or by a signal of its own runs no such function (preload_ends.c).  Its call may come from
- * the handler of a signal, in the midst of anything.  So if there is something to write, the call only posts a
- * semaphore, and waits a while for the thread "weir-exit", which has waited for that semaphore and writes all.  If nothing
- * was served, the call says so, without memory and without a lock, and removes the file that `weir top' reads.  A thread
- * that ends the process while another thread is ending it waits until the other thread has written all.  quick_exit calls
- * functions of its own list, so report() and end() are in that list too.
+ * A process that ends by _exit or by a signal of its own runs no such function (preload_ends.c).  Its call may come
+ * from a signal handler that has interrupted any code.  So if there is something to write, the call only posts a
+ * semaphore, and waits a while for the thread "weir-exit", which waits for that semaphore and writes all.  If nothing
+ * was served, the call reports that, without memory and without a lock, and removes the file that `weir top` reads.  If
+ * a thread ends the process while another thread does so, it waits until the other thread has written all.  quick_exit
+ * calls functions of its own list, so report() and end() are in that list, too.
  *
- * Who is refused memory may end by abort, which runs nothing at all, and is the one whose figures are wanted most: so
- * the text and the heap profile are written at the first request that fails, too.  Not the line of JSON, of which each
+ * A process whose request fails may end by abort, which runs no function at all, and its figures are wanted most.  So
+ * the text and the heap profile are also written at the first request that fails; the line of JSON is not, since each
  * process has one.
  *
- * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
- * destructor here runs behind all of these.  So where something was asked for, the process that `weir run' became has a
- * duplicate of it from the beginning, closed where the program starts another or forks, and it is put back where it is
- * missing.
+ * Standard error may be closed at the end: programs of coreutils close it in a function of atexit, and the destructor
+ * here runs after all of these.  So if a report is wanted, the first process of `weir run` keeps a duplicate of
+ * standard error, which is closed on exec and in a child of fork, and puts it back if standard error is closed.
  *
- * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
- * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
- * seconds, and ten for profiles (--profile).  What is not there by then is said to be missing.
+ * Figures come from allocators, whose locks a thread may hold in a call of the driver that never returns.  So a thread
+ * of its own reads them, and the process waits for it for two seconds at most, and ten for profiles (--profile).
+ * Figures that are missing then are reported as missing.
  *
  * Must not know: how anything is served.
  */
@@ -55,16 +54,16 @@
 #include "ipc/group_process.h"
 
 enum {
-    FIGURES_S = 2, /* that they are waited for */
+    FIGURES_S = 2, /* the longest wait for figures */
     PROFILES_S = 10,
-    REPORT_S = FIGURES_S + PROFILES_S + 3, /* what _exit waits for all of it */
+    REPORT_S = FIGURES_S + PROFILES_S + 3, /* the longest wait of _exit for all reports */
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* of them, for what is no event */
+    FIGURES_BYTES = 65536, /* bytes of a line that events leave for the figures */
     OOM_REPORT_BYTES = 4096,
     MOST_EVENTS = 256,
     EVENTS_AT_ONCE = 64,
-    MOST_PARTS = 512 /* of a time line */
+    MOST_PARTS = 512 /* parts of a time line */
 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
@@ -72,7 +71,8 @@ _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
     "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
 
-static char program[64]; /* its name as it began: a program may overwrite its arguments */
+/* The program's name at its start: a program may overwrite its arguments. */
+static char program[64];
 
 static unsigned long long unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
@@ -127,7 +127,7 @@ void weir__run_tell(const char *format, ...) {
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
-/* One line of text that is put together by and by; what does not fit makes it useless. */
+/* A line of text that is put together in steps.  If it is full, it is not used. */
 struct line {
     char text[LINE_BYTES];
     size_t length;
@@ -148,15 +148,15 @@ static __attribute__((format(printf, 2, 3))) void add(struct line *line, const c
         line->length += (size_t)length;
 }
 
-/* Of each that is served. */
+/* The figures of one served allocator. */
 struct figures {
-    atomic_int are_known; /* set when they are there */
+    atomic_int are_known; /* set once the figures are read */
     weir_statistics figures;
 };
 
-static struct figures at_end[WEIR_MOST_SERVED]; /* of the process */
+static struct figures at_end[WEIR_MOST_SERVED]; /* the figures at the end of the process */
 
-static atomic_int is_over; /* nobody waits for those any more */
+static atomic_int is_over; /* set once no thread waits for the figures any more */
 
 static void read_figures(struct figures *all) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
@@ -166,12 +166,12 @@ static void read_figures(struct figures *all) {
     }
 }
 
-/* NULL: it has not told. */
+/* Returns the figures of an allocator, or NULL if they were not read. */
 static const weir_statistics *figures_of(const struct figures *all, unsigned i) {
     return atomic_load_explicit(&all[i].are_known, memory_order_acquire) ? &all[i].figures : NULL;
 }
 
-/* Nothing unless latencies are kept: WEIR_LATENCY. */
+/* Adds latencies, if they are measured: WEIR_LATENCY. */
 static void add_latency(struct line *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
@@ -195,7 +195,7 @@ static void add_event(struct line *line, const weir_event *event, int is_first) 
         event->shrink ? "true" : "false");
 }
 
-/* Figures need the room that is left. */
+/* Removes the text after `before` if it leaves too little room for the figures. */
 static void take_back_if_long(struct line *line, size_t before) {
     if (!line->is_full && line->length <= sizeof line->text - FIGURES_BYTES)
         return;
@@ -203,8 +203,8 @@ static void take_back_if_long(struct line *line, size_t before) {
     line->is_full = 0;
 }
 
-/* Of many each so many-th; each that rises above all before, too, as long as these are no more than MOST_EVENTS.
- * As many as the ring still has.  All or none. */
+/* Adds every `each`-th event that the ring still has, and up to MOST_EVENTS events that rise above all before.  Adds no
+ * event at all if the line gets too long. */
 static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
     size_t before = line->length, count = EVENTS_AT_ONCE;
     weir_event events[EVENTS_AT_ONCE];
@@ -241,9 +241,10 @@ static void add_numbers(struct line *line, const char *name, const struct weir_t
     add(line, "]");
 }
 
-/* As cli/replay/samples.c has them of a replay, over time. */
+/* Adds the time line, in the form that cli/replay/samples.c writes for a replay. */
 static void add_timeline(struct line *line, const struct weir_served *s) {
-    static struct weir_timeline_extent part[MOST_PARTS]; /* one thread */
+    /* static, since only one thread comes here */
+    static struct weir_timeline_extent part[MOST_PARTS];
     size_t before = line->length, count = weir__trace_extents(s, part, MOST_PARTS);
 
     if (line->is_full || count == 0)
@@ -259,7 +260,7 @@ static void add_timeline(struct line *line, const struct weir_served *s) {
     take_back_if_long(line, before);
 }
 
-/* How many events there are in all. */
+/* Returns the number of all events. */
 static uint64_t count_events(const struct weir_served *s) {
     weir_event events[EVENTS_AT_ONCE];
     uint64_t last = 0;
@@ -302,7 +303,7 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
     if (weir__run_switch("WEIR_RUN_SAMPLES", 0))
         add_events(line, s, count_events(s) / MOST_EVENTS + 1);
     add_timeline(line, s);
-    /* Where a time line ends, of which the last change is no end. */
+    /* The time line ends here, which is later than its last change. */
     add(line, ",\"ended_ns\":%llu}", (unsigned long long)weir__show_age(s->allocator));
 }
 
@@ -317,9 +318,9 @@ static void put_line(const char *path, const struct line *line) {
                   strerror(error));
 }
 
-/* A line for each process. */
+/* Writes a line for this process. */
 static void report_json(const char *path) {
-    static struct line line; /* one thread, once */
+    static struct line line; /* static, since one thread comes here once */
     int any = 0, is_incomplete = 0;
 
     add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
@@ -349,7 +350,7 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
-/* Each line says whose it is: those of several processes may stand between each other. */
+/* Writes text for this process.  Each line names the process, since lines of several processes may be mixed. */
 static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
@@ -391,7 +392,8 @@ static void report_text(const struct figures *all, const char *when) {
                   at ? text : " none");
 }
 
-/* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
+/* Reports a failed request: on standard error if the user wants no other place, and as a line in the file of
+ * statistics. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES];
@@ -401,7 +403,7 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     if (!weir__drop_in_tell(s->allocator, &verdict) || !path || !*path)
         return;
     line = calloc(1, sizeof *line);
-    if (!line) /* it has been said */
+    if (!line) /* the OOM report was written before */
         return;
     (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, json, sizeof json);
     add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"oom_report\":%s}\n", weir_version(),
@@ -410,7 +412,7 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     free(line);
 }
 
-/* ---- to whom it is said ------------------------------------------------------------------------- */
+/* ---- where reports go ---------------------------------------------------------------------------- */
 
 static const char *file_of(const char *variable) {
     const char *path = weir__variable(variable);
@@ -418,7 +420,7 @@ static const char *file_of(const char *variable) {
     return path && *path ? path : NULL;
 }
 
-/* What was to be written of a process; programs that the first one starts are not asked. */
+/* Returns 1 if the user wants a report of this process, else 0.  Programs that the first process starts get none. */
 static int is_asked(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
@@ -429,17 +431,18 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* Standard error as the process began.  Its number is far from what programs count on or
- * name (200, in scripts with a lock: a shell closes on exec what it puts in the place of such a one), below what most
- * limits allow. */
+/* A duplicate of standard error at the start of the process.  Its number is far from those that programs use or name
+ * (200, in scripts with a lock: a shell closes on exec a descriptor that it puts in place of such a number), and below
+ * most limits. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* A program may have standard error there itself by now, which is not closed on exec. */
+/* Returns 1 if the duplicate is still open, else 0.  A program may have opened standard error there itself, which is
+ * then not closed on exec. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
-/* In a child of fork, which may live longer than who reads it waits. */
+/* Closes the duplicate in a child of fork, which may live longer than a reader waits for the end of standard error. */
 static void drop_error(void) {
     if (has_kept_error())
         weir__kept_close(&kept_error);
@@ -458,8 +461,8 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Only if no file keeps that number.  Another thread may have a file open there for a moment, so this tries several
- * times. */
+/* Puts standard error back, if no file has its number.  Another thread may have a file open there for a moment, so this
+ * tries several times. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 
@@ -475,7 +478,7 @@ static void put_error_back(void) {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-static sem_t has_figures, has_profiles; /* posted when they are there */
+static sem_t has_figures, has_profiles; /* posted once these are there */
 
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
@@ -525,13 +528,13 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
             wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
-/* Where no thread is available this one does it. */
+/* Reads figures and saves profiles in a thread, or in this one if no thread can be started. */
 static void gather_in_time(int wants_figures) {
     int learns = any_learns(), figures = 0, profiles = 0;
 
     if (!wants_figures && !learns && !weir__trace_is_on())
         return;
-    weir__gated_pause(0, 1); /* a process that is parked is woken first, however long that takes */
+    weir__gated_pause(0, 1); /* a parked process is woken first, however long that takes */
     if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
         return;
     if (weir__start_thread(gather, "weir-end") != 0)
@@ -544,21 +547,23 @@ static void gather_in_time(int wants_figures) {
 }
 
 static pid_t served_process;
-static atomic_int has_begun;           /* and who comes then waits for the end of it, */
-static _Thread_local int is_reporting; /* but who does it, in the handler of a signal */
-static sem_t is_ending, has_told;      /* of who ends by _exit, and of all of it */
-static atomic_int has_teller;          /* who waits for the former; the semaphores are */
+static atomic_int has_begun;           /* set by the first thread that reports; others then wait */
+static _Thread_local int is_reporting; /* set in the thread that reports, for its signal handlers */
+/* Posted by a thread that ends by _exit, and once all is written. */
+static sem_t is_ending, has_told;
+static atomic_int has_teller; /* set if a thread waits for is_ending: both semaphores exist then */
 
 static void wait_told(void) {
     if (comes(&has_told, REPORT_S))
-        (void)sem_post(&has_told); /* for who else waits */
+        (void)sem_post(&has_told); /* for the next thread that waits */
     else
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "process %ld ends without what was to be written of it within %d s",
                   (long)getpid(), REPORT_S);
 }
 
-/* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
+/* Writes all reports, before the driver is unloaded.  A child writes none, even one that was created without handlers
+ * of fork. */
 static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
@@ -622,7 +627,7 @@ void weir__report_due(void) {
 
 /* ---- the process --------------------------------------------------------------------------------- */
 
-/* Programs that this one starts are to go without: takes this library out of the environment. */
+/* Takes this library out of the environment of programs that this process starts. */
 static pid_t own_process;
 
 static void end(void);
@@ -664,8 +669,8 @@ static __attribute__((constructor)) void begin(void) {
     (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
-/* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in
- * it. */
+/* Returns 1 if a library of that name is mapped, else 0.  Does not call the dynamic linker, which this call may have
+ * interrupted.  The slash at the name's beginning occurs nowhere else in it. */
 static int is_mapped(const char *name) {
     size_t length = strlen(name);
     int file = weir__file_open("/proc/self/maps", O_RDONLY, 0);
@@ -681,7 +686,7 @@ static int is_mapped(const char *name) {
     return found == length;
 }
 
-/* Of whom something was to be written, and there is nothing. */
+/* Says that there is nothing to report, if a report of this process is wanted. */
 static void tell_of_nothing(void) {
     if (!is_asked())
         return;
@@ -695,7 +700,7 @@ static void tell_of_nothing(void) {
                                           : "did not load CUDA, and used no device memory");
 }
 
-/* 1 if there is anything to be told of what the driver served in weir's place. */
+/* Lists the requests that were left to the driver.  Returns 1 if there were any, else 0. */
 static int tell_left(void) {
     char text[TEXT_BYTES];
     int at = 0;
@@ -719,9 +724,9 @@ static int tell_left(void) {
     return 1;
 }
 
-/* A program that took device memory and asked no pool for any is told why it was served nothing, once; one that asked
- * pools is told what was left to the driver.  Where weir could not serve a pool, or refused to, that was said then;
- * children have their own, also of vfork. */
+/* Says once why nothing was served, if the program got device memory and requested none of a pool.  Lists the requests
+ * that were left to the driver, if the program used pools.  Pools that weir could not serve, or refused, were reported
+ * then.  Children of fork and vfork report for themselves. */
 static __attribute__((destructor)) void end(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();
@@ -746,7 +751,7 @@ static __attribute__((destructor)) void end(void) {
         tell_of_nothing();
 }
 
-/* Not in a child, of vfork either, which has all of this process's memory. */
+/* Writes all reports, unless this is a child of fork, or of vfork, which has all of this process's memory. */
 void weir__report_before_end(int is_sure) {
     int is_own = !weir__drop_in_forked() && getpid() == own_process;
 

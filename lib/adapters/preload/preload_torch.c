@@ -2,11 +2,11 @@
 /* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own.
  *
  * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so,
- * by its name and through its table of calls.  So this library exports the names, installs the shim at the first call,
- * and goes on to PyTorch's own function.  By then libc10_cuda.so is loaded; the build id in its memory names the shim
- * that was compiled for it, and no other is loaded.
+ * by its name and through its table of calls.  So this library exports these names, installs the shim at the first
+ * call, and then calls PyTorch's own function.  By then libc10_cuda.so is loaded.  The build id in its memory names the
+ * shim that was compiled for it, and no other shim is loaded.
  *
- * The shim finds weir's public functions here (libweir-preload.map), so that there is one weir in the process.
+ * The shim uses weir's public functions here (libweir-preload.map), so that there is one weir in the process.
  *
  * Must not know: what the shim does; how it was made.
  */
@@ -34,7 +34,7 @@ EXPORT signed char weir__torch_count_some(void) __asm__(COUNT_SOME);
 
 typedef signed char count_function(void);
 
-static count_function *count, *count_some; /* PyTorch's own */
+static count_function *count, *count_some; /* PyTorch's own functions */
 static int is_installed;
 static char why_not[4200];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -49,7 +49,7 @@ const char *weir__torch_why_not(void) {
 }
 
 struct library {
-    const char *path; /* the loader's; NULL: it is not loaded */
+    const char *path; /* the loader's path, or NULL if it is not loaded */
     char id[WEIR_BUILD_ID_BYTES];
 };
 
@@ -85,13 +85,14 @@ static __attribute__((format(printf, 2, 3))) void stays(int is_warning, const ch
         weir__run_tell(text, why_not);
 }
 
-/* The interpreter as it was called, which says which of virtual environments it is of. */
+/* Returns the interpreter as the user has called it, which names the virtual environment. */
 static const char *interpreter(void) {
     return strncmp(program_invocation_short_name, "python", 6) == 0 ? program_invocation_name
                                                                     : "PYTHON";
 }
 
-/* Tensors take their memory where cuMemAllocAsync does, so that a device has one reserve, and reports have it. */
+/* Returns the allocator that serves cuMemAllocAsync on the device, so that tensors share its reserved memory and its
+ * reports. */
 static weir_allocator *allocator_of(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -135,7 +136,7 @@ static void install(const struct library *library) {
 
     if (!weir__run_switch("WEIR_RUN_TORCH", 1)) {
         stays(0, "WEIR_RUN_TORCH is off");
-        why_not[0] = '\0'; /* the user knows */
+        why_not[0] = '\0'; /* the user has chosen that */
     } else if (unwanted) {
         stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
@@ -159,7 +160,7 @@ static void install(const struct library *library) {
     }
 }
 
-/* PyTorch loads its libraries where a search of all does not find them. */
+/* Finds a function of PyTorch's own library, whose libraries a search of all libraries does not find. */
 static count_function *find_own(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
@@ -177,10 +178,10 @@ static void look(void) {
     count_some = find_own(&library, COUNT_SOME);
     if (library.path)
         install(&library);
-    (void)dlerror(); /* a miss here is no error of the program's */
+    (void)dlerror(); /* clears an error of a search here, which is not the program's */
 }
 
-/* The shim may ask how many devices there are. */
+/* Installs the shim once.  The shim itself may call these functions to count devices. */
 static void look_once(void) {
     if (is_looking)
         return;
@@ -189,7 +190,7 @@ static void look_once(void) {
     is_looking = 0;
 }
 
-/* An exception of PyTorch's passes through these. */
+/* An exception of PyTorch may pass through these functions. */
 signed char weir__torch_count(void) {
     look_once();
     return count ? count() : 0;

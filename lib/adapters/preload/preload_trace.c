@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'; and of its
- * memory what a report shows (`weir run --report').
+/* preload_trace.c: the events of this process over time, as a file for Perfetto (`weir run --trace-events`), and the
+ * time line of its memory for a report (`weir run --report`).
  *
- * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
- * that it noted since; failures come from the requests themselves.  The file is written when the process ends, after
- * a last look, which preload_report.c waits for as long as is good: what the thread had seen before is in it anyway.
- * The first process to be served has the file that was asked for, others have their pids behind its name.  Until the
- * end that file says whose it is: a program that a process becomes by exec has the file of the one that it was, which
- * could not be asked for what it knew.
+ * A thread reads the figures of each allocator a hundred times a second, and the events that the allocator has recorded
+ * since; failed requests are recorded by their threads.  The file is written when the process ends, after a last
+ * reading, for which preload_report.c waits a while: earlier readings are in the file anyway.  The first process that
+ * is served has the file that the user named, others add their pids to its name.  Until the end the file names its
+ * process: a process that becomes another program by exec reuses the file of the earlier one, whose events are lost.
  *
- * Times are each allocator's own, from when it was made on, so that steps and counters agree.
+ * Times are each allocator's own, from its creation on, so that events and counters agree.
  *
- * Locks: `lock' guards the rows and is innermost; nothing but malloc is called under it, since figures may be long in
- * coming.  Whoever looks holds weir__show_hold all the while, so that one looks at a time.
+ * Locks: `lock` guards the rows and is innermost; only malloc is called under it, since reading figures may take long.
+ * A thread that reads figures holds weir__show_hold all the time, so that only one thread does.
  *
  * Must not know: the format.
  */
@@ -42,10 +41,10 @@
 enum { PAUSE_NS = 10000000, MOST = 16 };
 
 static struct row {
-    struct weir_timeline *timeline; /* NULL: it was not seen yet */
+    struct weir_timeline *timeline; /* NULL: not seen yet */
     const struct weir_served *of;
-    uint64_t made_ns; /* since the thread began */
-    uint64_t last;    /* event that was taken; guarded by weir__show_hold */
+    uint64_t made_ns; /* counted from the thread's start */
+    uint64_t last;    /* the last event that was read; guarded by weir__show_hold */
 } rows[MOST];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -53,7 +52,8 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* The caller holds `lock'.  NULL: no memory. */
+/* Returns the row of an allocator, and makes it if necessary.  Returns NULL if there is no host memory.  The caller
+ * holds `lock`. */
 static struct row *row_of(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;
@@ -120,7 +120,7 @@ int weir__trace_look(void) {
 static void *run(void *unused) {
     int goes_on = 1;
 
-    weir__inside = 1; /* what it asks is the driver's to answer */
+    weir__inside = 1; /* the thread's own calls go to the driver */
     weir__gated_begin();
     while (goes_on) {
         if (weir__gated_works()) {
@@ -148,7 +148,7 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
-/* The program that this process was has left it. */
+/* Returns 1 if this process has left the file when it was another program, else 0. */
 static int is_left(const char *text, size_t length) {
     char found[300];
     int file = weir__file_open(path, O_RDONLY, 0);
@@ -159,7 +159,7 @@ static int is_left(const char *text, size_t length) {
     return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
 }
 
-/* It is there at once, so that others see it. */
+/* Creates the file at once, so that other processes see it.  Returns 0 or an errno. */
 static int make_file(const char *wanted) {
     char text[300];
     size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
@@ -236,14 +236,14 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
     return count;
 }
 
-/* The one that was made. */
+/* Opens the file that make_file() has created. */
 static FILE *open_file(void) {
     int file = weir__file_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
 
     return file < 0 ? NULL : fdopen(file, "w");
 }
 
-/* One that is still looking may add to the rows, which nobody reads any more. */
+/* Writes the file.  A thread that still reads figures may add to the rows, which are not read any more. */
 void weir__trace_end(void) {
     struct weir_file_guard guard;
     uint64_t missing = 0;

@@ -5,10 +5,10 @@
  * before the driver's call and the time of an allocation after it, so that the events of an address are in order though
  * threads pass the address on.
  *
- * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to empty
- * the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
+ * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to
+ * empty the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
  * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.  Time in
- * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped too.
+ * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped, too.
  *
  * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  A child finds out
  * by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
@@ -29,7 +29,8 @@
 #include "base/variable.h"
 
 /* A thread that waits for room pauses for PAUSE_NS, or for the PAUSES-th part of its wait so far if that is longer, so
- * that hundreds of threads that wait leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder lives. */
+ * that hundreds of threads that wait leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder
+ * lives. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 static struct weir_record_file
@@ -46,7 +47,7 @@ static atomic_uint threads;
 static atomic_int captures; /* captures of streams that run, as far as this file has seen */
 static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER; /* guards the shared ring */
 
-/* Written under the lock.  Entries below head.rings never change. */
+/* Written under `adding_ring`.  Entries below head.rings never change. */
 static struct weir_record_ring *rings[WEIR_RECORD_RINGS];
 static pthread_mutex_t adding_ring = PTHREAD_MUTEX_INITIALIZER;
 
@@ -271,7 +272,7 @@ static inline void put(const struct making *made, struct kind what, uint64_t add
     drop(made);
 }
 
-/* Puts an event that has a text into the ring.  Returns 0 if it is lost. */
+/* Puts an event that has a text into the ring.  Returns 1 on success, 0 if the event is lost. */
 static int put_text(const struct weir_record_event *what) {
     struct making made = start();
     struct weir_record_event *event;
@@ -320,7 +321,7 @@ static uint8_t device_of(CUstream stream) {
 }
 
 static int is_of_host(const CUmemLocation *location) {
-    return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of it */
+    return location->type > CU_MEM_LOCATION_TYPE_DEVICE; /* the host, or a NUMA node of the host */
 }
 
 /* Pools of host memory.  A pool that finds no place here counts as a pool of device memory. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* record_files.c: see record_files.h.
  *
- * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that a
- * process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of it, until
- * its own first event: then it gets a number of its own.  Its process id tells that it is a child, since _Fork(3) and
- * clone(2) call no handler of pthread_atfork(3).
+ * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that
+ * a process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of that
+ * number, until the child's first event: then the child gets its own number.  The child is recognised by its process
+ * id, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
  *
  * Must not know: how a call gets here, what an event is.
  */
@@ -31,7 +31,7 @@ static char *folders[MOST_FOLDERS]; /* NULL after the last */
 static struct weir_record_board *board;
 static uint32_t spares; /* the number of spare files in the board */
 static uint64_t number, namespace;
-static pid_t numbered; /* the process that got the number, or 0 */
+static pid_t numbered; /* the process that has the number, or 0 */
 static int is_locked;
 
 /* ---- the board --------------------------------------------------------------------------------- */
@@ -112,14 +112,14 @@ static __attribute__((constructor)) void meet_recorder(void) {
 
 /* ---- the files --------------------------------------------------------------------------------- */
 
-/* Maps a new file with all its memory.  Returns MAP_FAILED, and errno, if there is no room or the name exists. */
+/* Maps a new file with all its memory.  Returns MAP_FAILED with errno if there is no room or the name exists. */
 static void *map_new(const char *path, size_t bytes) {
     struct rlimit most;
     void *map = MAP_FAILED;
     int fd, error;
 
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
-        errno = EFBIG; /* to allocate it would end the program by SIGXFSZ */
+        errno = EFBIG; /* the allocation would end the program by SIGXFSZ */
         return map;
     }
     fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -149,7 +149,7 @@ static void fill_head(struct weir_record_head *head, int has_counter) {
     atomic_store(&head->magic, WEIR_RECORD_MAGIC);
 }
 
-/* Returns NULL, and errno, if the file cannot be made there. */
+/* Creates the file of this process in the folder.  Returns NULL with errno on failure. */
 static struct weir_record_file *make_file_in(const char *folder, int has_counter) {
     char path[PATH_MAX], last[PATH_MAX];
     struct weir_record_file *made;
@@ -183,7 +183,7 @@ static struct weir_record_file *take_spare_file(int has_counter) {
     return NULL;
 }
 
-/* Tells the recorder that this process runs on unrecorded.  Returns where its events are counted, or NULL. */
+/* Tells the recorder that this process runs on unrecorded.  Returns the counter of its lost events, or NULL. */
 static _Atomic uint64_t *enter_unrecorded(int error) {
     uint32_t i = atomic_fetch_add(&board->unrecorded_count, 1);
     struct weir_record_unrecorded *entry = &board->unrecorded[i];

@@ -8,8 +8,8 @@
 
 #include "adapters/record/record_ring.h"
 
-/* Makes this process's file, or takes a spare one.  Returns NULL if there is neither: then the recorder is told, or the
- * user if there is no recorder.  *lost is where events that are lost are counted, or NULL.  Called once. */
+/* Makes this process's file, or takes a spare one.  Returns NULL if there is neither, after telling the recorder, or
+ * the user if there is no recorder.  *lost is the counter of lost events, or NULL.  Called once. */
 struct weir_record_file *weir__record_file_make(int has_counter, _Atomic uint64_t **lost);
 
 /* Makes ring `index' of this process's file.  Returns NULL if there is no room. */

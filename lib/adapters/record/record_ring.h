@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* record_ring.h: memory that a recorded program shares with `weir record', which writes the trace.
+/* record_ring.h: memory that a recorded program shares with `weir record`, which writes the trace.
  *
- * The recorder makes folders and, in one of them, the file `board'.  The library maps the board when a program is loaded,
- * before the program can change its root directory or its user, or use up its descriptors.  The board gives each process a
- * number.  At its first event a process makes a file NUMBER, with a head and a ring that threads share.  Each thread
- * has a ring in a file NUMBER.RING, or uses the shared one where no such file can be made.  A process that can make no file
- * takes a spare one, which lies in the board.  A process that gets no spare file either writes itself into the table of
- * unrecorded processes.  A thread is the only one to write to its ring, and the recorder the only one to read, so
+ * The recorder makes folders and, in one of them, the file `board`.  The library maps the board when a program is
+ * loaded, before the program can change its root directory or its user, or use up its descriptors.  The board gives
+ * each process a number.  At its first event a process makes a file NUMBER, with a head and a ring that threads share.
+ * Each thread has a ring in a file NUMBER.RING, or uses the shared one where no such file can be made.  A process that
+ * can make no file takes a spare one, which lies in the board.  A process that gets no spare file either writes itself
+ * into the table of unrecorded processes.  Only the ring's thread writes to it, and only the recorder reads it, so
  * events survive however the program ends.
  *
- * Locks of the kernel on bytes of the board tell who lives, in any namespace of pids.  The recorder holds the lock of byte 0,
- * and each process the lock of byte WEIR_RECORD_LOCK_FIRST + NUMBER.  They are locks of open file descriptions
- * (F_OFD_SETLK): a mapping of the board keeps the description open, so the kernel releases a process's lock when the
- * process ends or executes another program.
+ * Locks of the kernel on bytes of the board tell which process lives, in any namespace of pids.  The recorder holds the
+ * lock of byte 0, and each process the lock of byte WEIR_RECORD_LOCK_FIRST + NUMBER.  They are locks of open file
+ * descriptions (F_OFD_SETLK): a mapping of the board keeps the description open, so the kernel releases a process's
+ * lock when the process ends or executes another program.
  *
  * A file lies in the first of the folders that has room.  All its memory is allocated before the file is mapped: a
- * store into a sparse file would end the program by SIGBUS where the file system is full.  NUMBER appears when its
- * head is complete; RING is complete before the head counts it.  The folders have names that nobody can guess or list, and
- * anybody may write to them: a process of the command may have changed its user.
+ * store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER appears when
+ * its head is complete; a file of a ring is complete before the head counts it.  The folders have names that nobody can
+ * guess or list, and anybody may write to them: a process of the command may have changed its user.
  *
- * `entered' is what puts the rings in order: a thread sets it to WEIR_RECORD_ENTERING, takes the time of its
- * event, puts the time there, and clears it when the event is in the ring.  Whoever reads knows then
- * up to which time nothing more can come.
+ * `entered` brings the events of all rings into order.  A thread sets it to WEIR_RECORD_ENTERING, takes the time of its
+ * event, stores that time in `entered`, and clears it when the event is in the ring.  So the recorder knows up to which
+ * time no further event can come.
  *
- * Must not know: what an event leads to.
+ * Must not know: what is done with an event.
  */
 #ifndef WEIR_RECORD_RING_H
 #define WEIR_RECORD_RING_H
@@ -38,19 +38,19 @@
 #include <x86intrin.h>
 #endif
 
-#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* of the files; several with colons between */
-#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* set: synchronisations are events too */
-#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* set: those of NVTX that end iterations */
+#define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER" /* the folders of the files, with colons between */
+#define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"   /* if set, synchronisations are events, too */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES" /* if set, NVTX ranges that end iterations */
 
-#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* set: requests have the names of callers */
+#define WEIR_RECORD_CALLERS "WEIR_RECORD_CALLERS" /* if set, requests have callers' names */
 
-#define WEIR_RECORD_BOARD "board" /* the name of its file */
+#define WEIR_RECORD_BOARD "board" /* the name of the board's file */
 
 #define WEIR_RECORD_MAGIC 0x3464726365726577u
 #define WEIR_RECORD_ENTERING 1u
 
 enum {
-    WEIR_RECORD_RINGS = 255, /* beside the shared one */
+    WEIR_RECORD_RINGS = 255, /* besides the shared one */
     WEIR_RECORD_EVENTS = 4096,
     WEIR_RECORD_LABEL_BYTES = 48,
     WEIR_RECORD_NAME_BYTES = 40,
@@ -68,13 +68,13 @@ enum weir_record_operation {
     WEIR_RECORD_ALLOC,
     WEIR_RECORD_FREE,
     WEIR_RECORD_FAILED,
-    WEIR_RECORD_CREATE,  /* memory with a handle: address */
-    WEIR_RECORD_RELEASE, /* the handle */
-    WEIR_RECORD_MAP,     /* the handle is in `stream' */
+    WEIR_RECORD_CREATE,  /* memory with a handle, which is in `address` */
+    WEIR_RECORD_RELEASE, /* frees the handle in `address` */
+    WEIR_RECORD_MAP,     /* maps the handle in `stream` */
     WEIR_RECORD_UNMAP,
-    WEIR_RECORD_RESERVE,   /* addresses, without memory */
-    WEIR_RECORD_UNRESERVE, /* `bytes' of them */
-    WEIR_RECORD_DEVICE,    /* before its first request: what it is */
+    WEIR_RECORD_RESERVE,   /* addresses without memory */
+    WEIR_RECORD_UNRESERVE, /* `bytes` of these addresses */
+    WEIR_RECORD_DEVICE,    /* memory and name of a device, before its first request */
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
@@ -91,18 +91,18 @@ enum weir_record_kind {
     WEIR_RECORD_VMM
 };
 
-/* The line of a cache. */
+/* An event fills one cache line. */
 struct weir_record_event {
     _Alignas(64) uint64_t time;
     uint8_t operation, kind;
     uint8_t is_captured;
     uint8_t device;
-    uint32_t thread; /* from 1, in the order of first events */
+    uint32_t thread; /* the thread's number, from 1 on in the order of first events */
     union {
         struct {
             uint64_t address, bytes, stream;
-            uint64_t caller;       /* of a request: an address in the code that made it */
-            uint64_t place, range; /* numbers of names; 0: none */
+            uint64_t caller;       /* an address in the code that made the request */
+            uint64_t place, range; /* numbers of names, or 0 */
         };
         struct {
             uint64_t total;
@@ -113,22 +113,22 @@ struct weir_record_event {
 };
 
 struct weir_record_ring {
-    _Alignas(64) _Atomic uint64_t written; /* events ever */
+    _Alignas(64) _Atomic uint64_t written; /* the number of all events so far */
     _Atomic uint64_t entered;
-    _Atomic uint32_t is_taken; /* by a thread that lives */
+    _Atomic uint32_t is_taken; /* set while a living thread has the ring */
     _Alignas(64) _Atomic uint64_t read;
     struct weir_record_event events[WEIR_RECORD_EVENTS];
 };
 
 struct weir_record_head {
-    _Atomic uint64_t magic; /* the head is complete */
+    _Atomic uint64_t magic; /* set once the head is complete */
     uint64_t number;
     uint64_t start;     /* the time of the process's first request */
-    uint64_t namespace; /* the inode of the namespace that `process' is of; 0: unknown */
+    uint64_t namespace; /* the inode of `process`'s namespace, or 0 */
     int32_t process;
-    int32_t is_locked;          /* the process holds the lock of its number */
-    _Atomic uint32_t is_taken;  /* a spare file belongs to a process */
-    _Atomic uint32_t is_closed; /* the recorder reads nothing more */
+    int32_t is_locked;          /* set if the process holds the lock of its number */
+    _Atomic uint32_t is_taken;  /* set once a process has this spare file */
+    _Atomic uint32_t is_closed; /* set once the recorder reads nothing more */
     _Atomic uint32_t rings;     /* the number of files of rings */
     _Atomic uint64_t lost;      /* events that found no room */
     char command[WEIR_RECORD_COMMAND_BYTES];
@@ -148,8 +148,8 @@ struct weir_record_unrecorded {
 
 struct weir_record_board {
     uint64_t magic;
-    _Atomic uint32_t is_closed;        /* the recorder is about to end */
-    _Atomic uint64_t numbers;          /* the last number that a process got */
+    _Atomic uint32_t is_closed;        /* set once the recorder is about to end */
+    _Atomic uint64_t numbers;          /* the last number given to a process */
     _Atomic uint64_t files;            /* made or taken so far */
     _Atomic uint32_t unrecorded_count; /* may exceed the table */
     struct weir_record_unrecorded unrecorded[WEIR_RECORD_UNRECORDED];
@@ -165,7 +165,8 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Where the counter of the processor runs evenly it is the time, and the reader's to convert. */
+/* Returns 1 if the processor's counter runs evenly, else 0.  Then times are values of the counter, which the recorder
+ * converts. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
@@ -176,7 +177,7 @@ static inline int weir__record_has_counter(void) {
 #endif
 }
 
-/* The time, after all that was read before. */
+/* Returns the time, which is read after all earlier loads. */
 static inline uint64_t weir__record_time(int has_counter) {
 #if defined(__x86_64__)
     if (has_counter) {

@@ -46,7 +46,7 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
     return 0;
 }
 
-/* 1: all of it was read. */
+/* Reads bytes of a file.  Returns 1 if all were read, else 0. */
 static int read_at(int file, void *to, size_t bytes, uint64_t offset) {
     return pread(file, to, bytes, (off_t)offset) == (ssize_t)bytes;
 }
@@ -106,7 +106,7 @@ int weir__shim_is_safe(const char *path) {
 
 /* ---- PyTorch's variables ------------------------------------------------------------------------- */
 
-/* The length of the option at the start, up to its comma. */
+/* Returns the length of the first option, up to its comma. */
 static size_t option_length(const char *list) {
     size_t length = 0;
     int depth = 0;
