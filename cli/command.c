@@ -15,7 +15,7 @@
 
 #include "cli/preloading.h"
 
-/* Returns 1 if the file can be run, or 0 with errno. */
+/* Returns 1 if the file can be run, 0 with errno if not. */
 static int is_program(const char *path) {
     struct stat is;
 
@@ -45,7 +45,8 @@ static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 
 enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
 
-/* Passes a signal on to the command, unless the terminal sent it: then the command has it from the terminal. */
+/* Passes a signal on to the command, unless the terminal sent it: then the command has got it from the terminal,
+ * too. */
 static void pass_on(int number, siginfo_t *info, void *context) {
     int is_passed = child > 0 && info->si_code <= 0;
 

@@ -9,19 +9,20 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Finds the file of a program as execvp(3) does.  Returns 1, or 0 with errno if there is none that can be run; `path' is
- * the name then. */
+/* Finds the file of a program as execvp(3) does.  Returns 1; or 0 with errno and `path` set to the name, if no such
+ * file can be run. */
 int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
- * Returns 0 or errno. */
+ * Returns 0 or an errno. */
 int command_start(char **command, pid_t *started);
 /* Raises this process's limit of descriptors as far as it may.  A command that runs already keeps its limit. */
 void command_raise_descriptors(void);
 /* Says why the command could not be started; `error' is an errno.  Returns the exit code, as env(1) has it. */
 int command_refuse(const char *by, const char *name, int error);
-/* Passes no more signals on.  To be called when the command has ended and was waited for. */
+/* Stops passing signals on.  Must be called after the command has ended and was waited for. */
 void command_ended(void);
-/* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended. */
+/* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended; else
+ * 0. */
 int command_is_told_to_end(void);
 /* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);

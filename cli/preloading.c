@@ -14,7 +14,7 @@
 
 #include "cli/command.h"
 
-/* The folder of this program, or "". */
+/* Writes the folder of this program, or "". */
 static void own_folder(char *folder, size_t bytes) {
     ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
 
@@ -33,7 +33,7 @@ static int find(const char *name, char *path, size_t bytes) {
         if (access(path, R_OK) == 0)
             return 1;
     }
-    /* bin/weir beside lib/weir/, wherever both were moved to */
+    /* bin/weir finds lib/weir/ next to its folder, wherever both were moved */
     if (strrchr(folder, '/')) {
         *strrchr(folder, '/') = '\0';
         snprintf(path, bytes, "%s/lib/weir/%s", folder, name);
@@ -56,7 +56,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
     return EXIT_OWN;
 }
 
-/* 1 if the list names the library. */
+/* Returns 1 if the list names the library, else 0. */
 static int names(const char *list, const char *library) {
     size_t length;
 
@@ -68,7 +68,7 @@ static int names(const char *list, const char *library) {
     return 0;
 }
 
-/* The variable's value, or nothing, with that word behind. */
+/* Sets the variable to its value, if it has one, with the word added at the end. */
 static int put_behind(const char *name, const char *word,
                       int (*put)(void *to, const char *name, const char *value), void *to) {
     const char *before = getenv(name);
@@ -81,8 +81,9 @@ static int put_behind(const char *name, const char *word,
     return failed;
 }
 
-/* AddressSanitizer's runtime, where it is a library that the program is linked with, comes behind what is preloaded, and
- * ends the program unless it is told that this is meant so.  A program may be started by another, so all are told. */
+/* Sets LD_PRELOAD.  If AddressSanitizer's runtime is a library that the program is linked with, it is loaded after
+ * preloaded libraries, and ends the program unless ASAN_OPTIONS allows that order.  Another program may start that
+ * program, so the option is always set. */
 int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
                     void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
@@ -94,7 +95,8 @@ int preloading_tell(const char *library, int (*put)(void *to, const char *name, 
            put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
 }
 
-/* Returns 1 if the program runs with privileges of its own: the dynamic linker then ignores LD_PRELOAD. */
+/* Returns 1 if the program gets other privileges than its user (set-user-ID and the like), else 0.  The dynamic linker
+ * then ignores LD_PRELOAD. */
 static int is_privileged(const char *path) {
     struct statvfs on;
     struct stat is;
@@ -107,7 +109,7 @@ static int is_privileged(const char *path) {
            (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
 }
 
-/* Returns 1 if the program names no dynamic linker, unless the program is a dynamic linker: ld-linux-x86-64.so.2, ld.so. */
+/* Returns 1 if the program names no dynamic linker and is none itself (ld-linux-x86-64.so.2, ld.so), else 0. */
 static int is_static(FILE *file, const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     Elf64_Ehdr head;
@@ -124,7 +126,7 @@ static int is_static(FILE *file, const char *path) {
     return 1;
 }
 
-/* Puts the interpreter from the first line of a script in the place of the script's path.  Returns 0 if the file is no
+/* Replaces the path of a script by the interpreter from the script's first line.  Returns 1, or 0 if the file is no
  * script. */
 static int replace_script(FILE *file, char *path, size_t bytes) {
     char line[512], *rest, *interpreter;
@@ -136,7 +138,7 @@ static int replace_script(FILE *file, char *path, size_t bytes) {
 }
 
 const char *preloading_why_not(const char *program) {
-    enum { SCRIPTS = 4 }; /* one's interpreter may be another */
+    enum { SCRIPTS = 4 }; /* the interpreter of a script may be a script */
 
     char path[4096];
     int is_script = command_find(program, path, sizeof path);
@@ -160,7 +162,7 @@ void preloading_no_command(struct argp_state *state) {
     const char *last = state->argv[state->argc - 1];
     const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
 
-    if (last[0] != '-' && flag[0] == '-') /* all there is are flags and their values */
+    if (last[0] != '-' && flag[0] == '-') /* all arguments are flags and their values */
         argp_error(state, "no command: %s took '%s' as its value", flag, last);
     argp_error(state, "no command");
 }

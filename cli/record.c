@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: `weir record': a program as it is, its requests for device memory written as a trace.
+/* record.c: `weir record`: runs an unmodified program, and writes its requests for device memory as a trace.
  *
- * The command runs with libweir-record.so preloaded.  The library puts the command's requests into memory that it shares
- * with this process, and this process writes the traces.  So nothing is lost however the command ends, and a request
- * costs the command no more than a few stores.  This process waits for the command, passes signals on, and ends with
- * the command's status.
+ * The command runs with libweir-record.so preloaded.  The library puts the command's requests into memory that it
+ * shares with this process, and this process writes the traces.  So no request is lost however the command ends, and a
+ * request costs the command no more than a few stores.  This process waits for the command, passes signals on, and ends
+ * with the command's status.
  *
- * The trace of the first process that requests memory is FILE, the trace of each other one FILE.PID.  A trace is
+ * The trace of the first process that requests memory is FILE, the trace of each other process is FILE.PID.  A trace is
  * closed as soon as its process has ended, since descriptors are few.
  *
  * Processes that the command leaves behind are recorded until they end, if they have made a request within GRACE_NS of
- * the command's end.  The others may never make one, so this process does not wait for them: their library says that
- * they are not recorded, if they make a request later.  As a subreaper this process is the parent of all of them, and
- * learns from wait(2) when none is left.
+ * the command's end.  This process does not wait for all other processes, which may never make a request: their library
+ * says that they are not recorded, if they make a request later.  As a subreaper this process is the parent of all of
+ * them, and wait(2) tells it when none is left.
  *
- * Must not know: which calls are recorded; what the lines look like.
+ * Must not know: which calls are recorded; the syntax of the lines.
  */
 #include <argp.h>
 #include <errno.h>
@@ -66,8 +66,8 @@ enum {
     KEPT_DESCRIPTORS = 16  /* for files other than traces */
 };
 
-/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  They are events[first]
- * up to events[end]. */
+/* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  They are
+ * events[first] up to events[end]. */
 struct waiting {
     struct weir_record_event *events;
     size_t first, end, room;
@@ -82,7 +82,7 @@ struct process {
     char *path;
     char command[WEIR_RECORD_COMMAND_BYTES]; /* "": the command is not known */
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
-    size_t count; /* of the events that wait, in all rings */
+    size_t count; /* the number of events that wait, in all rings */
     uint64_t safe, last_us;
     struct modules modules;
     struct tracing tracing;
@@ -90,8 +90,8 @@ struct process {
 
 static struct record {
     const char *path;
-    int file;    /* the open file of that path, until a process gets it; then -1 */
-    int is_made; /* weir record has made the file */
+    int file;    /* the open file of that path, or -1 once a process has it */
+    int is_made; /* set if weir record has made the file */
     int marks_at_sync, callers;
     const char *ranges; /* the NVTX ranges that end iterations, or NULL */
     uint64_t limit;
@@ -100,17 +100,17 @@ static struct record {
     struct found found;         /* files of processes that wait to be adopted */
     struct process **processes; /* the adopted processes that live */
     size_t live, room;
-    char **lines;        /* what is told of each adopted process in the end; NULL: nothing */
-    size_t count;        /* of adopted processes */
-    struct weir_map ids; /* process id -> number of adopted processes that had it */
+    char **lines;        /* the final message for each adopted process; NULL: none */
+    size_t count;        /* the number of adopted processes */
+    struct weir_map ids; /* process id -> the number of adopted processes with that id */
     uint64_t lost_events, lost_processes;
-    uint64_t ended_ns;   /* when the command ended; 0: it runs */
+    uint64_t ended_ns;   /* when the command ended, or 0 while it runs */
     uint64_t present_ns; /* when a recorded process that the command left was last seen */
-    uint64_t wanted_ns;  /* when no signal had told this process to end yet */
+    uint64_t wanted_ns;  /* the last time at which no signal had told this process to end */
     int has_told_of_rest;
-    int is_short; /* a process had to wait, since there was no descriptor for its trace */
+    int is_short; /* set if a process had to wait for a descriptor for its trace */
     int has_counter, failed;
-    /* The counter of the processor and the clock, at the beginning and now. */
+    /* The processor's counter and the clock, at the beginning and now. */
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
 
@@ -175,7 +175,7 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    if (written - first > WEIR_RECORD_EVENTS) { /* the program wrote to the ring itself */
+    if (written - first > WEIR_RECORD_EVENTS) { /* the program has written to the ring itself */
         process->tracing.failed = EINVAL;
         return 0;
     }
@@ -238,8 +238,8 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     return process->rings[i];
 }
 
-/* Empties the rings of a process, and writes the events before which nothing more can come; with `is_last' it writes all
- * events.  Returns the number of events that were in the rings. */
+/* Empties the rings of a process, and writes the events before which no further event can come; with `is_last` it
+ * writes all events.  Returns the number of events that were in the rings. */
 static size_t drain(struct process *process, int is_last) {
     uint32_t counted = atomic_load(&process->file->head.rings);
     uint32_t rings = counted < WEIR_RECORD_RINGS ? counted : WEIR_RECORD_RINGS;
@@ -299,7 +299,7 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Makes room for one more process.  Returns 0 if there is no memory. */
+/* Makes room for one more process.  Returns 1 on success, 0 if there is no memory. */
 static int make_room(void) {
     char **lines = reallocarray(record.lines, record.count + 1, sizeof *lines);
 
@@ -318,8 +318,8 @@ static int make_room(void) {
     return 1;
 }
 
-/* Reads from /proc the mapped files of a process, and its command if the process itself could not read that.  It reads
- * nothing of a process of another namespace, whose id may be another process's id here. */
+/* Reads the mapped files of a process from /proc, and its command if the process itself could not read that.  Reads
+ * nothing of a process of another namespace, whose id may be that of another process here. */
 static void look_up_process(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -370,7 +370,7 @@ fail:
     free(process);
 }
 
-/* Returns 1 if one more trace leaves descriptors for other files. */
+/* Returns 1 if one more trace leaves descriptors for other files, else 0. */
 static int has_descriptor(void) {
     int probe = fcntl(record.board.fd, F_DUPFD_CLOEXEC, 0);
     struct rlimit most;
@@ -381,7 +381,8 @@ static int has_descriptor(void) {
     return getrlimit(RLIMIT_NOFILE, &most) != 0 || (rlim_t)probe + KEPT_DESCRIPTORS < most.rlim_cur;
 }
 
-/* Adopts new processes, the oldest first.  Those for whose trace there is no descriptor wait until others have ended. */
+/* Adopts new processes, the oldest first.  Those for whose trace there is no descriptor wait until others have
+ * ended. */
 static void look_for_new(void) {
     size_t adopted = 0;
     int error;
@@ -550,7 +551,7 @@ static void end_recording(int has_all_ended) {
 
 /* ------------------------------------------------------------------ the child ---- */
 
-/* Returns the exit status: the command's, if the recording is whole. */
+/* Returns the exit status, which is the command's if the recording is whole. */
 static int end_as(int status) {
     char lost[96] = "";
 
@@ -595,7 +596,7 @@ static int may_leave_rest(void) {
     return 0;
 }
 
-/* Waits for the command and for what the command leaves behind.  Returns 1 if all of them have ended. */
+/* Waits for the command and for the processes that it leaves.  Returns 1 if all of them have ended, else 0. */
 static int record_all(pid_t started, int *status) {
     for (;;) {
         pid_t ended;

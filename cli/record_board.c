@@ -36,8 +36,8 @@ const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 static volatile sig_atomic_t is_cut;
 
-/* Maps an empty page in place of a page that its file does not have any more.  Without this the recorder would end where it
- * reads a file that a process of the command has cut short. */
+/* Maps an empty page in place of a page that its file does not have any more.  Otherwise the recorder would end when it
+ * reads a file that a process of the command has truncated. */
 static void replace_lost_page(int number, siginfo_t *info, void *context) {
     uintptr_t bytes = (uintptr_t)getpagesize(), page = (uintptr_t)info->si_addr & ~(bytes - 1);
 
@@ -216,7 +216,7 @@ void *board_map(const struct board *board, const char *name, size_t bytes) {
     return map;
 }
 
-/* Returns 0, or ENOMEM: then the file is unmapped. */
+/* Adds a file to `found`.  Returns 0, or ENOMEM after it has unmapped the file. */
 static int add_found(struct found *found, struct weir_record_file *file) {
     if (found->count == found->room) {
         size_t room = found->room ? 2 * found->room : 64;
@@ -341,8 +341,8 @@ void board_count_unrecorded(const struct board *board, uint64_t *processes, uint
 
 /* ---- locks ------------------------------------------------------------------------------------- */
 
-/* Returns 1 if another process holds the lock of one of `length' bytes from `first' on, or if the kernel cannot tell.  A
- * length of 0 means all bytes from `first' on. */
+/* Returns 1 if another process has locked one of `length` bytes from `first` on, or if the kernel cannot say; else 0.
+ * A length of 0 means all bytes from `first` on. */
 static int is_locked_by_other(const struct board *board, uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};

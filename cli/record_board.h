@@ -42,27 +42,28 @@ void board_close(struct board *board);
 /* Removes the folders with their files. */
 void board_end(struct board *board);
 
-/* Returns 1 if a process has cut a file short that it shares with the recorder: then events are lost. */
+/* Returns 1 if a process has truncated a file that it shares with the recorder, so that events are lost; else 0. */
 int board_is_cut(void);
 
-/* Returns 1 if processes have made files since the last look. */
+/* Returns 1 if processes have made files since the last look, else 0. */
 int board_has_new(const struct board *board);
-/* Adds the new files to `found', and sorts `found', the oldest file first.  Returns 0, or errno if one could not be mapped. */
+/* Adds the new files to `found`, and sorts `found`, the oldest file first.  Returns 0, or an errno if a file could not
+ * be mapped. */
 int board_look(struct board *board, struct found *found);
-/* Maps a file of the folders, and unlinks the file.  Returns NULL and errno if it cannot be mapped. */
+/* Maps a file of the folders, and unlinks the file.  Returns NULL with errno if it cannot be mapped. */
 void *board_map(const struct board *board, const char *name, size_t bytes);
 /* Unmaps a process's file, or makes a spare one ready for another process. */
 void board_release(struct board *board, struct weir_record_file *file);
 
-/* Tells the user which processes have found no place for their events since the last call, why, and what to do.  Returns 1
- * if there are any. */
+/* Tells the user which processes have found no place for their events since the last call, why, and what to do.
+ * Returns 1 if there are any, else 0. */
 int board_tell_unrecorded(struct board *board);
 /* Adds the processes that found no place for their events, and these events, to the counts. */
 void board_count_unrecorded(const struct board *board, uint64_t *processes, uint64_t *events);
 
-/* Returns 1 if the process whose file this is lives, or cannot be known to have ended. */
+/* Returns 1 if the process of this file lives, or cannot be known to have ended; else 0. */
 int board_owner_lives(const struct board *board, const struct weir_record_head *head);
-/* Returns 1 if a process lives into which the library was loaded. */
+/* Returns 1 if a process that has loaded the library lives, else 0. */
 int board_anyone_lives(const struct board *board);
 
 #endif

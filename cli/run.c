@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
+/* run.c: `weir run`: runs an unmodified program with its stream-ordered memory from weir.
  *
- * All of it is environment: the preload library goes behind LD_PRELOAD's own, settings go into WEIR_
- * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
- * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
- * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
- * the program gets some of them set to keep it from preallocating beside weir, and weir would read
- * those as the user's.  Then the command takes this process over: exit status, signals and all
- * else are its own.  With --report and --park-when-idle this process waits for it instead, and ends as it ended.
+ * All of this happens by environment variables: the preload library is added to LD_PRELOAD, settings become WEIR_
+ * variables, and frameworks are told to request memory from CUDA (frameworks.h).  Settings are read and checked here
+ * first, so that a mistake is reported before anything starts.  Variables of TensorFlow, XLA and JAX are read here,
+ * too, and passed on as WEIR_ variables, with WEIR_COMPAT=0: some of them are set for the program to keep it from
+ * preallocating beside weir, and weir must not take those for the user's.  Then the command replaces this process, with
+ * its own exit status and signals.  With --report and --park-when-idle this process waits for the command instead, and
+ * ends as the command ended.
  *
  * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
  * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
  *
- * Must not know: what the preload library does.
+ * Must not know: how the preload library works.
  */
 #include <argp.h>
 #include <errno.h>
@@ -66,18 +66,19 @@ enum {
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
-    const char *json, *heap_profile, *trace, *file; /* of settings */
+    const char *json, *heap_profile, *trace, *file; /* the file of settings */
     struct group_flags group;
-    uint64_t idle_ns; /* without a call, until a process may be parked; 0: none is */
-    char gate[4200];  /* the library for that */
+    /* The time without a call after which a process may be parked, or 0 for never. */
+    uint64_t idle_ns;
+    char gate[4200]; /* the library for parking */
     const char *report;
-    char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
+    char lines[64]; /* the file that processes write to for a report, or "" */
     int argc;
     char **argv;
     char **command;
-    char python[PATH_MAX]; /* the interpreter that the command starts; "": none */
-    struct shim shim;      /* of that interpreter's PyTorch */
-    FILE *said;            /* what was set, as " NAME=VALUE" */
+    char python[PATH_MAX]; /* the interpreter that the command starts, or "" */
+    struct shim shim;      /* the shim for that interpreter's PyTorch */
+    FILE *said;            /* the variables that were set, as " NAME=VALUE" */
 };
 
 static int fail(int code, const char *what, const char *why) {
@@ -97,14 +98,16 @@ static int put(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
-/* What is another program's variable's is not refused where the limit is less. */
+/* Passes on which other program's variable asks for the preallocation, since such a wish is not an error if the limit
+ * is less. */
 static int put_prealloc_of(struct run *run) {
     const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
 
     return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Flags, and unless the environment is left alone what stands for the variables of others. */
+/* Sets the variables for flags and, unless --no-env is given, for the settings that come from other programs'
+ * variables. */
 static int put_settings(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -124,7 +127,7 @@ static int put_settings(struct run *run) {
     return 0;
 }
 
-/* The name of a file, or NULL.  The program may go to another folder. */
+/* Sets a variable to the absolute path of a file, since the program may change its folder.  `name` may be NULL. */
 static int put_file(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
     int failed;
@@ -140,7 +143,8 @@ static int put_file(struct run *run, const char *variable, const char *name) {
     return failed;
 }
 
-/* A report reads it, and has a file of its own where none was named. */
+/* Sets the file for the processes' statistics.  If there is to be a report, a separate file is used, which the report
+ * reads. */
 static int put_json(struct run *run) {
     if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
@@ -148,15 +152,15 @@ static int put_json(struct run *run) {
                          : put_file(run, "WEIR_RUN_JSON", run->json);
 }
 
-/* What nobody reads has been told: once is enough for all that the command becomes. */
+/* Passes on which unknown settings were reported, so that programs of the command do not report them again. */
 static int put_told(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
     return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* The process that the command begins as is this one, unless this one waits for it: it says where there is nothing to
- * say; what else runs in it does not. */
+/* Names the first process of the command, which is this one unless this one waits for it.  Only that process reports
+ * that there is nothing to report. */
 static int put_first(struct run *run) {
     char process[24];
 
@@ -166,7 +170,7 @@ static int put_first(struct run *run) {
     return setenv("WEIR_RUN_FIRST", process, 1);
 }
 
-/* By which the processes of the command know who parks them. */
+/* Sets the variable by which the processes of the command know the process that parks them. */
 static int put_keeper(struct run *run) {
     char name[48];
 
@@ -189,7 +193,8 @@ static int put_run(struct run *run) {
            put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* To a limit that is less, or may be: amounts of different kinds only the device compares. */
+/* Returns 1 if the limit is or may be less than the preallocation, else 0.  Amounts of different kinds cannot be
+ * compared without the device. */
 static int is_held(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -197,7 +202,7 @@ static int is_held(const weir_options *options) {
            (limit->kind != all->kind || limit->value < all->value);
 }
 
-/* What a variable of another program's has weir preallocate. */
+/* Writes a note about a preallocation that another program's variable asks for. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
     const char *name = weir__compat_name(options->prealloc.reserved);
@@ -215,7 +220,8 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* A variable that is 1 unless it is set; the settings are read, so it is a switch. */
+/* Returns 0 if the variable is off, 1 if it is on or not set.  The settings were read before, so its value is a
+ * switch. */
 static int is_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
@@ -224,7 +230,7 @@ static int is_on(const char *name) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
-/* What the user asks of PyTorch's own allocator. */
+/* Writes a note about settings of PyTorch's own allocator, which weir ignores. */
 static void note_ignored(FILE *notes) {
     static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     static const char *const options[] = {"expandable_segments", "max_split_size_mb",
@@ -240,7 +246,7 @@ static void note_ignored(FILE *notes) {
         }
 }
 
-/* A program without weir's library has none of the settings. */
+/* Writes that no setting applies to the program if it does not load weir's library. */
 static void note_unserved(const struct run *run, FILE *lacking) {
     const char *why = run->command ? preloading_why_not(run->command[0]) : NULL;
 
@@ -251,7 +257,7 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* What the interpreter has, if the command starts one. */
+/* Finds the packages of the interpreter, if the command starts one. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -262,7 +268,8 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* A shim for the PyTorch that the command may load: the library in the process finds it. */
+/* Builds the shim for the PyTorch that the command may load, if it is missing.  The library in the process finds the
+ * shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const char *before = "weir run:";
     struct shim *shim = &run->shim;
@@ -287,7 +294,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* What the user asked for and does not get is told, all else on request.  Notes begin with "; ". */
+/* Reports the user's wishes that cannot be met; everything else only with --verbose.  `lacks` and `notes` begin with ";
+ * ". */
 static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
     if (run->verbose && !run->dry)
         fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
@@ -339,7 +347,7 @@ static int set_environment(struct run *run, const char *library) {
 
 /* --------------------------------------------------------------------- report ---- */
 
-/* Before the command starts: 0, or an exit code. */
+/* Prepares the report before the command starts.  Returns 0 or an exit code. */
 static int prepare_report(struct run *run) {
     const char *place = getenv("TMPDIR");
     int file;
@@ -360,7 +368,7 @@ static int prepare_report(struct run *run) {
     return 0;
 }
 
-/* What processes wrote, behind what is in the user's file. */
+/* Appends the processes' lines to the user's file. */
 static void copy_lines(const struct run *run) {
     FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
     int good = from && to, c;
@@ -375,7 +383,7 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Settings as they were asked for: what the library makes of them is its own. */
+/* Makes the report.  It shows the settings as the user gave them, not as the library completed them. */
 static void make_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -407,7 +415,7 @@ static void report(struct run *run, int status) {
     unlink(run->lines);
 }
 
-/* What cannot be parked runs as without --park-when-idle. */
+/* Begins to park.  If that fails, the command runs as without --park-when-idle.  Returns 1 on success, else 0. */
 static int keep(const struct run *run) {
     struct keeper_options options = {run->idle_ns, run->verbose};
     int error = keeper_begin(&options);
@@ -417,7 +425,7 @@ static int keep(const struct run *run) {
     return !error;
 }
 
-/* Waits for the command; its exit code. */
+/* Runs the command and waits for it.  Returns its exit code. */
 static int run_and_wait(struct run *run) {
     char why[MOVES_WHY] = "";
     int keeps = run->idle_ns && keeper_try(why), status = 0, error;
@@ -425,7 +433,7 @@ static int run_and_wait(struct run *run) {
 
     if (run->idle_ns && !keeps) {
         (void)fail(0, "--park-when-idle: nothing is parked", why);
-        (void)unsetenv("WEIR_RUN_PARK"); /* its requests would wait for a keeper */
+        (void)unsetenv("WEIR_RUN_PARK"); /* the command's requests would wait for a keeper */
     }
     error = command_start(run->command, &started);
     if (error) {
@@ -446,7 +454,7 @@ static int run_and_wait(struct run *run) {
 
 /* -------------------------------------------------------------------- command ---- */
 
-/* Without a unit: seconds. */
+/* Reads a time.  A number without a unit is in seconds. */
 static uint64_t read_idle(const char *text, struct argp_state *state) {
     static const struct unit {
         const char *name;
@@ -561,7 +569,7 @@ static int fail_trace(const struct run *run, const char *why) {
     return EXIT_OWN;
 }
 
-/* The first process that is served makes it, so what was there goes. */
+/* Removes an old file of trace events.  The first process that is served makes a new one. */
 static int clear_trace(const struct run *run) {
     struct stat is;
     int file;
@@ -583,7 +591,7 @@ static const char *why_no_device(const char *device) {
                : "the program chooses its GPU itself";
 }
 
-/* What the program chooses itself, or the preload library does. */
+/* Reports settings that are ignored, since the program or the preload library decides. */
 static void tell_ignored(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
@@ -599,7 +607,7 @@ static void tell_ignored(const struct run *run) {
                 weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
 }
 
-/* Each adds to a file, or replaces it. */
+/* Returns 1 if all output files differ, else 0: each output replaces its file or adds to it. */
 static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {{"--json", run->json},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.c: see shims.h.
  *
- * An interpreter is asked in a process of its own, which has nothing preloaded.  What compiles writes the shim as a whole,
- * so two that compile at once do no harm.
+ * An interpreter is queried in a separate process, without preloaded libraries.  The compiler's output replaces the
+ * shim in one step, so two processes may compile at once.
  */
 #include "cli/shims.h"
 
@@ -34,7 +34,7 @@ static const char *name_of(const char *path) {
 
 /* ---- the interpreter ----------------------------------------------------------------------------- */
 
-/* "python", "python3", "python3.13t". */
+/* Returns 1 for "python", "python3", "python3.13t" and the like, else 0. */
 static int is_python(const char *path) {
     const char *name = name_of(path);
 
@@ -43,7 +43,7 @@ static int is_python(const char *path) {
 
 enum { MOST_WORDS = 8 };
 
-/* A line, and its words. */
+/* A line and its words. */
 struct line {
     char text[512];
     char *words[MOST_WORDS + 1];
@@ -54,7 +54,7 @@ static void split(struct line *line, char *text) {
         line->words[i] = strtok_r(text, " \t\n", &text);
 }
 
-/* What -S or --split-string of env splits; NULL: the word is neither. */
+/* Returns the text that -S or --split-string of env splits, or NULL if the word is neither. */
 static const char *split_by_env(char *const *word) {
     static const char spelt[] = "--split-string";
     const char *option = *word + 1 + strspn(*word + 1, "0iv");
@@ -67,7 +67,7 @@ static const char *split_by_env(char *const *word) {
     return *option ? option : word[1];
 }
 
-/* 1: an option of env whose argument is the next word. */
+/* Returns 1 if the word is an option of env whose argument is the next word, else 0. */
 static int takes_next(const char *word) {
     const char *letter = word + 1 + strspn(word + 1, "0iv");
 
@@ -75,8 +75,8 @@ static int takes_next(const char *word) {
            strcmp(word, "--chdir") == 0;
 }
 
-/* The word behind env that is a command: not one of its options, nor what these take, nor a variable.  `line' is for
- * words that are split; NULL: none are. */
+/* Returns the words of the command after env, without env's options, their arguments, and variables.  `line` gets the
+ * words of a split text; with NULL no text is split. */
 static char *const *behind_env(char *const *words, struct line *line) {
     for (; *words && ((*words)[0] == '-' || strchr(*words, '=')); words++) {
         const char *text = line && (*words)[0] == '-' ? split_by_env(words) : NULL;
@@ -95,7 +95,7 @@ static char *const *behind_env(char *const *words, struct line *line) {
     return words;
 }
 
-/* The words of a script's first line behind "#!".  1: it has such a line. */
+/* Reads the words after "#!" in a script's first line.  Returns 1 if there are any, else 0. */
 static int first_line(const char *path, struct line *line) {
     FILE *file = fopen(path, "re");
     int is_script = file && fgets(line->text, sizeof line->text, file) && line->text[0] == '#' &&
@@ -130,7 +130,7 @@ int shim_python(char *const *command, char *python, size_t bytes) {
 
 extern char **environ;
 
-/* This environment without what is preloaded; to be freed.  NULL: no memory. */
+/* Returns this environment without preloaded libraries, which the caller frees; NULL if there is no memory. */
 static char **plain_environment(void) {
     size_t count = 0, at = 0;
     char **plain;
@@ -144,8 +144,8 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* What a process prints to standard output or error, up to `bytes' of it, and ended by a zero; its status as of waitpid, or
- * -1 and errno. */
+/* Runs a command and reads up to `bytes` of its standard output or error as a string.  Returns its status as waitpid(2)
+ * does, or -1 with errno. */
 static int ask(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
@@ -183,9 +183,9 @@ static int ask(char *const *command, int from, char *text, size_t bytes) {
     return status;
 }
 
-/* ---- what there is ------------------------------------------------------------------------------- */
+/* ---- what exists --------------------------------------------------------------------------------- */
 
-/* "__version__ = '2.11.0+cu130'" of torch/version.py. */
+/* Reads the version from a line "__version__ = '2.11.0+cu130'" of torch/version.py. */
 static void read_version(struct shim *shim) {
     char path[PATH_MAX + 16], line[256];
     FILE *file;
@@ -214,7 +214,7 @@ static int beside(const struct shim *shim, char *path, size_t bytes, const char 
                     ending) < (int)bytes;
 }
 
-/* Why it could not be built, the last time. */
+/* Reads why the last build failed. */
 static void read_failure(struct shim *shim) {
     char path[PATH_MAX], line[sizeof shim->why];
     FILE *file = beside(shim, path, sizeof path, ".failed") ? fopen(path, "re") : NULL;
@@ -225,7 +225,8 @@ static void read_failure(struct shim *shim) {
     fclose(file);
 }
 
-/* The interpreter does not start, or has no importlib: an exception is the last line, all else the first. */
+/* Reports why the interpreter does not start or has no importlib.  The reason is the last line of an exception, else
+ * the first line. */
 static void tell_failure(struct shim *shim, char *const *command) {
     char text[4096], *line = text, *next;
 
@@ -291,12 +292,12 @@ void shim_find(struct shim *shim, const char *python) {
 
 /* ---- building ------------------------------------------------------------------------------------ */
 
-/* Each folder on the way to a file.  1: the file can be made in `folder'; 0 and errno. */
+/* Makes each folder on the way to a file.  Returns 1 if the file can be made in `folder`, 0 with errno if not. */
 static int make_folders(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0700); /* what cannot be made is not there below */
+        (void)mkdir(folder, 0700); /* the check below notices a failure */
         *slash = '/';
     }
     *strrchr(folder, '/') = '\0';

@@ -15,9 +15,9 @@
 
 struct block {
     uint64_t id, bytes, stream;
-    uint64_t time; /* as events have it */
+    uint64_t time; /* the time of its event */
     unsigned kind, device;
-    unsigned uses; /* of a handle: itself, and each mapping */
+    unsigned uses; /* uses of a handle: the handle itself, and each mapping */
 };
 
 struct mapping {
@@ -43,7 +43,7 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
-/* ---- what is no event -------------------------------------------------------------------------- */
+/* ---- calls that are no events ------------------------------------------------------------------------ */
 
 static void add_to(struct counts *counts, uint64_t bytes) {
     counts->count++;
@@ -53,14 +53,14 @@ static void add_to(struct counts *counts, uint64_t bytes) {
         counts->most = counts->now;
 }
 
-/* What was there before the first event is not known. */
+/* Subtracts bytes.  Memory of requests before the first event is not counted, so the result stops at 0. */
 static void take_from(struct counts *counts, uint64_t bytes) {
     counts->now -= bytes < counts->now ? bytes : counts->now;
 }
 
 /* ---- events ------------------------------------------------------------------------------------- */
 
-/* " KEY=NAME" behind the text, or nothing. */
+/* Appends " KEY=NAME" to the text, if there is a name. */
 static void add_name(const char *key, const char *name, char *text, size_t bytes) {
     size_t used = strlen(text);
 
@@ -78,7 +78,7 @@ static const char *name_of(const struct tracing *tracing, uint64_t number) {
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* " by=FILE at=PLACE range=NAME", as far as each is known. */
+/* Appends " by=FILE at=PLACE range=NAME", as far as each is known. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
     add_name("by", tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL,
@@ -105,7 +105,7 @@ static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct weir_record_event *event) {
     char by[512] = "";
 
-    if (block->device == WEIR_RECORD_HOST) { /* no event of a device's memory */
+    if (block->device == WEIR_RECORD_HOST) { /* host memory is no event of a device */
         if (operation == 'a')
             add_to(&tracing->host, block->bytes);
         else if (operation == 'f')
@@ -145,7 +145,7 @@ void tracing_begin(struct tracing *tracing, const char *command) {
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
-/* A default stream is one for each device, or for each thread. */
+/* Returns the number of a stream.  Default streams are numbered by device or, per-thread ones, by thread. */
 static uint64_t number_of(struct tracing *tracing, uint64_t stream,
                           const struct weir_record_event *event) {
     int is_default = stream <= WEIR_STREAM_PER_THREAD_VALUE;
@@ -170,8 +170,8 @@ static struct block *take(struct weir_map *map, uint64_t key) {
     return key && weir__map_take(map, key, &value) ? (struct block *)value : NULL;
 }
 
-/* What a free is of.  NULL: of nothing that was seen; or it comes late, and is of what was at that address before, whose
- * end was told as this began. */
+/* Takes the block that a free refers to from the map.  Returns NULL if no such allocation was seen, or if the free
+ * comes late: then its block was ended when another block got the address. */
 static struct block *take_of(struct tracing *tracing, struct weir_map *map,
                              const struct weir_record_event *event) {
     uintptr_t value;
@@ -228,7 +228,7 @@ static void add_failed(struct tracing *tracing, const struct weir_record_event *
     say_block(tracing, time_us, 'x', &none, number_of(tracing, event->stream, event), event);
 }
 
-/* `bytes': the free is on no stream (cuMemFree), and stays on the block's. */
+/* Adds a free.  With `bytes` set the free names no stream (cuMemFree), and the trace has the block's own stream. */
 static void add_free(struct tracing *tracing, struct weir_record_event *event, uint64_t time_us) {
     struct block *block = take_of(tracing, &tracing->blocks, event);
 
@@ -239,7 +239,7 @@ static void add_free(struct tracing *tracing, struct weir_record_event *event, u
               event->bytes ? block->stream : number_of(tracing, event->stream, event), event);
 }
 
-/* ---- memory by handles: it lives while the handle or a mapping does ------------------------------ */
+/* ---- memory by handles, which lives as long as the handle or a mapping ----------------------------- */
 
 static void add_release(struct tracing *tracing, const struct weir_record_event *event,
                         uint64_t time_us) {
@@ -266,7 +266,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's */
+    if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's handle */
         return;
     mapping = malloc(sizeof *mapping);
     if (!mapping || !weir__map_put(&tracing->maps, event->address, (uintptr_t)mapping)) {
@@ -278,7 +278,7 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
     mapping->block->uses++;
 }
 
-/* Every mapping in the range. */
+/* Ends all mappings in the range. */
 static void add_unmap(struct tracing *tracing, const struct weir_record_event *event,
                       uint64_t time_us) {
     uint64_t at = event->address, end = at + event->bytes;
@@ -336,7 +336,7 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_take(&tracing->streams, event->stream, NULL);
         break;
-    case WEIR_RECORD_CONTEXT_ENDS: /* whose streams these were nobody said */
+    case WEIR_RECORD_CONTEXT_ENDS: /* the event does not say which streams were the context's */
         weir__map_clear(&tracing->streams);
         break;
     case WEIR_RECORD_MARK:
@@ -353,7 +353,7 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
     struct weir_record_event copy = *event;
 
     if (tracing->failed ||
-        event->kind > WEIR_RECORD_VMM) /* a program may write to its own memory */
+        event->kind > WEIR_RECORD_VMM) /* a program may write to the shared memory */
         return;
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
         tracing->left_out++;
@@ -387,7 +387,7 @@ void tracing_end(struct tracing *tracing) {
     if (!tracing->failed && tracing->gone)
         say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
     free_values(&tracing->blocks);
-    /* What is mapped and has no handle any more is reached by its mapping alone. */
+    /* Allocations whose handle was released are reached by their mappings only. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
             struct mapping *mapping = (struct mapping *)tracing->maps.slots[i].value;

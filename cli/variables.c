@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* variables.c: see variables.h.  What is said is short; the page that is named says all.
+/* variables.c: see variables.h.  The texts are short; the manual page that is named says all.
  *
- * tests/tree/check-variables holds the table against the library's lists (lib/config/environment.c).
+ * tests/tree/check-variables compares the table with the library's lists (lib/config/environment.c).
  *
  * Must not know: who reads a variable, and how.
  */
@@ -98,7 +98,7 @@ static const struct variable {
      SETTINGS},
 };
 
-/* By its name, or as a flag is written: --group-limit, group-limit. */
+/* Returns 1 if the name is the variable's, which may be written like a flag: --group-limit, group-limit; else 0. */
 static int is_name(const struct variable *v, const char *name) {
     static const char prefix[] = "WEIR_";
     const char *rest = v->name + sizeof prefix - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir.c: the program: finds the subcommand and hands over. */
+/* weir.c: the program: finds the subcommand and runs it. */
 #include "config.h"
 
 #include <argp.h>
@@ -24,7 +24,7 @@ static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *what; /* NULL: internal */
-    int draws;        /* it may draw pictures, by a program that may have come with it */
+    int draws;        /* set if it may draw pictures, by a program that may be shipped with weir */
 } commands[] = {
     {"bench", weir_cmd_bench, "compare configurations on the same traces", 1},
     {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc", 0},
@@ -44,7 +44,7 @@ static const struct command {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-/* From configure.ac, and empty where there is none. */
+/* Both come from configure.ac, and may be empty. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_usage(FILE *file) {
@@ -66,7 +66,7 @@ static int is_one_of(const char *word, const char *a, const char *b) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
-/* What a misspelt word is like, behind a list of what there is. */
+/* The known word that is most like a misspelt one, found while the known words are listed. */
 struct likeness {
     const char *word, *closest; /* NULL: nothing yet */
     size_t distance;
@@ -87,7 +87,7 @@ static void compare_commands(struct likeness *likeness) {
             compare(likeness, commands[i].name);
 }
 
-/* Two letters off, and not most of the word. */
+/* Suggests the closest word, if it differs by two letters at most and by less than half of the word. */
 static void suggest(const struct likeness *likeness) {
     if (likeness->distance <= 2 && likeness->distance * 2 < strlen(likeness->word))
         fprintf(stderr, "; did you mean %s?", likeness->closest);
@@ -116,7 +116,7 @@ static int run_command(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* What a command, a setting or a variable does, by any of its names. */
+/* Prints what a command, a setting or a variable does, by any of its names. */
 static int help(const char *topic) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
     struct likeness likeness = {.word = topic + (strncmp(topic, "--", 2) == 0 ? 2 : 0)};
@@ -144,9 +144,9 @@ static int help(const char *topic) {
     return 2;
 }
 
-/* Opens a descriptor in place of each standard one that is closed: otherwise a file that a command opens would get that
- * number, and with it what the command prints.  These descriptors fail as closed ones do, and no program inherits
- * them. */
+/* Opens a descriptor in place of each standard one that is closed.  Otherwise a file that a command opens could get
+ * that number, and the command would print into the file.  These descriptors fail as closed ones do, and no program
+ * inherits them. */
 static void hold_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

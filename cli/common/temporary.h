@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* temporary.h: files and folders that go with the command. */
+/* temporary.h: files and folders that exist no longer than the command. */
 #ifndef WEIR_CLI_TEMPORARY_H
 #define WEIR_CLI_TEMPORARY_H
 
