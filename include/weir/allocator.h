@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-/* A stream: the same type as CUstream and cudaStream_t.  NULL is the legacy default stream of the current context;
+/* A stream, of the type of CUstream and cudaStream_t.  NULL is the legacy default stream of the current context;
  * (weir_stream)0x1 and 0x2 are the legacy and the per-thread default stream. */
 typedef struct CUstream_st *weir_stream;
 
@@ -95,19 +95,20 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
-/* The same for device number `device`, of the driver that the environment names.  There is one allocator for each
- * device; the first call makes it, and all callers share it.  WEIR_DEVICE=cuda:1 makes device 1 the default and
- * changes nothing here.  The variables apply to each allocator: WEIR_PREALLOC=8GiB is 8 GiB on each device in use,
- * and WEIR_LIMIT likewise.  weir reads the environment until the first of them is made, and not after.  Once the
- * allocator exists, the call is a load without a lock.
+/* Finds or makes the allocator of device number `device`, of the driver that the environment names.  There is one
+ * allocator for each device; the first call makes it, and all callers share it.  WEIR_DEVICE=cuda:1 makes device 1 the
+ * default and changes nothing here.  The variables apply to each allocator: WEIR_PREALLOC=8GiB is 8 GiB on each device
+ * in use, and WEIR_LIMIT counts for each device, too.  weir reads the environment until the first allocator is made,
+ * and not after.  Once the allocator exists, the call is a load without a lock.  Otherwise it works as
+ * weir_default_allocator.
  * E_INVALID: NULL, or `device` is negative.
  * E_NO_DEVICE: there is no device of that number, or it is above 63; else as weir_default_allocator.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
                                                              weir_allocator **allocator);
 
-/* The same for the device of the stream, as cudaMallocAsync means it.  A default stream (NULL, 0x1, 0x2) belongs to
- * the current context's device, or to the environment's if no context is current.  With one visible device the call
- * is a load.  Otherwise weir asks the driver once (some tens of ns); a caller that knows the device calls
+/* Finds or makes the allocator of the stream's device, as cudaMallocAsync means it.  A default stream (NULL, 0x1, 0x2)
+ * belongs to the current context's device, or to the environment's if no context is current.  With one visible device
+ * the call is a load.  Otherwise weir queries the driver once (some tens of ns); a caller that knows the device calls
  * weir_device_allocator.
  * E_STREAM: the driver does not know the stream.
  * E_DRIVER; else as weir_device_allocator.  Since 0.1. */
@@ -124,26 +125,26 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
 WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
                                                             weir_allocator **allocator);
 
-/* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its
- * device address to *block, only on success.  0 bytes: NULL and OK.  Contents are undefined.
+/* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its device
+ * address to *block, only on success.  0 bytes: NULL and OK.  Contents are undefined.
  *
- * With options.front on, a per-stream cache serves what the stream freed itself, without the engine.  A stream that
- * is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
- * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no allocator's reserved memory and
- * under no limit.  Free it in the capture, or behind a launch.
+ * With options.front on, a per-stream cache serves the stream with memory that it freed itself, without the engine.  A
+ * stream that is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
+ * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no
+ * allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
  *
- * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits
- * up to the recovery timeout for frees to complete.  In two cases it waits for the device, however long that takes:
+ * A cache hit does not block.  A pool growth takes as long as the driver needs.  If memory ran out, the call waits up
+ * to the recovery timeout for frees to complete.  In two cases it waits for the device, however long that takes:
  *
  * Case 1: memory ran out, and caches hold idle blocks, or streams that do not call any more have freed memory.  weir
  * waits unless the recovery timeout is UINT32_MAX.
  *
- * Case 2: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give
- * it back, as for weir_low_memory.
+ * Case 2: the device has no more, and idle memory of other allocators of the process on it may be enough.  They give it
+ * back, as for weir_low_memory.
  *
- * At last weir calls options.oom_callback, if there is one, which may have the request tried again.  Beside a
- * capture in global or thread-local mode the pool engine with options.front off acts as the driver does: its call
- * breaks the capture, as cudaMallocAsync would.
+ * At last weir calls options.oom_callback, if there is one, which may have the request tried again.  Beside a capture
+ * in global or thread-local mode the pool engine with options.front off acts as the driver does: its call breaks the
+ * capture, as cudaMallocAsync would.
  *
  * E_INVALID: allocator or block NULL.
  * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST;
@@ -151,30 +152,31 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
                                                   weir_stream stream, void **block);
 
-/* As weir_alloc, and returns the block's address, or the weir_status, which is negative, as a number.  For languages
- * in which an output argument is slow, such as Python with ctypes.  Since 0.1. */
+/* Allocates a block as weir_alloc does, and returns its address, or the weir_status, which is negative, as a number.
+ * For languages in which an output argument is slow, such as Python with ctypes.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator, size_t bytes,
                                                        weir_stream stream);
 
-/* Frees a block in the order of `stream`: see "Stream order" in weir_allocator(3).  NULL is OK and does nothing.  Engine direct
- * waits for the device, as cuMemFree does; other engines do not block.
+/* Frees a block in the order of `stream`: see "Stream order" in weir_allocator(3).  NULL is OK and does nothing.
+ * Engine direct waits for the device, as cuMemFree does; other engines do not block.
  * E_INVALID: allocator NULL.
  * E_HOST_MEMORY: nothing changed.
- * E_NOT_OWNED: no live block begins there, and nothing changed.  weir detects this whatever became of the memory:
- * freed once already, pending, merged, given back, another allocator's, or a place within a block.  It cannot detect
- * three mistakes.  A second free of an address where another live block begins by now frees that one.  Two frees of
- * one block by two threads at the same moment are a race of the program, and may both succeed.  The pool engine with
- * options.front off sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  At an
- * address where a block of a graph once was, the other engines but direct see no more either.
+ * E_NOT_OWNED: no live block begins there, and nothing changed.  weir detects this whatever became of the memory: freed
+ * once already, pending, merged, given back, another allocator's, or a place within a block.  It cannot detect three
+ * mistakes.  A second free of an address where another live block begins by now frees that one.  Two frees of one block
+ * by two threads at one moment are a race of the program, and may both succeed.  The pool engine with options.front off
+ * sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  At an address where a block of a
+ * graph once was, the other engines but direct see no more either.
  * E_STREAM: nothing changed.
  * E_STREAM for a stream of weir_use: nothing was freed, and weir forgets that stream.  Order the free behind its work
  * yourself, and call again.  The driver does not know the stream any more, or it is a default stream that weir_use
  * declared where the handle meant another one.
  * E_CAPTURE: `stream`, or one that weir_use declared, is being captured, and one of these holds: weir_use declared
- * streams for the block; it was not allocated in that capture (pool engine with options.front off); with options.harden, the driver did not let a check of a
- * block wait.  Nothing changed; free the block after the capture.  A free of any other block from outside the
- * capture succeeds.  It takes effect when the capture has ended or been aborted, or once weir has waited for the
- * device, as a trim does (engine direct: at once).  Do not launch a graph that uses the block any more.
+ * streams for the block; it was not allocated in that capture (pool engine with options.front off); with
+ * options.harden, the driver did not let a check of a block wait.  Nothing changed; free the block after the capture.
+ * A free of any other block from outside the capture succeeds.  It takes effect when the capture has ended or been
+ * aborted, or once weir has waited for the device, as a trim does (engine direct: at once).  Do not launch a graph that
+ * uses the block any more.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
@@ -191,18 +193,19 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator,
  * weir_free.  Since 0.1. */
 WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
 
-/* Declares that `stream` uses the block too.  weir_free then orders the reuse of the block after all work submitted
- * to `stream` before the free.  weir records nothing before the free, so the stream must live until then.  Declaring
- * the same stream again changes nothing.  Cheap; no driver call.  A block with notes goes to the engine when freed,
- * not to the per-stream cache.
+/* Declares that `stream` uses the block too.  weir_free then orders the reuse of the block after all work submitted to
+ * `stream` before the free.  weir records nothing before the free, so the stream must live until then.  Declaring a
+ * stream again changes nothing.  Cheap; no driver call.  A block with notes goes to the engine when freed, not to the
+ * per-stream cache.
  *
- * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now.  Call the free where the handle means
- * the same (a per-thread default stream: on the same thread); elsewhere it returns E_STREAM, as described there.
+ * A default stream (NULL, 0x1, 0x2) is noted as the stream that it means here and now.  Call the free where the handle
+ * still means that stream (a per-thread default stream: on this thread); elsewhere it returns E_STREAM, as described
+ * there.
  *
  * E_INVALID: NULL.
- * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.front off cannot
- * tell, nor can any engine but direct where a block of a graph once was.  weir then forgets the note when it
- * allocates that address.
+ * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.front off cannot tell,
+ * nor can any engine but direct where a block of a graph once was.  weir then forgets the note when it allocates that
+ * address.
  * E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED.  For a default stream, about which weir asks the driver, also E_STREAM;
  * E_CAPTURE:  it is being captured; E_DRIVER. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
@@ -240,30 +243,30 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir
  * E_STREAM; E_CAPTURE; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 
-/* Grows reserved memory now until it is at least `bytes`, and writes what it is then to *reserve (may be NULL).
- * Blocks for as long as the driver takes.
+/* Grows reserved memory now until it is at least `bytes`, and writes its new size to *reserve (may be NULL).  Blocks
+ * for as long as the driver takes.
  * OK: *reserve is at least `bytes`.
- * E_LIMIT, E_NO_MEMORY: reserved memory grew as far as it could and stays so.  The log says how far and why no
- * further (a warning, as of options.prealloc).
+ * E_LIMIT, E_NO_MEMORY: reserved memory grew as far as it could and stays so.  The log says how far and why no further
+ * (a warning, as of options.prealloc).
  * E_NOT_SUPPORTED: engine direct reserves nothing, and driver 11.2 does not report what a pool has reserved.
  * E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
 
 /* Sets the most memory that the allocator may reserve from now on: options.limit or less.  More counts as
- * options.limit, and so does an amount that is DEFAULT or MAX.  The new limit replaces a share.  A request that
- * would grow reserved memory past it returns E_LIMIT.  A request already under way follows the old limit.
+ * options.limit, and so does an amount that is DEFAULT or MAX.  The new limit replaces a share.  A request that would
+ * grow reserved memory past it returns E_LIMIT.  A request already under way follows the old limit.
  *
- * The limit may be less than what is in use, or 0.  The call gives no memory back, because that may have to wait for
+ * The limit may be less than the bytes in use, or 0.  The call gives no memory back, because that may have to wait for
  * the device; the program knows when it can (weir_trim before or after).  Reserved memory above the limit stays and
  * serves requests, but does not grow.  One idle piece serves even a request for more than the limit.  With the pool
- * engine and options.front on this holds for a piece that has served before.  Only with a share or options.leave
- * does idle memory above the limit go back, when processes come or go.
+ * engine and options.front on this holds for a piece that has served before.  Only with a share or options.leave does
+ * idle memory above the limit go back, when processes come or go.
  *
  * The pool and the regions of engine direct count by 32 MiB: less counts as nothing.  While the limit is below
  * options.limit, the pool engine asks the driver twice more at each request.  The driver may have to grow before the
- * engine sees that no single piece holds a block that would fit.  What it grew goes back once the work of the
- * request's stream is done.
+ * engine sees that no single piece holds a block that would fit.  What it grew goes back once the work of the request's
+ * stream is done.
  *
  * E_INVALID: NULL, or a SHARE, or an amount that options.limit would not take on any device; the log says what is
  * wrong.
@@ -272,7 +275,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
-/* What work on a device may do with blocks; the numbers are CUDA's. */
+/* The access of a device's work to blocks; the numbers are CUDA's. */
 enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
 
 /* Gives the work of another device access to the allocator's blocks, both live and future ones, or takes it away.
@@ -290,13 +293,12 @@ enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator, int device,
                                                        int access);
 
-/* The CUDA memory pool from which the pool engine takes its memory (a cudaMemPool_t), for libraries that want a
- * pool:  RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  Their requests share the pool's reserved
- * memory, its preallocation and, with a driver that limits pools (12.2), its limit.  The driver serves them, at the
- * driver's cost, not weir's caches.  Weir does not know those blocks, so weir_free must not be called with them.
- * With options.front off they are in in_use of weir_stats; with it on weir counts them as idle memory.  The pool
- * belongs to weir: do not destroy it, nor set its attributes.  Free what was taken from it before
- * weir_allocator_destroy.
+/* The CUDA memory pool from which the pool engine takes its memory (a cudaMemPool_t), for libraries that want a pool:
+ * RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  Their requests share the pool's reserved memory, its
+ * preallocation and, with a driver that limits pools (12.2), its limit.  The driver serves them, at the driver's cost,
+ * not weir's caches.  Weir does not know those blocks, so weir_free must not be called with them.  With options.front
+ * off they are in in_use of weir_stats; with it on weir counts them as idle memory.  The pool belongs to weir: do not
+ * destroy it, nor set its attributes.  Free the blocks of the pool before weir_allocator_destroy.
  * E_INVALID: NULL.
  * E_NOT_SUPPORTED: another engine, as by default if the device can map memory.
  * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
@@ -305,9 +307,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
                                                  struct CUmemPoolHandle_st **pool);
 
 /* Gives idle memory back to the device until at most `keep` bytes stay reserved, as far as whole units are idle.  It
- * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches goes back to the
- * engine first.  The call waits for the device if work may still use freed memory and weir recorded no event for it, and if the arena
- * gives a region back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle memory.
+ * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches goes back to the engine
+ * first.  The call waits for the device if work may still use freed memory and weir recorded no event for it, and if
+ * the arena gives a region back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle
+ * memory.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that this takes.
  * E_HOST_MEMORY: the host also lacks the memory to see what of a mapped arena is idle.
@@ -324,30 +327,29 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
  * driver 11.2), or the arena is fixed.  The log says which, once.  Else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
-/* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0:
- * as much as possible).  The call only notes that, from any thread: it takes no lock, asks the driver nothing, and
- * gives nothing back itself.
+/* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0: as
+ * much as possible).  The call only notes that, from any thread: it takes no lock, makes no driver call, and gives
+ * nothing back itself.
  *
- * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.
- * They keep what a preallocation, a finite release threshold or options.headroom protects, and give nothing that
- * would need a wait.  Each cache gives back what it has at the next request of its stream.  weir_decay gives idle
- * memory back at once, for programs that make no such requests, and for arenas of regions, which cannot give back
- * without a wait.  What went is an event of cause low-memory.  If a request of another allocator of the process
- * finds the device full, weir does the same without this call.
+ * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.  They
+ * keep what a preallocation, a finite release threshold or options.headroom protects, and give nothing that would need
+ * a wait.  Each cache gives its idle memory back at the next request of its stream.  weir_decay gives idle memory back
+ * at once, for programs that make no such requests, and for arenas of regions, which cannot give back without a wait.
+ * The memory given back is an event of cause low-memory.  If a request of another allocator of the process finds the
+ * device full, weir does so without this call.
  *
  * E_INVALID: allocator NULL.
- * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says
- * why.
+ * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says why.
  * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
-/* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside the records of
- * earlier runs; see options.profile.  A later call, and the destruction, replace what this one noted.  As long as
- * there was no request the call writes nothing and returns OK.  It replaces the file as a whole: a reader sees the
- * old one or the new one.  If two runs end at the same moment, one may be missing.  It does not replace a file that
+/* Writes the memory that this run has needed so far to the profile `path` (NULL: that of options.profile), beside the
+ * records of earlier runs; see options.profile.  A later call, and the destruction, replace the record of this call.
+ * As long as there was no request the call writes nothing and returns OK.  It replaces the file as a whole: a reader
+ * sees the old one or the new one.  If two runs end at one moment, one may be missing.  It does not replace a file that
  * is no profile.
  * E_INVALID: allocator NULL, or no path and no profile.
- * E_NOT_SUPPORTED: engine direct and fixed arenas have nothing to learn; the log says so too.
+ * E_NOT_SUPPORTED: engine direct and fixed arenas have nothing to learn; the log says so, too.
  * E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
                                                          const char *path);

@@ -17,15 +17,16 @@ extern "C" {
  *   DEFAULT     not set (an amount that is all zero): the option's default
  *   BYTES       `value` bytes; 0 bytes is a real zero, unlike DEFAULT
  *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
- *   OF_FREE     `value` millionths of what is free on the device when the amount is first needed
+ *   OF_FREE     `value` millionths of the device's free memory when the amount is first needed
  *   MAX         no bound, or all there is
  *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this period of
  *               front_idle_ms and the one before; for front_cache alone
  *   SHARE       this process's part of the device, less `leave`, by weight, among all processes in the
  *               device's shared registry (see `ledger` below).  `value` is its weight in millionths; others
  *               have the weight 1000000 unless they set another.  For prealloc and limit alone.  It changes
- *               as processes come and go.  A limit is never less than what is in use, and nobody
- *               preallocates again.  A limit that is a share caps what is preallocated, also as it falls. */
+ *               as processes come and go.  A limit is never less than the bytes in use, and no process
+ *               preallocates again.  A limit that is a share caps the preallocation, also when the limit
+ *               falls. */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,
@@ -37,7 +38,7 @@ enum {
 };
 
 typedef struct weir_amount {
-    uint64_t value; /* by kind, as above */
+    uint64_t value; /* the value, by kind */
     int kind;       /* WEIR_AMOUNT_ */
     int reserved; /* zero.  In prealloc weir_options_from_env sets it if the amount comes from a variable of
                      * another program: the amount is then capped at the limit, with a warning in the log */
@@ -101,7 +102,7 @@ enum {
 #undef WEIR_PREALLOC_TIME_ENUM
 };
 
-/* Who preallocates: X(name, word, value). */
+/* The thread that preallocates: X(name, word, value). */
 #define WEIR_PREALLOC_MODES(X)                                                                     \
     X(DEFAULT, "default", 0)                                                                       \
     X(FOREGROUND, "foreground", 1) /* the creating call or the first request; the default */       \
@@ -151,9 +152,9 @@ typedef struct weir_oom {
     struct weir_allocator *allocator;
     struct CUstream_st *stream; /* of the request */
     uint64_t bytes;             /* requested */
-    uint64_t attempt;           /* calls for this request, this one included: 1, 2, ... */
+    uint64_t attempt;           /* the number of this call for the request, from 1 on */
     uint64_t largest;           /* bytes: as weir_refusal.largest */
-    /* What weir_alloc returns unless the request is tried again: E_NO_MEMORY or E_LIMIT. */
+    /* The status that weir_alloc returns unless the request is tried again: E_NO_MEMORY or E_LIMIT. */
     weir_status status;
     int reserved; /* zero */
 } weir_oom;
@@ -164,25 +165,25 @@ typedef struct weir_oom {
  *            idle memory back, and still cannot serve a request of weir_alloc.  weir calls it again, with the
  *            next attempt number, after each try that fails, as often as it returns nonzero.  There is no bound.
  *   Where.   On the thread of the request, under no lock of weir, with the context and the capture mode that
- *            the request came with.  Several threads may be in it at the same time.  Its time counts as that of
+ *            the request came with.  Several threads may be in it at once.  Its time counts as that of
  *            weir_alloc in weir_latencies, and weir_alloc blocks as long as it takes.
- *   What.    It may call every function of weir but weir_allocator_destroy on the allocator.  What it frees on
- *            the request's stream serves the request at once.  What it frees on other streams serves as always;
- *            a wait for the device makes it serve everywhere.  A request inside that fails gets no second
- *            callback, whatever its allocator.  The callback must return, not jump or throw.
+ *   What.    It may call every function of weir but weir_allocator_destroy on the allocator.  Memory that it
+ *            frees on the request's stream serves the request at once.  Memory that it frees on other streams
+ *            serves as always; a wait for the device makes it serve everywhere.  A request inside that fails
+ *            gets no second callback, whatever its allocator.  The callback must return, not jump or throw.
  *   Never.   weir does not call it for a request on a stream that is being captured, nor in a child of fork.
  *            Beside a capture of the same thread elsewhere it may do what the driver then allows.
- * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_refusal that belong to
- * it, whatever calls inside have left.  A request that succeeds in the end does not count as a failure in
- * weir_stats, but the log (warning) has a line for each attempt.  `oom` is valid during the call.  `data` is
- * options.oom_callback_data; weir never frees it.  Since 0.1. */
+ * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_refusal that belong to it,
+ * whatever calls inside have left.  A request that succeeds in the end does not count as a failure in weir_stats, but
+ * the log (warning) has a line for each attempt.  `oom` is valid during the call.  `data` is options.oom_callback_data;
+ * weir never frees it.  Since 0.1. */
 typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".  New versions add
  * fields at the end.  A `size` that no version had, such as one that ends within a field, is E_INVALID in every
- * function that takes the struct; the function then reads nothing of it.  The library copies what it needs: pointers
- * in here need only live until the call returns.  Exceptions are growth_context and oom_callback_data, which must
- * live until the allocator is destroyed. */
+ * function that takes the struct; the function then reads nothing of it.  The library copies all that it needs:
+ * pointers in here need only live until the call returns.  Exceptions are growth_context and oom_callback_data, which
+ * must live until the allocator is destroyed. */
 typedef struct weir_options {
     size_t size; /* bytes of this struct as the caller was compiled */
 
@@ -193,15 +194,15 @@ typedef struct weir_options {
     int engine; /* WEIR_ENGINE_ */
     int arena;  /* WEIR_ARENA_: engine bfc only */
 
-    /* Memory to reserve before the first request, checked against what the device really gave.  Default: none.  More
-     * makes first iterations fast and leaves less to other programs. */
+    /* Memory to reserve before the first request; weir_stats reports how much the device really gave.  Default: none.
+     * More makes first iterations fast and leaves less to other programs. */
     weir_amount prealloc;
     int prealloc_at; /* WEIR_PREALLOC_AT_ */
 
-    int growth;                           /* WEIR_GROWTH_ */
-    uint64_t growth_step;                 /* bytes; STEP.  0: 64 MiB */
-    double growth_factor;                 /* GEOMETRIC: > 1, 0: 2; REMAINING: in (0, 1], 0: 0.5 */
-    uint64_t growth_cap;                  /* bytes; GEOMETRIC: the largest step.  0: none */
+    int growth;           /* WEIR_GROWTH_ */
+    uint64_t growth_step; /* bytes; STEP (0 means 64 MiB) */
+    double growth_factor; /* GEOMETRIC: > 1 (0 means 2); REMAINING: in (0, 1] (0 means 0.5) */
+    uint64_t growth_cap;  /* bytes; GEOMETRIC: the largest step (0 means none) */
     weir_growth_function growth_function; /* CALLBACK; else NULL */
     void *growth_context;
 
@@ -213,35 +214,35 @@ typedef struct weir_options {
      * driver's own threshold).  Default: max.  Less gives memory back to others, and weir has to grow again later. */
     weir_amount release_threshold;
 
-    /* Longest wait for frees to complete when memory ran out, and for pending frees at destroy; milliseconds.  0:
-     * 1000.  UINT32_MAX: do not wait at all.  If nothing else helps, the arena gives idle regions back, which waits
-     * for the device in addition to this time.  So does a request that would grow while streams that have ended left
-     * much of reserved memory behind. */
+    /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0
+     * means 1000; UINT32_MAX means no wait at all.  If nothing else helps, the arena gives idle regions back, which
+     * waits for the device in addition to this time.  So does a request that would grow while streams that have ended
+     * left much of reserved memory behind. */
     uint32_t recovery_timeout_ms;
 
-    uint32_t event_ring; /* how many growth events weir keeps; 0: 1024.  At most 1048576. */
+    uint32_t event_ring; /* growth events that weir keeps, at most 1048576; 0 means 1024 */
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
     int log;     /* WEIR_LOG_; default none, with harden error */
 
-    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream with what it freed itself, without a
-     * driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
+    /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream with memory that it freed itself, without
+     * a driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
      * direct, so that compute-sanitizer sees each. */
     int front; /* the setting cache */
 
-    /* How long a per-stream cache holds what its stream does not use, milliseconds.  A later call on the stream
-     * gives older memory back to the engine.  0: 1000.  UINT32_MAX: for ever.  Less leaves more to other streams and
-     * sizes, and calls the driver more often. */
+    /* The time for which a per-stream cache keeps memory that its stream does not use, in milliseconds.  A later call
+     * on the stream returns older memory to the engine.  0 means 1000; UINT32_MAX means for ever.  Less leaves more to
+     * other streams and sizes, and calls the driver more often. */
     uint32_t front_idle_ms; /* the setting cache-idle */
 
     /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller ones:
-     * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to
-     * other streams.  Blocks above 512 KiB get at most three quarters of it; of a fraction they get three quarters
-     * of what it is of the bytes in use now.  The caches keep such blocks once the engine has served 1,024 requests
-     * without growing or moving anything.  Default: 2%, and at least 32 MiB as long as no more than 256 MiB were
-     * ever in use; and 1 MiB for each stream, however many there are.  A stream gives back what it may not keep at
-     * its next request.  Where a limit is set, the caches of streams that make no
-     * request count too, and the other caches keep less. */
+     * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other
+     * streams.  Blocks above 512 KiB get at most three quarters of it; if it is a fraction, three quarters of that
+     * fraction of the bytes in use now.  The caches keep such blocks once the engine has served 1,024 requests without
+     * growing or moving anything.  Default: 2%, and at least 32 MiB as long as no more than 256 MiB were ever in use;
+     * and 1 MiB for each stream, however many there are.  A stream returns memory that it may not keep at its next
+     * request.  If this limit is set, the caches of streams that make no request count, too, and the other caches keep
+     * less. */
     weir_amount front_cache; /* the setting cache-limit */
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is being captured,
@@ -260,8 +261,8 @@ typedef struct weir_options {
      * If the program wrote to it after the free, weir reports that and keeps the block out of use until the
      * allocator is destroyed.  Needs stream ids (driver 12.0); off without.
      * GUARD: weir fills a gap of 256 bytes before a block, and one of 256 to 511 from its last byte on, with 0xfd.
-     * It verifies them at the free and reports what was written there.
-     * ZERO_STREAM: weir zeroes a block on its stream before it returns it, unless the same stream freed the memory
+     * It verifies them at the free and reports writes to them.
+     * ZERO_STREAM: weir zeroes a block on its stream before it returns it, unless that stream freed the memory
      * and weir kept it for that stream since.  ZERO_ALWAYS: without exception.
      * Reports are lines in the log (error) and counters in weir_stats.  A free of a block with noted uses makes its
      * stream wait for the noted streams.  Under stream capture a node of the graph zeroes blocks, and weir does
@@ -296,9 +297,9 @@ typedef struct weir_options {
      * enough at the first request, more than nothing at create. */
     weir_amount prealloc_min;
 
-    /* Milliseconds after which a preallocation stops with what it has, at most one step later; UINT32_MAX or 0:
-     * never.  Processes of one user preallocate on one device one after the other.  Half of this time may go to
-     * waiting for others, 10 s without a deadline. */
+    /* Milliseconds after which a preallocation stops with the memory that it has got, at most one step later;
+     * UINT32_MAX or 0: never.  Processes of one user preallocate on one device one after the other.  Half of this time
+     * may go to waiting for others, 10 s without a deadline. */
     uint32_t prealloc_deadline_ms;
 
     int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of `headroom` */
@@ -306,19 +307,19 @@ typedef struct weir_options {
     /* A file, or a folder, that records how much memory earlier runs needed; at most 1023 bytes.  A relative name
      * starts at the folder that the process is in when the allocator is made.  NULL or "off": none.
      * weir_allocator_destroy writes to it what this run needed.  For the default allocator the process does so at
-     * its end.  weir_profile_save does so at any time.  The next allocator with the same device and settings
-     * (engine, arena, packing, growth, limit, front) preallocates what was learned, when prealloc_at says, unless
+     * its end.  weir_profile_save does so at any time.  The next allocator with that device and these settings
+     * (engine, arena, packing, growth, limit, front) preallocates the learned amount, when prealloc_at says, unless
      * `prealloc` is set.  In a folder each combination of device and settings has its own file.  A file that cannot
      * be read, or was learned elsewhere, draws a warning in the log and has no other effect.  Not for engine direct
      * and fixed arenas. */
     const char *profile;
 
     /* The half-life of decay, milliseconds.  Memory that nothing needed for that long goes back to the device by
-     * halves, one each half-life.  weir never goes below what was preallocated, nor below a release threshold that
-     * is set, nor below what was in use and headroom_high.  A load that reaches its peak at least once in that time
-     * keeps its memory.
+     * halves, one each half-life.  weir never goes below the preallocated memory, nor below a release threshold that
+     * is set, nor below the memory that was in use plus headroom_high.  A load that reaches its peak at least once in
+     * that time keeps its memory.
      * Decay happens in requests that the engine serves, without waiting for anybody, and in weir_decay.  0 or
-     * UINT64_MAX:  never.  Less gives memory to others sooner, and grows again where a load comes back later than
+     * UINT64_MAX: never.  Less gives memory to others sooner, and grows again where a load comes back later than
      * that.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
@@ -335,11 +336,11 @@ typedef struct weir_options {
      * host has observed that their work has completed. */
     int internal_dependencies;
 
-    /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each
-     * other through a file of a few pages in the runtime folder.  If the device has no memory for a request, the
-     * others give back their idle memory.  The request waits for that for a tenth of recovery_timeout_ms at most, or
-     * for all of it while a process that was killed is not gone yet.  off: none of this.  On a device model there
-     * are no other processes, unless WEIR_MODEL_SHARED says so. */
+    /* WEIR_SWITCH_; default on: the shared registry.  The user's processes that have memory of one GPU find each other
+     * through a file of a few pages in the runtime folder.  If the device has no memory for a request, the other
+     * processes give back their idle memory.  The request waits for that for a tenth of recovery_timeout_ms at most, or
+     * for all of it while a process that was killed is not gone yet.  off: none of this.  On a device model there are
+     * no other processes, unless WEIR_MODEL_SHARED says so. */
     int ledger; /* the setting registry */
     /* From 1 to 1000, 100 by default: weir first asks those processes for idle memory that have the lowest. */
     uint32_t priority;
@@ -349,16 +350,16 @@ typedef struct weir_options {
      * also with off, and gives memory back as always; with on, weir_allocator_create fails if the device cannot.  If
      * no engine is chosen, it is the pool engine.  With another engine weir_allocator_create fails. */
     int exportable;
-    /* Device memory that growth leaves to others: a display, programs without weir.  weir goes by what the device
-     * reports as free, which a step of another process may take in the same moment.  Default: none. */
+    /* Device memory that growth leaves to others: a display, programs without weir.  weir uses the free memory that the
+     * device reports, which a step of another process may take just then.  Default: none. */
     weir_amount leave; /* the setting keep-free */
 
-    /* Where to write the OOM report when a request fails, as weir_verdict_text writes it.  "stderr", or a file that
+    /* The place for the OOM report when a request fails, as weir_verdict_text writes it.  "stderr", or a file that
      * weir appends to (lines of JSON if its name ends with .json); at most 1023 bytes.  A relative name starts at
-     * the folder that the process is in then.  NULL or "off": nowhere.
+     * the folder that the process is in at that time.  NULL or "off": none.
      * The failed call itself writes it, which takes as long as weir_last_verdict.  weir reports the allocator's
-     * first failure of each cause, among its first 16 failures.  If the file does not take it (it cannot be opened,
-     * no space left), the report goes to standard error, after a line that says why. */
+     * first failure of each cause, among its first 16 failures.  If the report cannot be written to the file (the
+     * file cannot be opened, no space left), the report goes to standard error, after a line with the reason. */
     const char *verdict; /* the setting oom-report */
 
     /* Other devices whose work may use the blocks, those of now and all later ones.  A list of device numbers
@@ -388,12 +389,11 @@ WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *options, char *message,
                                                              size_t message_bytes);
 
-/* Sets one option from a copy of the text, by its name as in `weir help --all` ("prealloc", "growth", ...).  Sizes read 4GiB,
- * 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), of 1000 KB MB GB TB.  A
- * number alone is bytes.  Below 2^20, 0 aside, it is an error, because it is likely a slip: write 64MiB or 64B for
- * 64.  Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of cache-limit is of
- * what is in use.  `message` is as above.  No text sets a default again: weir_options_init
- * does, for all.
+/* Sets one option from a copy of the text, by its name as in `weir help --all` ("prealloc", "growth", ...).  Sizes read
+ * 4GiB, 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), of 1000 KB MB GB TB.  A
+ * number alone is bytes.  Below 2^20, 0 aside, it is an error, because it is likely a slip: write 64MiB or 64B for 64.
+ * Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of cache-limit is of the bytes
+ * in use.  `message` is as above.  No text sets a default again: weir_options_init does, for all.
  * E_INVALID: no such option; or options NULL, or not initialized.
  * E_PARSE: the text does not parse.  On an error options are unchanged. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
