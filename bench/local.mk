@@ -1,14 +1,14 @@
-# What measures beside the weir program, and the recorded traces that it replays.
+# The benchmarks that are no part of the weir program, and the recorded traces that the program replays.
 
 if WEIR_PROGRAM
 bench: weir
 	./weir bench $(BENCHFLAGS)
 endif
 
-# Measuring is never part of `make check':  make bench BENCHFLAGS='--repeat 3'
+# `make check' never measures.  To measure: make bench BENCHFLAGS='--repeat 3'
 .PHONY: bench
 
-# What is measured beside the program: `make bench-programs', or one by its name.
+# `make bench-programs' builds all benchmarks, `make NAME' builds one.
 developer_programs += bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
 bench_bare_driver_LDADD = lib/libweir-core.la
 bench_bare_growth_LDADD = lib/libweir-core.la
@@ -21,28 +21,28 @@ endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
-# Several processes on one device, with and without the ledger.
+# This script measures several processes on one device, with the shared registry and without it.
 EXTRA_DIST += bench/processes
 
-# Instances of memory planners.
+# This script measures instances of memory planners.
 EXTRA_DIST += bench/planners
 
-# Traces with other sizes.
+# These scripts make traces with other sizes.
 EXTRA_DIST += bench/plan-others bench/vary-sizes
 
-# Programs with several streams, made up.
+# This script makes traces of invented programs with several streams.
 EXTRA_DIST += bench/stream-loads
 
-# What a search of fewer settings loses.
+# This script measures what a search of fewer settings loses.
 EXTRA_DIST += bench/tune-regret
 
-# What a request costs by the kind of stream, for a machine with a GPU and nvcc.
+# These scripts measure the cost of a request by the kind of stream, on a machine with a GPU and nvcc.
 EXTRA_DIST += bench/seen-calls bench/seen_calls.c bench/stream-kinds bench/stream_kinds.cu bench/at_once.c
 
-# RMM's random allocations, for a machine with a GPU and nvcc.
+# This program makes RMM's random allocations, on a machine with a GPU and nvcc.
 EXTRA_DIST += bench/rmm/random_allocations.cpp bench/rmm/run
 
-# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, several, record-overhead.
+# tests/gpu/drop-in, several and record-overhead run these programs of frameworks, on a machine with a GPU.
 EXTRA_DIST += \
 	bench/record-cost \
 	bench/record-jax \
@@ -65,7 +65,7 @@ EXTRA_DIST += \
 	bench/drop-in/torch_model.py \
 	bench/drop-in/torch_streams.py
 
-# Programs of PyTorch by its allocator and by weir's, for a machine with a GPU.
+# These files compare PyTorch programs with PyTorch's allocator and with weir's, on a machine with a GPU.
 EXTRA_DIST += \
 	bench/torch/bert.py \
 	bench/torch/compare \
@@ -88,6 +88,6 @@ dist_traces_DATA = \
 	bench/traces/multistream-infer.trace.gz \
 	bench/traces/resnet50-train.trace.gz
 
-# Of a build outside the source tree: see configure.ac.
+# This link exists only in a build outside the source tree: see configure.ac.
 distclean-local:
 	test ! -h bench/traces || rm -f bench/traces

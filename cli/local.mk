@@ -1,4 +1,4 @@
-# The weir program: a file for each subcommand, and folders for what several of them use.
+# The weir program has a file for each subcommand, and folders for code that several subcommands share.
 
 if WEIR_PROGRAM
 bin_PROGRAMS += weir
