@@ -198,6 +198,8 @@ typedef struct CUcheckpointUnlockArgs_st {
       (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                                 \
     X(GRAPH, cuStreamEndCapture, "cuStreamEndCapture", 10000, (CUstream stream, CUgraph *graph),   \
       (stream, graph))                                                                             \
+    X(GRAPH, cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo", 10010,                              \
+      (CUstream stream, CUstreamCaptureStatus *status, uint64_t *id), (stream, status, id))        \
     X(GRAPH, cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040,                    \
       (CUgraphExec *exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))          \
     X(GRAPH, cuGraphLaunch, "cuGraphLaunch", 10000, (CUgraphExec exec, CUstream stream),           \

@@ -162,6 +162,18 @@ weir_status weir__device_capture(struct weir_device *device, weir_stream stream)
     return weir__device_status(device, result);
 }
 
+uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    uint64_t id = 0;
+
+    if (!(device->driver->capabilities & WEIR_CAP_GRAPH) ||
+        WEIR_ON_STREAM(device, device->driver->cuStreamGetCaptureInfo(stream, &status, &id)) !=
+            CUDA_SUCCESS ||
+        status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return 0;
+    return id;
+}
+
 /* The capture status comes first: asking a captured stream for its id breaks the capture, in any mode
  * (H200, driver 580). */
 static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,

@@ -554,6 +554,9 @@ static weir_status note_block(weir_tensors *t, struct weir_tensor_pool *pool,
         tensor->requested = requested;
         tensor->stream = user.stream;
         tensor->name = user.name;
+        tensor->capture = user.name & WEIR_TENSORS_CAPTURED
+                              ? weir__device_capture_id(&t->allocator->device, user.stream)
+                              : 0;
         tensor->pool = pool;
         tensor->note = note;
         weir__tensors_add(t, tensor);
@@ -623,8 +626,15 @@ static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tenso
     return user.name;
 }
 
+/* Returns 1 if the capture goes on in which the stream of the block was named.  After that capture the stream may have
+ * used the block outside of a graph, and its handle may mean another stream. */
+static int is_still_captured(weir_tensors *t, const struct weir_tensor *tensor) {
+    return tensor->pool->takes && tensor->capture != 0 &&
+           weir__device_capture_id(&t->allocator->device, tensor->stream) == tensor->capture;
+}
+
 /* Returns the name of the stream that may have the freed block at once.  Returns 0, for nobody, if the stream has ended,
- * or if it was named during a capture that is over: its handle may mean another stream by now. */
+ * or if it was named during a capture that is over. */
 static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
     const struct weir_tensor_user *user;
 
@@ -633,7 +643,8 @@ static uint64_t heir_of(weir_tensors *t, const struct weir_tensor *tensor) {
     if (tensor->name == 0)
         return name_in_capture(t, tensor);
     user = find_user(tensor->pool, tensor->name);
-    if (!user || user->ended || ((tensor->name & WEIR_TENSORS_CAPTURED) && !tensor->pool->takes))
+    if (!user || user->ended ||
+        ((tensor->name & WEIR_TENSORS_CAPTURED) && !is_still_captured(t, tensor)))
         return 0;
     return tensor->name;
 }

@@ -42,6 +42,7 @@ struct weir_tensor {
     size_t bytes, requested;
     weir_stream stream;
     uint64_t name;                 /* the name of `stream` */
+    uint64_t capture;              /* the id of the capture that a stream of such a name was in */
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
     struct weir_tensor *next; /* in the list of held or of spare records */

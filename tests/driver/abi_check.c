@@ -345,6 +345,11 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
 #define TEXT_OF(token) #token
 #define TEXT(token) TEXT_OF(token)
 
+/* weir uses the first version of this function, which each driver has; cuda.h maps the name to later versions. */
+#undef cuStreamGetCaptureInfo
+CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status,
+                                        cuuint64_t *id);
+
 /* `base` alone means what cuda.h maps it to; next to ## it means itself. */
 #define CHECK_ENTRY(group, base, symbol, version, params, args)                                    \
     GROUP_##group(                                                                                 \

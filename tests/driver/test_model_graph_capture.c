@@ -473,6 +473,24 @@ TEST(planned_fault_does_nothing) {
     TWICE(cuGraphDestroy, graph);
 }
 
+TEST(each_capture_has_its_id) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    uint64_t first = 0, again = 0, second = 0;
+
+    OK(d->cuStreamGetCaptureInfo(s, &status, &first));
+    ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    ck_assert_uint_eq(first, 0);
+    begin(s);
+    OK(d->cuStreamGetCaptureInfo(s, &status, &first));
+    OK(d->cuStreamGetCaptureInfo(s, &status, &again));
+    ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(d->cuGraphExecDestroy(end_to_exec(s, 0)));
+    begin(s);
+    OK(d->cuStreamGetCaptureInfo(s, &status, &second));
+    OK(d->cuGraphExecDestroy(end_to_exec(s, 0)));
+    MUST(first != 0 && first == again && second != 0 && second != first);
+}
+
 TEST(capture_costs_the_host_what_the_profile_says) {
     CUstreamCaptureStatus status;
     CUgraphExec exec;

@@ -119,6 +119,32 @@ TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
     OK(weir_tensors_free(again));
 }
 
+/* The pool keeps its route over two captures.  A block of the first one is used after it, and freed before the second one,
+ * or during it.  The handle means another stream by then. */
+TEST_EACH(2, a_block_that_is_used_between_two_captures) {
+    void *block, *again;
+    CUgraph captured;
+
+    open_route(other);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    block = take(64 * MIB, A);
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    use(A, block, 64 * MIB, 1);
+    if (_i == 0)
+        OK(weir_tensors_free(block));
+    renew(&A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (_i == 1)
+        OK(weir_tensors_free(block));
+    again = take(64 * MIB, A);
+    CU(driver->cuStreamEndCapture(A, &captured));
+    CU(driver->cuGraphDestroy(captured));
+    use(A, again, 64 * MIB, 2);
+    OK(weir_tensors_free(again));
+    OK(weir_tensors_end(t, other, NULL));
+}
+
 TEST(a_restored_block_outlives_its_stream) {
     weir_tensors_state *state;
     void *block, *again;

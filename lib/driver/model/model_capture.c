@@ -307,6 +307,21 @@ static CUresult begin(struct model_stream *stream, CUstreamCaptureMode mode) {
     return CUDA_SUCCESS;
 }
 
+CUresult weir__model_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status,
+                                            uint64_t *id) {
+    CUresult why = weir__model_cuStreamIsCapturing(handle, status);
+    const struct model_stream *stream;
+
+    if (why != CUDA_SUCCESS || *status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return why;
+    weir__model_lock();
+    stream = weir__model_stream(handle, &why);
+    if (stream && stream->branch && id)
+        *id = stream->branch->capture->id;
+    weir__model_unlock();
+    return why;
+}
+
 CUresult weir__model_cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
