@@ -29,6 +29,30 @@ TEST(a_remote_free_serves_where_it_was_freed) {
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
+/* The stream that freed a slot of A's cache has ended, and another stream has its handle. */
+TEST(a_remote_free_by_a_handle_that_is_used_again) {
+    void *block;
+    CUstream s, renewed;
+
+    make(_i, "");
+    s = make_stream();
+    warm(A);
+    warm(s);
+    block = take(3000, A);
+    order(s, A);
+    busy(s, 50 * MS);
+    give(block, s);
+    CU(driver->cuStreamDestroy(s));
+    renewed = make_stream();
+    MUST(renewed == s);
+    forbid(block, 3000);
+    for (int i = 0; i < 5; i++)
+        expect_none_of_it(renewed);
+    expect_none_of_it(A);
+    MUST(weir__model_now_ns() < 50 * MS);
+    CU(driver->cuStreamDestroy(renewed));
+}
+
 /* A slot that is away, and nothing else, makes a trim wait: a remote free, or one that other streams use. */
 TEST(a_trim_waits_for_what_is_away) {
     make(_i / 2, "");
@@ -662,9 +686,9 @@ int main(void) {
     TCase *tests = add_case(suite, "streams");
 
     ADD_FOR_EACH(tests, ENGINES, what_cannot_be_bound, a_remote_free_serves_where_it_was_freed,
-                 remote_frees_find_their_cache, freed_twice_on_a_new_stream,
-                 noted_uses_hold_small_and_whole_blocks, few_are_asked_about_at_a_time,
-                 a_use_of_a_destroyed_stream);
+                 a_remote_free_by_a_handle_that_is_used_again, remote_frees_find_their_cache,
+                 freed_twice_on_a_new_stream, noted_uses_hold_small_and_whole_blocks,
+                 few_are_asked_about_at_a_time, a_use_of_a_destroyed_stream);
     ADD_FOR_EACH(tests, ENGINES * 2, a_trim_waits_for_what_is_away);
     ADD_FOR_EACH(tests, 2, what_is_stranded_is_waited_for_at_a_limit);
     ADD_FOR_ROWS(tests, 4, 8, what_is_stranded_is_waited_for_at_a_limit);
