@@ -165,8 +165,6 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return give_quarantined(s, block);
     if (id == 0)
         return give_unknown(s, block, on, stream);
-    /* A free merges with the stream's other free memory, and then all of that waits for the new event. */
-    weir__order_observe(&s->order, on);
     if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     unaccount(s, &was);
