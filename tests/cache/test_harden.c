@@ -392,20 +392,29 @@ TEST(what_was_not_taken_back_goes_later) {
 
 /* Such a block may hold memory that its stream still uses: a trim waits for that work. */
 TEST(what_was_not_taken_back_is_waited_for) {
+    weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
-    open_with(_i, ZERO_STREAM | ZERO_ALWAYS);
-    unsigned char *block = take(70000, A);
-    CU(weir__model_use(A, (uintptr_t)block, 70000, 1, 50 * MS));
+    unsigned char *block, *next;
+
+    options.limit = bytes_amount(128 * MIB);
+    options.front = worlds[_i].front;
+    options.harden = ZERO_STREAM | ZERO_ALWAYS;
+    options.recovery_timeout_ms = 100;
+    OK(weir_allocator_create(&options, &a));
+    block = take(90 * MIB, A);
+    CU(weir__model_use(A, (uintptr_t)block, 90 * MIB, 1, 50 * MS));
     give(block, A);
     weir__model_fail(WEIR_ENTRY_cuMemsetD8Async, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
-    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 70000, A, &none));
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 90 * MIB, A, &none));
     MUST_EQ(weir__model_faults_met(NULL), 2);
     weir__model_faults_clear();
-    MUST_EQ(stats_of(a).kept_out, 70000);
-    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).kept_out, 90 * MIB);
+    next = take(80 * MIB, B);
+    CU(weir__model_use(B, (uintptr_t)next, 80 * MIB, 2, MS));
     MUST_EQ(stats_of(a).kept_out, 0);
     ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
+    give(next, B);
     end(0, 0);
 }
 
