@@ -37,7 +37,7 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
     p->last_address = c->address;
     if (p->several)
         p->tagged -= c->size;
-    else if (p->all.kind[c->next] == CLEAN)
+    else if (p->all.kind[c->next] == CLEAN && p->all.chunk[c->next].sequence < c->sequence)
         p->all.chunk[c->next].sequence = c->sequence;
     c->requested = bytes;
     block_begin(p, id, c->address, c->size, bytes, out);
