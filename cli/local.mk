@@ -44,30 +44,12 @@ weir_SOURCES = \
 	cli/formats/input.h \
 	cli/formats/minimalloc.c \
 	cli/formats/rmm.c \
-	cli/report/changepoints.c \
 	cli/report/choices.c \
 	cli/report/choices.h \
 	cli/report/figures.c \
 	cli/report/figures.h \
-	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
-	cli/report/draw_layout.c \
-	cli/report/draw_map.c \
-	cli/report/draw_memory.c \
-	cli/report/draw_overview.c \
-	cli/report/draw_process.c \
-	cli/report/draw_times.c \
-	cli/report/page_cells.c \
-	cli/report/page_findings.c \
-	cli/report/page_processes.c \
-	cli/report/page_runs.c \
-	cli/report/page_traces.c \
-	cli/report/report_draw.h \
-	cli/report/report_html.c \
-	cli/report/report_page.h \
-	cli/report/report_plot.c \
-	cli/report/report_svg.c \
 	cli/report/summary.c \
 	cli/report/summary.h \
 	cli/parking/asking.c \
@@ -190,4 +172,17 @@ weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_SHIM_DIR='"$(torchshimdir)"' $(WEIR_ZSTD_CPPFLAGS)
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-shown.la lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
+
+# The page that reports write is compiled in: each line of the template becomes a line of a C string.
+EXTRA_DIST += cli/report/page.html
+BUILT_SOURCES += cli/report/page_html.h
+CLEANFILES += cli/report/page_html.h
+cli/report/page_html.h: cli/report/page.html
+	$(AM_V_GEN)$(MKDIR_P) cli/report && \
+	{ echo '/* Made from page.html by the build. */' && \
+	  echo 'static const char report_page[] =' && \
+	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/cli/report/page.html && \
+	  echo '    "";'; } >$@.new && mv $@.new $@
+# Also where the program is built alone, without `make all'.
+cli/report/weir-report.$(OBJEXT): cli/report/page_html.h
 endif

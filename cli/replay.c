@@ -111,7 +111,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "reads.\n\nWith --profile, all runs of a trace (--repeat, "
         "--busy) begin with the profile as it was before.  The last run saves what it needed, for "
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
-        "a bad value, 3 the report has no pictures.";
+        "a bad value.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};

@@ -43,7 +43,6 @@ unit_tests = \
 	tests/placement/test_bestfit \
 	tests/cache/test_bias \
 	tests/config/test_budget \
-	tests/cli/test_changepoints \
 	tests/cli/test_choices \
 	tests/reserve/test_decay \
 	tests/driver/test_driver \
@@ -197,10 +196,8 @@ tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
 tests_cli_test_summary_SOURCES = tests/cli/test_summary.c cli/report/summary.c cli/report/summary.h
-tests_cli_test_changepoints_SOURCES = tests/cli/test_changepoints.c cli/report/changepoints.c cli/report/changepoints.h
 tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c cli/report/choices.h
 tests_cli_test_choices_LDADD = $(LDADD) -lm
-tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
 unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
 endif

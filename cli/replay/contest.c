@@ -319,7 +319,7 @@ int contest_run(struct contest *contest) {
     good &= contest_write(contest, json_incref(results));
     if (contest->report)
         code =
-            report_of(results, contest->json_file ? contest->json_file : "none", contest->report);
+            report_of(results, contest->json_file ? contest->json_file : "", contest->report);
     json_decref(results);
     return good ? code : 1;
 }

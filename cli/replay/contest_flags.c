@@ -37,10 +37,8 @@ static const struct argp_option flags[] = {
      "Add data for pictures to the JSON: memory over time, addresses of blocks, whole histograms.  "
      "This takes one or two more replays of each pair.",
      0},
-    {"report", REPORT_KEY, "DIR|FILE", 0,
-     "Make a page with pictures (weir report): a folder, or one file if its name ends in .html.  "
-     "Implies --samples.",
-     0},
+    {"report", REPORT_KEY, "FILE", 0,
+     "Write a page of the results to FILE, whose name ends in .html (weir report).", 0},
     {"trace-events", TIMELINE_KEY, "FILE", 0,
      "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
      "one more replay of each pair.",
@@ -90,12 +88,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         contest->samples = 1;
         return 0;
     case REPORT_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state,
-                       "--report '%s': expected a folder, or a file whose name ends in .html",
-                       argument);
         contest->samples = 1;
-        contest->report = argument;
+        contest->report = report_name(state, "--report", argument);
         return 0;
     case ARGP_KEY_END:
         if (contest->samples && !contest->report && !contest->json_file)
