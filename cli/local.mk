@@ -81,15 +81,12 @@ weir_SOURCES = \
 	cli/measure/measure_pools.c \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
+	cli/replay/child.c \
+	cli/replay/child.h \
 	cli/replay/child_play.c \
-	cli/replay/child_result.c \
-	cli/replay/child_stretches.c \
-	cli/replay/child_timeline.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
 	cli/replay/contest_flags.c \
-	cli/replay/contest_inside.h \
-	cli/replay/contest_pair.c \
 	cli/replay/contest_shortage.c \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \
@@ -98,16 +95,12 @@ weir_SOURCES = \
 	cli/replay/explain.c \
 	cli/replay/explain.h \
 	cli/replay/explain_show.c \
-	cli/replay/limit_sweep.c \
-	cli/replay/limit_sweep.h \
-	cli/replay/merge.c \
-	cli/replay/merge.h \
-	cli/replay/pending.c \
-	cli/replay/pending.h \
-	cli/replay/replay_child.c \
-	cli/replay/replay_child.h \
-	cli/replay/samples.c \
-	cli/replay/samples.h \
+	cli/replay/findings.c \
+	cli/replay/findings.h \
+	cli/replay/least.c \
+	cli/replay/least.h \
+	cli/replay/result.c \
+	cli/replay/result.h \
 	cli/replay/table.c \
 	cli/replay/table.h \
 	cli/replay/tape.c \

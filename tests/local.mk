@@ -199,7 +199,7 @@ tests_cli_test_summary_SOURCES = tests/cli/test_summary.c cli/report/summary.c c
 tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c cli/report/choices.h
 tests_cli_test_choices_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
+unit_tests += tests/cli/test_parking tests/cli/test_top
 endif
 if WEIR_GATE
 unit_tests += tests/gate/test_gate
@@ -228,15 +228,6 @@ tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/c
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
-tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
-	cli/replay/samples.c \
-	cli/replay/samples.h
-tests_cli_test_samples_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_cli_test_samples_LDADD = $(LDADD) $(JANSSON_LIBS)
-tests_cli_test_merge_SOURCES = tests/cli/test_merge.c cli/common/jsonfile.c cli/common/jsonfile.h cli/replay/merge.c \
-	cli/replay/merge.h cli/report/summary.c cli/report/summary.h
-tests_cli_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_cli_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
 tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
 	cli/common/jsonfile.h cli/top_view.c \
 	cli/top_view.h

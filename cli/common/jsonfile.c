@@ -59,7 +59,7 @@ int jsonfile_check_to_add(const char *flag, const char *path) {
     return check(flag, path, 0);
 }
 
-/* One object a line. */
+/* Writes an array, one value a line. */
 static int write_array(FILE *file, const json_t *array) {
     const json_t *value;
     size_t i;
@@ -70,16 +70,41 @@ static int write_array(FILE *file, const json_t *array) {
         if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
             return 0;
     }
-    fputs("\n]\n", file);
-    return fflush(file) == 0 && !ferror(file);
+    fputs("\n]", file);
+    return 1;
+}
+
+/* Writes an object, one key a line; an array in it, one value a line. */
+static int write_object(FILE *file, const json_t *object) {
+    const char *key, *before = "{\n";
+    json_t *value;
+    int good = 1;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        fprintf(file, "%s\"%s\": ", before, key);
+        good =
+            good && (json_is_object(json_array_get(value, 0))
+                         ? write_array(file, value)
+                         : json_dumpf(value, file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) == 0);
+        before = ",\n";
+    }
+    fputs("\n}", file);
+    return good;
+}
+
+static int write_value(FILE *file, const json_t *value) {
+    int good = json_is_array(value) ? write_array(file, value) : write_object(file, value);
+
+    fputc('\n', file);
+    return good && fflush(file) == 0 && !ferror(file);
 }
 
 /* Its text first, so that a file is replaced as a whole. */
-static int write_file(const char *path, const json_t *array) {
+static int write_file(const char *path, const json_t *value) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    int good = file && write_array(file, array);
+    int good = file && write_value(file, value);
 
     if (file && fclose(file) != 0)
         good = 0;
@@ -88,10 +113,10 @@ static int write_file(const char *path, const json_t *array) {
     return errno == 0;
 }
 
-int jsonfile_write(const char *path, const json_t *array) {
+int jsonfile_write(const char *path, const json_t *value) {
     int to_stdout = strcmp(path, "-") == 0;
-    int good = array && fflush(stdout) == 0 &&
-               (to_stdout ? write_array(stdout, array) : write_file(path, array));
+    int good = value && fflush(stdout) == 0 &&
+               (to_stdout ? write_value(stdout, value) : write_file(path, value));
 
     if (!good)
         fprintf(stderr, "weir: cannot write %s: %s\n", to_stdout ? "standard output" : path,
@@ -112,7 +137,7 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_array_append_new(command, json_string(argv[0] + strlen("weir ")));
     for (int i = 1; i < argc; i++)
         json_array_append_new(command, json_string(argv[i]));
-    json_object_set_new(common, "schema", json_integer(3));
+    json_object_set_new(common, "schema", json_integer(2));
     json_object_set_new(common, "weir", json_string(weir_version()));
     json_object_set_new(common, "date", json_string(date));
     json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));

@@ -22,9 +22,6 @@ enum { RUNNER_MESSAGE_BYTES = 512 };
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 
-/* How: as it can be seen without a change of anything; by all figures there are. */
-enum { JOB_SAMPLES_WATCH = 1, JOB_SAMPLES_ASK };
-
 /* Handed over as it stands in memory: both sides are the same program. */
 struct job {
     char magic[8];
@@ -35,22 +32,17 @@ struct job {
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
     char verdict[WEIR_SHOW_BYTES]; /* likewise */
     char peers[WEIR_SHOW_BYTES];   /* likewise */
-    int stretches; /* time whole iterations, and tell of nothing else; not with work */
-    int samples;   /* JOB_SAMPLES_: note memory after each operation, and tell of nothing else */
-    int trial;     /* only whether every request is served; ends at the first that is not */
-    int buckets;   /* single operations: also every bucket of the histograms */
-    int forgets; /* a profile is read, and not written: another child of the same result does that */
+    int trial;    /* only whether every request is served; ends at the first that is not */
+    int forgets;  /* a profile is read, and not written */
     int measure;  /* an enum measure_part instead of all that; 0: none */
-    int timeline; /* not 0: tell only what happened when, as process of that number in a picture */
-    uint64_t limit;    /* the most that the configuration may reserve; 0: as it has it */
-    int has_threshold; /* the release threshold is `threshold`, not the configuration's */
-    weir_amount threshold;
+    int timeline; /* not 0: also tell what happened when, as process of that number in a picture */
+    uint64_t limit;     /* the most that the configuration may reserve; 0: as it has it */
     double busy_factor; /* work on the streams: busy.h; 0: none */
-    double pace; /* of the trace's time, what passes between operations; not with stretches */
+    double pace;        /* of the trace's time, what passes between operations; 0: none */
     weir_options options;
 };
 
-/* For single operations.  configuration NULL or "": a look at the device.  options->device and
+/* configuration NULL or "": a look at the device.  options->device and
  * device_source may be NULL. */
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);

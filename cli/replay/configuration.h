@@ -24,15 +24,14 @@ struct session {
     const struct weir_driver *counted; /* the same table, counted; stretches on a GPU: driver */
     CUdevice device;
     uint64_t device_bytes;
-    size_t device_free;           /* as it is opened */
-    CUevent event;                /* for ordering one stream behind another, at once */
-    uint64_t blocks;              /* indices of blocks are below it */
-    uint64_t live_peak_bytes;     /* of the trace */
-    const weir_options *given;    /* device and log for all; everything for `replay` */
-    int forgets;                  /* the profile, if there is one, stays as it is */
-    uint64_t limit;               /* the most it may reserve; 0: as the configuration has it */
-    const weir_amount *threshold; /* the release threshold; NULL: as the configuration has it */
-    int refused;                  /* open failed for lack of memory, or of a larger limit */
+    size_t device_free;        /* as it is opened */
+    CUevent event;             /* for ordering one stream behind another, at once */
+    uint64_t blocks;           /* indices of blocks are below it */
+    uint64_t live_peak_bytes;  /* of the trace */
+    const weir_options *given; /* device and log for all; everything for `replay` */
+    int forgets;               /* the profile, if there is one, stays as it is */
+    uint64_t limit;            /* the most it may reserve; 0: as the configuration has it */
+    int refused;               /* open failed for lack of memory, or of a larger limit */
     char message[CONFIGURATION_MESSAGE_BYTES]; /* why open or close failed */
 };
 
@@ -57,8 +56,9 @@ struct weir_timeline;
 
 struct configuration {
     const char *name;
-    const char *was;  /* its earlier name, which recorded results have; NULL: none */
     const char *what; /* one line for --help */
+    /* Why the configuration is there to compare with, and is nothing that a program would choose; NULL: it may be chosen. */
+    const char *unusable;
     /* An allocator, or NULL with session->message. */
     void *(*open)(struct session *session, const struct configuration *self);
     /* Timed.  `block` is the block's index. */
@@ -67,15 +67,11 @@ struct configuration {
     weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
     /* `stream` uses the block too: what comes after its free must come after that use. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Called, untimed, after a request that took SLOW_NS or longer; may be NULL.  This is how
-     * configurations that cannot be asked notice that they grew: reading the reserved memory after each request
-     * would disturb what is measured, and no growth is that fast. */
-    void (*after_slow)(void *allocator, uint64_t took_ns);
     /* At iteration ends, after the device was synchronised, and at the end. */
     void (*figures)(void *allocator, struct figures *out);
-    /* After any operation, without a change of what comes after: reserve, growths, given_back and stall_ns
-     * since open, in_use if has_in_use.  `figures' may change it: an allocator that is asked looks at itself. */
-    void (*watch)(void *allocator, struct figures *out);
+    /* Returns the reserved memory, after any operation and without a change of what comes after: `figures' may change
+     * what an allocator keeps. */
+    uint64_t (*reserved)(void *allocator);
     /* Adds its steps since it was last asked to a timeline that began at those ticks; NULL: it knows of none. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
@@ -86,8 +82,8 @@ struct configuration {
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
-    int has_threshold;         /* its release threshold may be another */
     int primed;        /* raw pools: the peak requested memory is allocated and freed before */
+    int least;         /* weir's: the limit is the smallest that serves the trace */
     int learns;        /* weir's: a run before, which does not count, has filled given->profile */
     int by_name_only;  /* not among those that run when none is named */
     int needs_virtual; /* memory mapped by handles */
@@ -95,24 +91,21 @@ struct configuration {
     void (*choose)(const struct session *session, weir_options *options); /* the others */
 };
 
-enum { SLOW_NS = 5000 };
-
 /* The configurations of `weir bench`, in order; ends with a NULL name. */
 extern const struct configuration configurations[];
 /* NULL: no such name.  Knows also "replay", which takes all its options from session.given. */
 const struct configuration *configuration_find(const char *name);
-/* What the device cannot and the configuration cannot do without, if it is to be limited or not; NULL:
- * nothing. */
+/* Returns what the device cannot and the configuration cannot do without, or NULL. */
 const char *configuration_lacks(const struct configuration *configuration,
-                                const struct weir_driver *driver, CUdevice device, int limited);
+                                const struct weir_driver *driver, CUdevice device);
 
 /* configuration_raw.c: a private pool of the driver, used as an application would. */
 void *raw_open(struct session *session, const struct configuration *self);
 weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out);
 weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream);
 weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream);
-void raw_after_slow(void *allocator, uint64_t took_ns);
 void raw_figures(void *allocator, struct figures *out);
+uint64_t raw_reserved(void *allocator);
 json_t *raw_options(void *allocator);
 int raw_close(void *allocator);
 
@@ -123,7 +116,7 @@ weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream
 weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream);
 weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream);
 void public_figures(void *allocator, struct figures *out);
-void public_watch(void *allocator, struct figures *out);
+uint64_t public_reserved(void *allocator);
 void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
 json_t *public_options(void *allocator);
 json_t *public_latency(void *allocator);

@@ -3,8 +3,8 @@
  *
  * What an application does that uses cuMemAllocFromPoolAsync and cuMemFreeAsync as they are: a use on
  * another stream is ordered, at the free, by an event recorded there and a wait on the stream that
- * frees.  Growth is read off the pool's reserved attribute: after requests that were slow enough to
- * have grown it, and at iteration ends.
+ * frees.  Growth is read off the pool's reserved attribute: after each operation of an observed replay, and at iteration
+ * ends.
  *
  * Knows the driver table only; nothing of weir's allocators.
  */
@@ -43,7 +43,7 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
     return NULL;
 }
 
-static void look(struct raw *raw, uint64_t stall_ns);
+static void look(struct raw *raw);
 
 /* What an application does that primes its pool: one block of the peak requested memory, allocated and freed on
  * a stream of its own, which then ends. */
@@ -64,7 +64,7 @@ static CUresult prime(struct raw *raw) {
         result = driver->cuStreamSynchronize(stream);
     driver->cuStreamDestroy(stream);
     raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
-    look(raw, raw->so_far.prealloc_ns);
+    look(raw);
     raw->so_far.prealloc_bytes = raw->reserve;
     return result;
 }
@@ -81,10 +81,6 @@ void *raw_open(struct session *session, const struct configuration *self) {
         return NULL;
     }
     raw->threshold = self->release_threshold_max ? UINT64_MAX : 0;
-    if (session->threshold)
-        raw->threshold =
-            session->threshold->kind == WEIR_AMOUNT_MAX ? UINT64_MAX : session->threshold->value;
-    properties.maxSize = (size_t)session->limit;
     raw->session = session;
     raw->self = self;
     result = session->counted->cuMemPoolCreate(&raw->pool, &properties);
@@ -206,28 +202,30 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
 }
 
 /* What the reserved memory did since it was last looked at. */
-static void look(struct raw *raw, uint64_t stall_ns) {
+static void look(struct raw *raw) {
     uint64_t reserve = raw->reserve;
 
     raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
     if (reserve > raw->reserve) {
         raw->so_far.growths++;
         raw->so_far.growth_bytes += reserve - raw->reserve;
-        raw->so_far.stall_ns += stall_ns;
     } else if (reserve < raw->reserve) {
         raw->so_far.given_back++;
     }
     raw->reserve = reserve;
 }
 
-void raw_after_slow(void *allocator, uint64_t took_ns) {
-    look(allocator, took_ns);
+uint64_t raw_reserved(void *allocator) {
+    struct raw *raw = allocator;
+
+    look(raw);
+    return raw->reserve;
 }
 
 void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
-    look(raw, 0);
+    look(raw);
     raw->so_far.reserve = raw->reserve;
     raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
     attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserve_peak);

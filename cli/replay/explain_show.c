@@ -373,5 +373,7 @@ int explain_run(struct contest *contest, size_t most) {
               "program with `weir record --callers'.\n",
               file);
     json_decref(common);
-    return contest_write(contest, array) && good ? 0 : 1;
+    good &= !contest->json_file || jsonfile_write(contest->json_file, array);
+    json_decref(array);
+    return weir_cli_written() && good ? 0 : 1;
 }
