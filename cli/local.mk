@@ -44,14 +44,8 @@ weir_SOURCES = \
 	cli/formats/input.h \
 	cli/formats/minimalloc.c \
 	cli/formats/rmm.c \
-	cli/report/choices.c \
-	cli/report/choices.h \
-	cli/report/figures.c \
-	cli/report/figures.h \
 	cli/report/report.c \
 	cli/report/report.h \
-	cli/report/summary.c \
-	cli/report/summary.h \
 	cli/parking/asking.c \
 	cli/parking/asking.h \
 	cli/parking/freeze.c \

@@ -43,7 +43,6 @@ unit_tests = \
 	tests/placement/test_bestfit \
 	tests/cache/test_bias \
 	tests/config/test_budget \
-	tests/cli/test_choices \
 	tests/reserve/test_decay \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
@@ -127,7 +126,6 @@ unit_tests = \
 	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
-	tests/cli/test_summary \
 	tests/base/test_file \
 	tests/base/test_system \
 	tests/api/test_timeline \
@@ -195,9 +193,6 @@ tests_adapters_test_pprof_SOURCES = tests/adapters/test_pprof.c lib/adapters/pre
 tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
-tests_cli_test_summary_SOURCES = tests/cli/test_summary.c cli/report/summary.c cli/report/summary.h
-tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c cli/report/choices.h
-tests_cli_test_choices_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
 unit_tests += tests/cli/test_parking tests/cli/test_top
 endif

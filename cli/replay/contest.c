@@ -434,8 +434,7 @@ static int write_files(const struct contest *contest, const struct findings *fin
     good &= !contest->json_file || jsonfile_write(contest->json_file, document);
     good &= weir_cli_written();
     if (contest->report)
-        code =
-            report_of(document, contest->json_file ? contest->json_file : "", contest->report);
+        code = report_of(document, contest->json_file ? contest->json_file : "", contest->report);
     json_decref(document);
     return good ? code : 1;
 }
