@@ -417,6 +417,7 @@ script_tests = \
 	tests/cli/check-nvtx \
 	tests/cli/check-record \
 	tests/cli/check-record-processes \
+	tests/cli/check-page \
 	tests/cli/check-report \
 	tests/cli/check-reserves \
 	tests/tree/check-sequence \
@@ -455,6 +456,7 @@ EXTRA_DIST += \
 	tests/fixtures/faults.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
+	tests/fixtures/browser.py \
 	tests/fixtures/points.sh \
 	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \
