@@ -32,7 +32,7 @@ static const struct column {
                {FIGURE_STEADY_WORST, SHOW_MS, 7, "", "worst"},
                {FIGURE_RESERVED, SHOW_RATIO, 8, "reserved", "/ peak"},
                {FIGURE_KEPT, SHOW_RATIO, 6, "kept", "/ peak"},
-               {FIGURE_GROWTHS, SHOW_COUNT, 7, "", "growths"},
+               {FIGURE_GROWTHS, SHOW_COUNT, 7, "growths", "in all"},
                {FIGURE_LONGEST, SHOW_COUNT, 9, "longest", "call ns"},
                {FIGURE_STEADY_MAKESPAN, SHOW_MS, 8, "makespan", "ms/iter"}};
 
