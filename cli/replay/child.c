@@ -187,20 +187,18 @@ static void set_observed(const struct replay *replay, struct result_figures *fig
                        : last->reserve);
 }
 
-/* Sets what the iterations came to: the first, and the steady ones.  Returns 0 if there is no host memory. */
-static int set_iterations(const struct replay *replay, struct result_figures *figures,
-                          json_t *out) {
+/* Sets what the iterations came to; the steady ones are the parent's to choose (result.h). */
+static void set_iterations(const struct replay *replay, struct result_figures *figures,
+                           json_t *out) {
     const struct iteration *iterations = replay->iterations;
     size_t count = replay->iteration_count;
-    struct steady steady;
+    size_t warm_up = result_warm_up(iterations, count, replay->opened.reserve, replay->modelled);
     uint64_t makespan = 0;
 
-    if (!result_steady(iterations, count, replay->opened.reserve, replay->modelled, &steady))
-        return 0;
-    json_object_set_new(out, "settled", json_boolean(steady.settled));
-    result_set(figures, FIGURE_WARM_UP_ITERATIONS, steady.warm_up);
+    json_object_set_new(out, "settled", json_boolean(result_settles(warm_up, count)));
+    result_set(figures, FIGURE_WARM_UP_ITERATIONS, warm_up);
     if (count == 0)
-        return 1;
+        return;
     result_set(figures, FIGURE_FIRST, iterations[0].alloc_ns);
     result_set(figures, FIGURE_WARM_UP, figures->value[FIGURE_CREATION] + iterations[0].alloc_ns);
     if (replay->modelled)
@@ -209,16 +207,6 @@ static int set_iterations(const struct replay *replay, struct result_figures *fi
         makespan += iterations[i].makespan_ns;
     if (replay->busy)
         result_set(figures, FIGURE_MAKESPAN, makespan);
-    if (count < 2) /* the first iteration is no steady one */
-        return 1;
-    result_set(figures, FIGURE_STEADY_MEAN, steady.mean_ns);
-    result_set(figures, FIGURE_STEADY_MEDIAN, steady.median_ns);
-    result_set(figures, FIGURE_STEADY_WORST, steady.worst_ns);
-    if (replay->modelled)
-        result_set(figures, FIGURE_STEADY_DRIVER, steady.driver_ns);
-    if (replay->busy)
-        result_set(figures, FIGURE_STEADY_MAKESPAN, steady.makespan_ns);
-    return 1;
 }
 
 static json_t *column_json(const struct replay *replay, size_t field) {
@@ -312,8 +300,7 @@ static int measure_into(struct replay *replay, const struct job *job, json_t **o
     if (!play_on(replay, PLAY_OBSERVED) || !close_configuration(replay))
         return 0;
     set_observed(replay, &figures);
-    if (!set_iterations(replay, &figures, *out))
-        return child_fail(replay, "out of host memory");
+    set_iterations(replay, &figures, *out);
     for (int figure = 0; figure < FIGURES; figure++)
         if (figures.has[figure])
             json_object_set_new(*out, result_keys[figure], jsonfile_integer(figures.value[figure]));

@@ -274,6 +274,17 @@ static void tell_run(const json_t *run, char *text, size_t bytes) {
         snprintf(text, bytes, "done");
 }
 
+/* Sets the figures of the steady iterations, as the run alone has them. */
+static void set_own_steady(json_t *run) {
+    size_t count = json_array_size(json_object_get(json_object_get(run, "iterations"), "alloc_ns"));
+    size_t warm_up =
+        (size_t)json_integer_value(json_object_get(run, result_keys[FIGURE_WARM_UP_ITERATIONS]));
+
+    (void)result_set_steady(run, !result_settles(warm_up, count) ? count / 2
+                                 : warm_up                       ? warm_up
+                                                                 : 1);
+}
+
 static void keep_run(struct contest *contest, struct row *row, json_t *run, const char *message) {
     json_t **timeline = &contest->timelines[row - contest->results.rows];
 
@@ -305,6 +316,8 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     progress_clear(progress);
     if (!run && interrupt_came()) /* the signal went to the child, too */
         return 0;
+    if (run)
+        set_own_steady(run);
     tell_run(run, told, sizeof told);
     good = contest_tell_failure(contest, row, run, message, what);
     keep_run(contest, row, run, message);
@@ -455,6 +468,7 @@ int contest_run(struct contest *contest) {
     }
     if (count_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
         return 1;
+    good &= result_align(results);
     for (size_t i = 0; i < results->row_count; i++)
         result_row(&results->rows[i]);
     result_mark(results);

@@ -298,6 +298,10 @@ static void add_against_driver(struct findings *findings, const struct standing 
 
     if (!driver || standing == driver || driver->mean[figure] <= 0)
         return;
+    if (fabs(standing->mean[figure] / driver->mean[figure] - 1) < 0.005) {
+        add(findings, ", as %s", driver->name);
+        return;
+    }
     add(findings, ", %s", standing->is_unsettled || driver->is_unsettled ? "~" : "");
     add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
     add(findings, " that of %s", driver->name);

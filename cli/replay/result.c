@@ -21,9 +21,13 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* How far another run may be from a single one, in percent to each side. */
-static const unsigned doubts[] = {
-    [KIND_TIME] = 10, [KIND_MAKESPAN] = 1, [KIND_BYTES] = 0, [KIND_COUNT] = 0};
+/* How far another run may be from a single one, to each side: so many percent, and nanoseconds. */
+static const struct {
+    unsigned percent, ns;
+} doubts[] = {[KIND_TIME] = {10, 2000},
+              [KIND_MAKESPAN] = {1, 0},
+              [KIND_BYTES] = {0, 0},
+              [KIND_COUNT] = {0, 0}};
 
 void result_set(struct result_figures *figures, enum result_figure figure, uint64_t value) {
     figures->value[figure] = value;
@@ -49,10 +53,10 @@ uint64_t result_median(uint64_t *values, size_t count) {
 
 /* ---- steady state ---- */
 
-enum { QUIET_ITERATIONS = 3, SLACK_NS = 10000 };
+enum { LEAST_STEADY = 3, LEAST_STEADY_PART = 4, SLACK_NS = 10000 };
 
-static size_t count_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
-                            int modelled) {
+size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
+                      int modelled) {
     uint64_t longest = 0;
     size_t warm_up = 0;
 
@@ -70,36 +74,93 @@ static size_t count_warm_up(const struct iteration *iterations, size_t count, ui
     return warm_up;
 }
 
-int result_steady(const struct iteration *iterations, size_t count, uint64_t reserved, int modelled,
-                  struct steady *out) {
-    size_t warm_up = count_warm_up(iterations, count, reserved, modelled), steady;
-    uint64_t *times;
+int result_settles(size_t warm_up, size_t count) {
+    size_t follow = count - warm_up;
 
-    *out = (struct steady){.settled = count - warm_up >= QUIET_ITERATIONS};
-    out->warm_up = out->settled ? warm_up : count;
-    out->from = out->settled ? warm_up : count / 2;
-    steady = count - out->from;
-    if (steady == 0)
+    return follow >= LEAST_STEADY && follow >= count / LEAST_STEADY_PART;
+}
+
+static uint64_t number_at(const json_t *array, size_t i) {
+    return (uint64_t)json_integer_value(json_array_get(array, i));
+}
+
+static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
+    json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
+}
+
+/* Sets a figure to the mean of a column of the iterations, if there is that column. */
+static void set_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
+    const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
+    size_t count = json_array_size(column);
+    uint64_t sum = 0;
+
+    for (size_t i = from; i < count; i++)
+        sum += number_at(column, i);
+    if (from < count)
+        set_in(run, figure, sum / (count - from));
+}
+
+int result_set_steady(json_t *run, size_t from) {
+    const json_t *times = json_object_get(json_object_get(run, "iterations"), "alloc_ns");
+    size_t count = json_array_size(times);
+    uint64_t *values, worst = 0;
+
+    set_in(run, FIGURE_STEADY_FROM, from);
+    if (count < 2 || from >= count) /* the first iteration is no steady one */
         return 1;
-    times = calloc(steady, sizeof *times);
-    if (!times)
+    values = calloc(count - from, sizeof *values);
+    if (!values)
         return 0;
-    for (size_t i = 0; i < steady; i++) {
-        const struct iteration *it = &iterations[out->from + i];
-
-        times[i] = it->alloc_ns;
-        out->mean_ns += it->alloc_ns;
-        out->driver_ns += it->driver_ns;
-        out->makespan_ns += it->makespan_ns;
-        if (it->alloc_ns > out->worst_ns)
-            out->worst_ns = it->alloc_ns;
+    for (size_t i = from; i < count; i++) {
+        values[i - from] = number_at(times, i);
+        worst = number_at(times, i) > worst ? number_at(times, i) : worst;
     }
-    out->mean_ns /= steady;
-    out->driver_ns /= steady;
-    out->makespan_ns /= steady;
-    out->median_ns = result_median(times, steady);
-    free(times);
+    set_in(run, FIGURE_STEADY_MEDIAN, result_median(values, count - from));
+    set_in(run, FIGURE_STEADY_WORST, worst);
+    set_mean(run, "alloc_ns", from, FIGURE_STEADY_MEAN);
+    set_mean(run, "driver_ns", from, FIGURE_STEADY_DRIVER);
+    set_mean(run, "makespan_ns", from, FIGURE_STEADY_MAKESPAN);
+    free(values);
     return 1;
+}
+
+/* Returns the number of the first steady iteration of the rows of a trace. */
+static size_t first_steady(const struct results *results, size_t trace, int busy) {
+    size_t from = 0, count = 0, settled = 0;
+
+    for (size_t c = 0; c < results->configuration_count; c++) {
+        const json_t *runs = result_at(results, trace, c, busy)->runs, *run;
+        size_t i, warm_up;
+
+        json_array_foreach(runs, i, run) {
+            warm_up = (size_t)json_integer_value(
+                json_object_get(run, result_keys[FIGURE_WARM_UP_ITERATIONS]));
+            count =
+                json_array_size(json_object_get(json_object_get(run, "iterations"), "alloc_ns"));
+            if (!json_is_true(json_object_get(run, "settled")))
+                continue;
+            settled++;
+            from = warm_up > from ? warm_up : from;
+        }
+    }
+    return settled == 0 ? count / 2 : from ? from : 1; /* the first iteration is no steady one */
+}
+
+int result_align(struct results *results) {
+    int good = 1;
+
+    for (size_t t = 0; t < results->trace_count; t++)
+        for (int busy = 0; busy <= (results->busy > 0); busy++) {
+            size_t from = first_steady(results, t, busy);
+
+            for (size_t c = 0; c < results->configuration_count; c++) {
+                json_t *runs = result_at(results, t, c, busy)->runs, *run;
+                size_t i;
+
+                json_array_foreach(runs, i, run) good = good && result_set_steady(run, from);
+            }
+        }
+    return good;
 }
 
 /* ---- rows ---- */
@@ -124,8 +185,10 @@ static void set_figure(struct row *row, enum result_figure figure, uint64_t *val
     row->low.value[figure] = values[0];
     row->high.value[figure] = values[count - 1];
     if (count == 1) {
-        row->low.value[figure] -= median / 100 * doubts[kinds[figure]];
-        row->high.value[figure] += median / 100 * doubts[kinds[figure]];
+        uint64_t doubt = median / 100 * doubts[kinds[figure]].percent + doubts[kinds[figure]].ns;
+
+        row->low.value[figure] -= doubt < median ? doubt : median;
+        row->high.value[figure] += doubt;
     }
 }
 

@@ -21,6 +21,7 @@
     X(FIRST, "first_ns", TIME)                                                                     \
     X(WARM_UP, "warm_up_ns", TIME)                                                                 \
     X(WARM_UP_ITERATIONS, "warm_up_iterations", COUNT)                                             \
+    X(STEADY_FROM, "steady_from", COUNT)                                                           \
     X(STEADY_MEAN, "steady_mean_ns", TIME)                                                         \
     X(STEADY_MEDIAN, "steady_median_ns", TIME)                                                     \
     X(STEADY_WORST, "steady_worst_ns", TIME)                                                       \
@@ -70,14 +71,6 @@ struct iteration {
     uint64_t reserved_end;  /* at its end */
 };
 
-struct steady {
-    int settled;
-    size_t warm_up; /* iterations before the steady ones; all of them if the run did not settle */
-    size_t from;    /* iterations from here on count as steady */
-    uint64_t mean_ns, median_ns, worst_ns, driver_ns,
-        makespan_ns; /* driver_ns and makespan_ns are means */
-};
-
 struct row {
     size_t trace; /* index into the traces */
     const struct configuration *configuration;
@@ -89,8 +82,6 @@ struct row {
     int settled;                             /* every run did */
     unsigned char best[FIGURES];             /* no usable row of the trace is better */
 };
-
-struct findings;
 
 struct results {
     const char *const *traces; /* names */
@@ -110,14 +101,21 @@ void result_set(struct result_figures *figures, enum result_figure figure, uint6
 /* Returns the median; of an even number of values the mean of the middle two; 0 of none.  Sorts `values`. */
 uint64_t result_median(uint64_t *values, size_t count);
 
-/* Finds warm-up and steady state.  `reserved` is what was reserved before the first iteration.
+/* Returns how many iterations belong to the warm-up.  `reserved` is what was reserved before the first one.
  * Warm-up ends with the last iteration that raises the peak of reserved memory, or that takes over 1.25 times as long as
  * every iteration of the second half; on a model the virtual time decides, so that the outcome is the same in every run.
  * Growth up to an earlier peak, trims and moves repeat, for any engine: they unsettle nothing, and their cost is in the
- * mean and in the worst.  A run settles if at least 3 iterations follow the warm-up; else its second half counts.
- * Returns 1 on success, 0 if there is no host memory. */
-int result_steady(const struct iteration *iterations, size_t count, uint64_t reserved, int modelled,
-                  struct steady *out);
+ * mean and in the worst. */
+size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
+                      int modelled);
+/* Returns 1 if enough iterations follow the warm-up: at least 3, and a quarter of all. */
+int result_settles(size_t warm_up, size_t count);
+/* Sets the figures of the steady iterations of a run, from number `from` on.  Returns 1, or 0 if there is no host memory. */
+int result_set_steady(json_t *run, size_t from);
+/* Sets the figures of the steady iterations of all runs.  All rows of a trace, with GPU work or without, get the same
+ * iterations, since iterations differ: those behind the longest warm-up of a run that settled, or the second half if none
+ * did.  Returns 1, or 0 if there is no host memory. */
+int result_align(struct results *results);
 
 /* Computes medians, ranges and `settled` from the runs. */
 void result_row(struct row *row);

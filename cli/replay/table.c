@@ -32,7 +32,7 @@ static const struct column {
                {FIGURE_STEADY_WORST, SHOW_MS, 7, "", "worst"},
                {FIGURE_RESERVED, SHOW_RATIO, 8, "reserved", "/ peak"},
                {FIGURE_KEPT, SHOW_RATIO, 6, "kept", "/ peak"},
-               {FIGURE_GROWTHS, SHOW_COUNT, 7, "", "growths"},
+               {FIGURE_GROWTHS, SHOW_COUNT, 7, "growths", "in all"},
                {FIGURE_LONGEST, SHOW_COUNT, 9, "longest", "call ns"},
                {FIGURE_STEADY_MAKESPAN, SHOW_MS, 8, "makespan", "ms/iter"}};
 
@@ -56,8 +56,7 @@ static void put_ratio(const struct row *row, const struct column *column, char *
 /* Prints a cell behind the mark of the cell before it.  Returns the mark of this one. */
 static char print_cell(FILE *file, const struct row *row, const struct column *column, char mark) {
     uint64_t value = row->median.value[column->figure];
-    int is_steady =
-        column->figure >= FIGURE_WARM_UP_ITERATIONS && column->figure <= FIGURE_STEADY_WORST;
+    int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
     char text[32] = "-";
 
     if (row->median.has[column->figure]) {
@@ -65,7 +64,7 @@ static char print_cell(FILE *file, const struct row *row, const struct column *c
             findings_ms((double)value, text, sizeof text);
         else if (column->show == SHOW_RATIO)
             put_ratio(row, column, text, sizeof text);
-        else if (column->figure != FIGURE_WARM_UP_ITERATIONS || row->settled)
+        else
             table_spell(value, text, sizeof text);
     }
     fprintf(file, "%c %*s", mark, column->width, text);
@@ -178,8 +177,10 @@ static void print_wrapped(FILE *file, const char *sentence) {
 /* Prints what the marks stand for, and which rows are there only to compare with. */
 static void print_legend(FILE *file, const struct contest *contest) {
     const struct results *results = &contest->results;
-    int any_unsettled = 0;
+    int any_unsettled = 0, any_driver = 0;
 
+    for (size_t i = 0; i < contest->configuration_count; i++)
+        any_driver |= !contest->configurations[i]->choose;
     for (size_t i = 0; i < results->row_count; i++)
         any_unsettled |=
             results->rows[i].median.has[FIGURE_STEADY_MEAN] && !results->rows[i].settled;
@@ -187,14 +188,12 @@ static void print_legend(FILE *file, const struct contest *contest) {
     if (contest->configuration_count > 1)
         fputs("* the least of its column, and what ties with it\n", file);
     if (any_unsettled)
-        fputs("~ not settled: fewer than 3 iterations follow the warm-up; shown is the second "
-              "half\n",
-              file);
+        fputs("~ not settled: too few iterations follow the warm-up\n", file);
     for (size_t i = 0; i < contest->configuration_count; i++)
         if (contest->configurations[i]->unusable && contest->configuration_count > 1)
             fprintf(file, "%s only compares: %s\n", contest->configurations[i]->name,
                     contest->configurations[i]->unusable);
-    if (contest->configuration_count > 1)
+    if (any_driver)
         fputs("driver, driver-keep: CUDA's own pool (cudaMallocAsync); weir bench --help says what "
               "each is\n",
               file);
