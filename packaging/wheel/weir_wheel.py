@@ -35,7 +35,9 @@ GLIBC = "2.28"
 PREFIX = "/opt/weir"
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-CFLAGS = ["-O2", "-g0", "-fPIC", "-fno-sanitize=all"]
+CFLAGS = ["-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections"]
+# The libraries pack and read files, which need not be fast: they are compiled for size.
+SMALL = ["-Os", "-DHUF_FORCE_DECOMPRESS_X1=1", "-DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT=1", "-DZSTD_NO_INLINE=1"]
 COMPILER = """#!/bin/sh
 # zig takes no library's file among the arguments for the linker.
 for word; do
@@ -145,7 +147,7 @@ class Build:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             list(
                 pool.map(
-                    lambda pair: run([*self.compiler, *CFLAGS, *flags, "-c", pair[0], "-o", pair[1]], self.log),
+                    lambda pair: run([*self.compiler, *CFLAGS, *SMALL, *flags, "-c", pair[0], "-o", pair[1]], self.log),
                     zip(files, made),
                 )
             )
@@ -170,7 +172,7 @@ class Build:
         os.makedirs(build)
         command = [os.path.join(TOP, "configure"), "-q", f"--prefix={PREFIX}", f"--host={self.arch}-linux-gnu"]
         command += ["--with-cuda=no", "--disable-tests", "--disable-static", "--enable-preload", *self.tools]
-        command += [f"CFLAGS={' '.join(CFLAGS)}", "CPPFLAGS=-DNDEBUG", "LDFLAGS=-Wl,-s"]
+        command += [f"CFLAGS={' '.join(CFLAGS)}", "CPPFLAGS=-DNDEBUG", "LDFLAGS=-Wl,-s,--gc-sections"]
         for name, include in (("JANSSON", f"{jansson}/src"), ("ZLIB", zlib), ("ZSTD", f"{zstd}/lib")):
             library = {"JANSSON": "jansson", "ZLIB": "z", "ZSTD": "zstd"}[name]
             command += [f"{name}_CFLAGS=-I{include}", f"{name}_LIBS={self.work}/lib/lib{library}.a"]
