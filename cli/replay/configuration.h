@@ -82,9 +82,10 @@ struct configuration {
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
-    int primed;        /* raw pools: the peak requested memory is allocated and freed before */
-    int least;         /* weir's: the limit is the smallest that serves the trace */
-    int learns;        /* weir's: a run before, which does not count, has filled given->profile */
+    int primed;    /* raw pools: the peak requested memory is allocated and freed before */
+    int least;     /* weir's: the limit is the smallest that serves the trace */
+    int foreknows; /* a setting comes from the trace, which a program would have to know before */
+    int learns;    /* weir's: a run before, which does not count, has filled given->profile */
     int by_name_only;  /* not among those that run when none is named */
     int needs_virtual; /* memory mapped by handles */
     int is_given;      /* known by its engine: not one of `weir bench` */
