@@ -152,3 +152,16 @@ json_t *jsonfile_integer(uint64_t value) {
 json_t *jsonfile_rounded(double value, double per) {
     return json_real((double)(int64_t)(value * per + 0.5) / per);
 }
+
+json_t *jsonfile_text(const char *text) {
+    char safe[128];
+    json_t *string = json_string(text);
+    size_t i;
+
+    if (string)
+        return string;
+    for (i = 0; text[i] && i < sizeof safe - 1; i++)
+        safe[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    safe[i] = '\0';
+    return json_string(safe);
+}

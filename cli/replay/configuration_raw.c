@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* configuration_raw.c: a private memory pool of the driver, called directly.
  *
- * What an application does that uses cuMemAllocFromPoolAsync and cuMemFreeAsync as they are: a use on
- * another stream is ordered, at the free, by an event recorded there and a wait on the stream that
- * frees.  Growth is read off the pool's reserved attribute: after each operation of an observed replay, and at iteration
- * ends.
+ * An application that calls cuMemAllocFromPoolAsync and cuMemFreeAsync orders a use on another stream itself: before a free
+ * it records an event on that stream, and has the stream that frees wait for the event.  This file does the same.
+ * Growths and trims are seen in the pool's reserved attribute, which an observed replay reads after each operation.
  *
- * Knows the driver table only; nothing of weir's allocators.
+ * Must not know: weir's allocators.
  */
 #include "cli/replay/configuration.h"
 
@@ -45,11 +44,10 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
 
 static void look(struct raw *raw);
 
-/* What an application does that primes its pool: one block of the peak requested memory, allocated and freed on
- * a stream of its own, which then ends. */
+/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a stream of its
+ * own, and destroys the stream. */
 static CUresult prime(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
-    uint64_t started = driver->ticks();
     CUdeviceptr block = 0;
     CUstream stream = NULL;
     CUresult result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -63,9 +61,7 @@ static CUresult prime(struct raw *raw) {
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamSynchronize(stream);
     driver->cuStreamDestroy(stream);
-    raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
     look(raw);
-    raw->so_far.prealloc_bytes = raw->reserve;
     return result;
 }
 
@@ -152,7 +148,7 @@ weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream st
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
 }
 
-/* The index of a note that is not in use; 0: out of memory. */
+/* Returns the index of a note that is not in use; 0 if there is no host memory. */
 static uint32_t new_note(struct raw *raw) {
     uint32_t i = raw->idle_note;
 
@@ -201,17 +197,13 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* What the reserved memory did since it was last looked at. */
+/* Counts a rise or a fall of the reserved memory since the last call. */
 static void look(struct raw *raw) {
     uint64_t reserve = raw->reserve;
 
     raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-    if (reserve > raw->reserve) {
-        raw->so_far.growths++;
-        raw->so_far.growth_bytes += reserve - raw->reserve;
-    } else if (reserve < raw->reserve) {
-        raw->so_far.given_back++;
-    }
+    raw->so_far.growths += reserve > raw->reserve;
+    raw->so_far.given_back += reserve < raw->reserve;
     raw->reserve = reserve;
 }
 

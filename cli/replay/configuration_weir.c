@@ -22,10 +22,10 @@ struct public {
     struct session *session;
     weir_allocator *allocator;
     weir_options options;
-    uint64_t last_event; /* sequence of the newest one that was seen */
-    uint64_t shrinks;    /* events that gave reserve back */
-    uint64_t reserved;   /* as the newest event or the statistics said */
-    uint64_t last_step;  /* sequence of the newest one in a timeline */
+    uint64_t last_event; /* sequence of the newest event that was read */
+    uint64_t shrinks;    /* events of OOM recovery that gave memory back */
+    uint64_t reserved;   /* reserved memory by the newest event, or by the statistics */
+    uint64_t last_step;  /* sequence of the newest event in a timeline */
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
@@ -108,8 +108,8 @@ weir_status public_use(void *allocator, uint32_t block, void *address, CUstream 
     return weir_use(opened->allocator, address, stream);
 }
 
-/* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
- * statistics count growths and trims without it, so only give-backs by OOM recovery can be missed. */
+/* Reads the events since the last call, and counts those of OOM recovery that gave memory back.  Events may have left the
+ * ring; the statistics count growths and trims without the ring, so that only such returns can be missed. */
 static void look_at_events(struct public *opened) {
     weir_event events[64];
     size_t count;
@@ -142,17 +142,11 @@ void public_figures(void *allocator, struct figures *out) {
     out->reserve = opened->reserved = stats.reserve;
     out->reserve_peak = stats.reserve_peak;
     out->growths = stats.growths;
-    out->growth_bytes = stats.growth_bytes;
     out->stall_ns = stats.stall_ns;
     out->ahead_growths = stats.ahead_steps;
     out->ahead_bytes = stats.ahead_bytes;
-    out->ahead_ns = stats.ahead_ns;
     out->given_back = stats.trims + opened->shrinks;
-    out->extent = stats.extent;
-    out->prealloc_ns = stats.prealloc_ns;
-    out->prealloc_bytes = stats.prealloc_got;
     out->has_in_use = out->has_reserve = 1;
-    out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
 }
 
 /* The direct engine has neither events nor caches.  For others the events tell, since weir_stats() adds up what caches
@@ -216,7 +210,7 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* What would serve this request would not serve the trace: nothing but more memory does, however blocks lie. */
+/* Changes the advice of an OOM report: what would serve this one request would not serve the whole trace. */
 static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
@@ -244,7 +238,7 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
                       verdict->settings[0].value, sizeof verdict->settings[0].value);
 }
 
-/* With the text that a person reads. */
+/* Returns the OOM report as JSON, with the text that a person reads. */
 json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_verdict verdict = {.size = sizeof verdict};
