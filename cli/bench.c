@@ -10,15 +10,12 @@
 #include "cli/micro/micro.h"
 #include "cli/replay/contest.h"
 #include "cli/replay/configuration.h"
-#include "cli/replay/limit_sweep.h"
 
-enum { MICRO_KEY = 0x5600, LIMIT_KEY, THRESHOLD_KEY };
+enum { MICRO_KEY = 0x5600 };
 
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
-    int limits;          /* --limit-sweep */
-    const char *earlier; /* its file; NULL: none */
     int failed;
 };
 
@@ -30,22 +27,6 @@ static const char *names(void) {
     for (const struct configuration *c = configurations; c->name; c++)
         help_join(text, sizeof text, c->name);
     return text;
-}
-
-static int add_configuration(struct contest *contest, const char *name) {
-    const char **list;
-
-    for (size_t i = 0; i < contest->configuration_count; i++)
-        if (strcmp(contest->configurations[i], name) == 0)
-            return 1;
-    list = reallocarray(contest->configurations, contest->configuration_count + 1, sizeof *list);
-    if (!list) {
-        fputs("weir: out of memory\n", stderr);
-        return 0;
-    }
-    list[contest->configuration_count++] = name;
-    contest->configurations = list;
-    return 1;
 }
 
 static int is_setting(const char *option, size_t length) {
@@ -60,7 +41,7 @@ static int is_setting(const char *option, size_t length) {
     return 0;
 }
 
-/* Flags that others have, before argp takes one for the beginning of another: --limit for --limit-sweep.  1: told. */
+/* Refuses flags that other commands have, and says where they are taken.  Returns 1 if it refused one. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         const char *option;
@@ -84,18 +65,9 @@ static int refuse_others(int argc, char **argv) {
 
 static const struct argp_option options[] = {
     {"configuration", 'c', "NAME", 0, "Measure only this one; may be repeated.", 0},
-    {"contestant", 0, NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, 0}, /* an earlier name */
     {"device", 'd', "DEVICE", 0,
      "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
      "cuda:N, model or model:N.",
-     0},
-    {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-     "Find the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  "
-     "With FILE, the JSON of an earlier sweep: try its limits, one step less and one step more.",
-     0},
-    {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
-     "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
-     "and max; of configurations driver and pool by default.",
      0},
     {"micro", MICRO_KEY, NULL, 0,
      "Measure single calls instead of traces; see weir bench --micro --help.", 0},
@@ -141,40 +113,16 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         if (!named || named->is_given)
             argp_error(state, "--configuration '%s' is not known; there are: %s", argument,
                        names());
-        command->failed |= named && !add_configuration(&command->contest, named->name);
+        command->failed |= named && !contest_add_configuration(&command->contest, named);
         return 0;
     case MICRO_KEY:
         argp_error(state, "--micro must be written in full");
         return EINVAL;
-    case LIMIT_KEY:
-        command->limits = 1;
-        command->earlier = argument;
-        return 0;
-    case THRESHOLD_KEY:
-        command->contest.thresholds = 1;
-        return 0;
     case 'd':
         weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
-        return 0;
-    case ARGP_KEY_END:
-        if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0 ||
-                                command->contest.pace > 0))
-            argp_error(state, "--limit-sweep goes with none of --repeat, --busy and --pace");
-        if (command->limits && command->contest.samples)
-            argp_error(state, "--limit-sweep goes with neither --samples nor --report");
-        if (command->limits && command->contest.timeline_file)
-            argp_error(state, "--limit-sweep has no --trace-events: its runs are trials");
-        if (command->limits && command->contest.thresholds)
-            argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
-        for (size_t i = 0; i < command->contest.configuration_count; i++)
-            if (command->contest.thresholds &&
-                !configuration_find(command->contest.configurations[i])->has_threshold)
-                argp_error(state,
-                           "--threshold-sweep: %s has no release threshold, or one of its own",
-                           command->contest.configurations[i]);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -186,7 +134,7 @@ static void list_configurations(FILE *file) {
         fputs(by_name ? "Only by name:\n" : "Configurations:\n", file);
         for (const struct configuration *c = configurations; c->name; c++)
             if (c->by_name_only == by_name)
-                fprintf(file, "  %-15s%s\n", c->name, c->what);
+                fprintf(file, "  %-17s%s\n", c->name, c->what);
     }
 }
 
@@ -198,8 +146,7 @@ static char *help_filter(int key, const char *text, void *input) {
 static int add_defaults(struct contest *contest) {
     if (contest->configuration_count == 0)
         for (const struct configuration *c = configurations; c->name; c++)
-            if (!c->by_name_only && (c->has_threshold || !contest->thresholds) &&
-                !add_configuration(contest, c->name))
+            if (!c->by_name_only && !contest_add_configuration(contest, c))
                 return 0;
     return contest->trace_count > 0 || contest_add_shipped(contest);
 }
@@ -210,7 +157,7 @@ int weir_cmd_bench(int argc, char **argv) {
         "processes.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of "
         "a trace that comes with weir; without any, all of those.  It may also be a file that "
         "weir convert reads.\n\nExit code: 0 all went well, 1 "
-        "something failed, 2 usage or a bad value, 3 the report has no pictures.";
+        "something failed, 2 usage or a bad value.";
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;
@@ -238,7 +185,7 @@ int weir_cmd_bench(int argc, char **argv) {
     if (code == 0)
         code = contest_check_outputs(contest, &command.settings);
     if (code == 0)
-        code = command.limits ? limit_sweep_run(contest, command.earlier) : contest_run(contest);
+        code = contest_run(contest);
     contest_free(contest);
     return code;
 }

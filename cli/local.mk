@@ -44,32 +44,8 @@ weir_SOURCES = \
 	cli/formats/input.h \
 	cli/formats/minimalloc.c \
 	cli/formats/rmm.c \
-	cli/report/changepoints.c \
-	cli/report/choices.c \
-	cli/report/choices.h \
-	cli/report/figures.c \
-	cli/report/figures.h \
-	cli/report/changepoints.h \
 	cli/report/report.c \
 	cli/report/report.h \
-	cli/report/draw_layout.c \
-	cli/report/draw_map.c \
-	cli/report/draw_memory.c \
-	cli/report/draw_overview.c \
-	cli/report/draw_process.c \
-	cli/report/draw_times.c \
-	cli/report/page_cells.c \
-	cli/report/page_findings.c \
-	cli/report/page_processes.c \
-	cli/report/page_runs.c \
-	cli/report/page_traces.c \
-	cli/report/report_draw.h \
-	cli/report/report_html.c \
-	cli/report/report_page.h \
-	cli/report/report_plot.c \
-	cli/report/report_svg.c \
-	cli/report/summary.c \
-	cli/report/summary.h \
 	cli/parking/asking.c \
 	cli/parking/asking.h \
 	cli/parking/freeze.c \
@@ -99,15 +75,12 @@ weir_SOURCES = \
 	cli/measure/measure_pools.c \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
+	cli/replay/child.c \
+	cli/replay/child.h \
 	cli/replay/child_play.c \
-	cli/replay/child_result.c \
-	cli/replay/child_stretches.c \
-	cli/replay/child_timeline.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
 	cli/replay/contest_flags.c \
-	cli/replay/contest_inside.h \
-	cli/replay/contest_pair.c \
 	cli/replay/contest_shortage.c \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \
@@ -116,16 +89,12 @@ weir_SOURCES = \
 	cli/replay/explain.c \
 	cli/replay/explain.h \
 	cli/replay/explain_show.c \
-	cli/replay/limit_sweep.c \
-	cli/replay/limit_sweep.h \
-	cli/replay/merge.c \
-	cli/replay/merge.h \
-	cli/replay/pending.c \
-	cli/replay/pending.h \
-	cli/replay/replay_child.c \
-	cli/replay/replay_child.h \
-	cli/replay/samples.c \
-	cli/replay/samples.h \
+	cli/replay/findings.c \
+	cli/replay/findings.h \
+	cli/replay/least.c \
+	cli/replay/least.h \
+	cli/replay/result.c \
+	cli/replay/result.h \
 	cli/replay/table.c \
 	cli/replay/table.h \
 	cli/replay/tape.c \
@@ -190,4 +159,17 @@ weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_SHIM_DIR='"$(torchshimdir)"' $(WEIR_ZSTD_CPPFLAGS)
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-shown.la lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
+
+# The page that reports write is compiled in: each line of the template becomes a line of a C string.
+EXTRA_DIST += cli/report/page.html
+BUILT_SOURCES += cli/report/page_html.h
+CLEANFILES += cli/report/page_html.h
+cli/report/page_html.h: cli/report/page.html
+	$(AM_V_GEN)$(MKDIR_P) cli/report && \
+	{ echo '/* Made from page.html by the build. */' && \
+	  echo 'static const char report_page[] =' && \
+	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/cli/report/page.html && \
+	  echo '    "";'; } >$@.new && mv $@.new $@
+# Also where the program is built alone, without `make all'.
+cli/report/weir-report.$(OBJEXT): cli/report/page_html.h
 endif

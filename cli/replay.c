@@ -51,11 +51,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
         return EINVAL;
     case ARGP_KEY_END:
-        if (command->explained && (command->contest.repeat > 1 || command->contest.samples ||
+        if (command->explained && (command->contest.repeat > 1 || command->contest.report ||
                                    command->contest.busy_factor > 0 || command->contest.pace > 0 ||
                                    command->contest.timeline_file))
             argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
-                              "--pace, --samples, --report and --trace-events");
+                              "--pace, --report and --trace-events");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -111,7 +111,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "reads.\n\nWith --profile, all runs of a trace (--repeat, "
         "--busy) begin with the profile as it was before.  The last run saves what it needed, for "
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
-        "a bad value, 3 the report has no pictures.";
+        "a bad value.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};
@@ -137,12 +137,11 @@ int weir_cmd_replay(int argc, char **argv) {
         code = weir_cli_profile_check(&command.settings, 1);
     if (code == 0)
         code = weir_cli_oom_report_check(&command.settings);
-    command.contest.configurations = calloc(1, sizeof *command.contest.configurations);
-    if (code == 0 && command.contest.configurations) {
-        command.contest.configurations[0] = "replay";
-        command.contest.configuration_count = 1;
+    if (code == 0) {
         command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
-        code = contest_run(&command.contest);
+        code = contest_add_configuration(&command.contest, configuration_find("replay"))
+                   ? contest_run(&command.contest)
+                   : 1;
         tell_profile(command.settings.options.profile);
     }
     contest_free(&command.contest);

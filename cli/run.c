@@ -32,7 +32,6 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/settings_file.h"
-#include "cli/common/shipped.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
 #include "cli/parking/keeper.h"
@@ -403,14 +402,12 @@ static void make_report(const struct run *run, int ended) {
     json_object_set_new(common, "options", weir_cli_options_json(&run->settings.options));
     json_array_foreach(lines, i, line) json_object_update(line, common);
     if (lines)
-        (void)report_of(lines, run->json ? run->json : "none", run->report);
+        (void)report_of(lines, run->json ? run->json : "", run->report);
     json_decref(common);
     json_decref(lines);
 }
 
 static void report(struct run *run, int status) {
-    unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
-    shipped_use_programs();
     make_report(run, status);
     unlink(run->lines);
 }
@@ -513,11 +510,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
         return 0;
     case REPORT_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state,
-                       "--report '%s': expected a folder, or a file whose name ends in .html",
-                       argument);
-        run->report = argument;
+        run->report = report_name(state, "--report", argument);
         return 0;
     case PARK_KEY:
         run->idle_ns = read_idle(argument, state);
@@ -667,10 +660,9 @@ int weir_cmd_run(int argc, char **argv) {
          "weir writes when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, "
          "FILE.2, ...).  %p in FILE is the process.",
          0},
-        {"report", REPORT_KEY, "DIR|FILE", 0,
-         "Make a page of statistics and growth when the command has ended (weir report): a folder, "
-         "or one "
-         "file if its name ends in .html.",
+        {"report", REPORT_KEY, "FILE", 0,
+         "Write a page of statistics and memory over time to FILE, whose name ends in .html, when "
+         "the command has ended (weir report).",
          0},
         {"trace-events", TRACE_KEY, "FILE", 0,
          "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},

@@ -336,11 +336,9 @@ static int prepare(struct command *command) {
     if (!contest->options.device)
         contest->options.device = "model";
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest->configurations = calloc(BASES, sizeof *contest->configurations);
-    if (!contest->configurations)
-        return 1;
-    memcpy(contest->configurations, base_names, sizeof base_names);
-    contest->configuration_count = BASES;
+    for (size_t i = 0; i < BASES; i++)
+        if (!contest_add_configuration(contest, configuration_find(base_names[i])))
+            return 1;
     return command->program ? record(command) : 0;
 }
 

@@ -16,7 +16,6 @@
 #include "cli/common/flags.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
-#include "cli/common/shipped.h"
 #include "cli/variables.h"
 #include "cli/version.h"
 
@@ -24,22 +23,20 @@ static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *what; /* NULL: internal */
-    int draws;        /* set if it may draw pictures, by a program that may be shipped with weir */
 } commands[] = {
-    {"bench", weir_cmd_bench, "compare configurations on the same traces", 1},
-    {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc", 0},
-    {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources", 0},
-    {"park", weir_cmd_park, "move a process's device memory to host memory and stop it", 0},
-    {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace", 0},
-    {"replay", weir_cmd_replay, "replay traces on one allocator with your settings", 1},
-    {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run",
-     1},
-    {"run", weir_cmd_run, "run a program with CUDA memory from weir", 0},
-    {"top", weir_cmd_top, "watch the programs that run under `weir run'", 0},
-    {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator", 0},
-    {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace", 0},
-    {"wake", weir_cmd_wake, "bring a parked process back", 0},
-    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL, 0},
+    {"bench", weir_cmd_bench, "compare configurations on the same traces"},
+    {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc"},
+    {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources"},
+    {"park", weir_cmd_park, "move a process's device memory to host memory and stop it"},
+    {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace"},
+    {"replay", weir_cmd_replay, "replay traces on one allocator with your settings"},
+    {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
+    {"run", weir_cmd_run, "run a program with CUDA memory from weir"},
+    {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
+    {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
+    {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
+    {"wake", weir_cmd_wake, "bring a parked process back"},
+    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -102,8 +99,6 @@ static int run_command(const char *name, int argc, char **argv) {
         if (strcmp(name, commands[i].name) == 0) {
             snprintf(title, sizeof title, "weir %s", name);
             argv[0] = title;
-            if (commands[i].draws)
-                shipped_use_programs();
             return commands[i].run(argc, argv);
         }
     fprintf(stderr, "weir: no such command: %s; there are:", name);

@@ -43,11 +43,11 @@ nobase_dist_doc_DATA = \
 	doc/settings.md \
 	doc/sharing.md
 
-# Made from the files in bench/results, and committed, so that no build needs gnuplot; tests/tree/check-figures and
-# check-readme tell when they are out of date.
+# Made from the files in bench/results, and committed; tests/tree/check-figures and check-readme tell when they are out
+# of date.
 EXTRA_DIST += doc/make-results doc/pictures
 .PHONY: update-results update-pictures
 update-results:
 	$(top_srcdir)/doc/make-results
 update-pictures:
-	$(SHELL) $(top_srcdir)/doc/pictures
+	$(top_srcdir)/doc/pictures

@@ -43,8 +43,6 @@ unit_tests = \
 	tests/placement/test_bestfit \
 	tests/cache/test_bias \
 	tests/config/test_budget \
-	tests/cli/test_changepoints \
-	tests/cli/test_choices \
 	tests/reserve/test_decay \
 	tests/driver/test_driver \
 	tests/api/test_drop_in \
@@ -128,7 +126,6 @@ unit_tests = \
 	tests/engine/test_spans_back \
 	tests/api/test_stats \
 	tests/base/test_status \
-	tests/cli/test_summary \
 	tests/base/test_file \
 	tests/base/test_system \
 	tests/api/test_timeline \
@@ -196,13 +193,8 @@ tests_adapters_test_pprof_SOURCES = tests/adapters/test_pprof.c lib/adapters/pre
 tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
-tests_cli_test_summary_SOURCES = tests/cli/test_summary.c cli/report/summary.c cli/report/summary.h
-tests_cli_test_changepoints_SOURCES = tests/cli/test_changepoints.c cli/report/changepoints.c cli/report/changepoints.h
-tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c cli/report/choices.h
-tests_cli_test_choices_LDADD = $(LDADD) -lm
-tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/cli/test_merge tests/cli/test_parking tests/cli/test_samples tests/cli/test_top
+unit_tests += tests/cli/test_parking tests/cli/test_result tests/cli/test_top
 endif
 if WEIR_GATE
 unit_tests += tests/gate/test_gate
@@ -231,15 +223,10 @@ tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/c
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
-tests_cli_test_samples_SOURCES = tests/cli/test_samples.c cli/common/jsonfile.c cli/common/jsonfile.h \
-	cli/replay/samples.c \
-	cli/replay/samples.h
-tests_cli_test_samples_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_cli_test_samples_LDADD = $(LDADD) $(JANSSON_LIBS)
-tests_cli_test_merge_SOURCES = tests/cli/test_merge.c cli/common/jsonfile.c cli/common/jsonfile.h cli/replay/merge.c \
-	cli/replay/merge.h cli/report/summary.c cli/report/summary.h
-tests_cli_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tests_cli_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
+tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/jsonfile.c cli/common/jsonfile.h \
+	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h
+tests_cli_test_result_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_cli_test_result_LDADD = $(LDADD) $(JANSSON_LIBS) -lm
 tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
 	cli/common/jsonfile.h cli/top_view.c \
 	cli/top_view.h
@@ -434,6 +421,7 @@ script_tests = \
 	tests/cli/check-nvtx \
 	tests/cli/check-record \
 	tests/cli/check-record-processes \
+	tests/cli/check-page \
 	tests/cli/check-report \
 	tests/cli/check-reserves \
 	tests/tree/check-sequence \
@@ -472,6 +460,7 @@ EXTRA_DIST += \
 	tests/fixtures/faults.h \
 	tests/fixtures/own_file.h \
 	tests/fixtures/piped_child.h \
+	tests/fixtures/browser.py \
 	tests/fixtures/points.sh \
 	tests/fixtures/preload.sh \
 	tests/fixtures/program.sh \

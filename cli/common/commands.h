@@ -2,9 +2,8 @@
 /* commands.h: the subcommands of the program, one file each.
  *
  * Each gets its own part of the command line, argv[0] being "weir info" and so on for messages, and
- * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage, 3 a report
- * without its pictures.  `weir run'
- * and `weir record' have those of env(1); run returns only when there was no command to run.
+ * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage.
+ * `weir run' and `weir record' have those of env(1); run returns only when there was no command to run.
  */
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H

@@ -59,7 +59,7 @@ int jsonfile_check_to_add(const char *flag, const char *path) {
     return check(flag, path, 0);
 }
 
-/* One object a line. */
+/* Writes an array, one value a line. */
 static int write_array(FILE *file, const json_t *array) {
     const json_t *value;
     size_t i;
@@ -70,16 +70,41 @@ static int write_array(FILE *file, const json_t *array) {
         if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
             return 0;
     }
-    fputs("\n]\n", file);
-    return fflush(file) == 0 && !ferror(file);
+    fputs("\n]", file);
+    return 1;
+}
+
+/* Writes an object, one key a line; an array in it, one value a line. */
+static int write_object(FILE *file, const json_t *object) {
+    const char *key, *before = "{\n";
+    json_t *value;
+    int good = 1;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        fprintf(file, "%s\"%s\": ", before, key);
+        good =
+            good && (json_is_object(json_array_get(value, 0))
+                         ? write_array(file, value)
+                         : json_dumpf(value, file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) == 0);
+        before = ",\n";
+    }
+    fputs("\n}", file);
+    return good;
+}
+
+static int write_value(FILE *file, const json_t *value) {
+    int good = json_is_array(value) ? write_array(file, value) : write_object(file, value);
+
+    fputc('\n', file);
+    return good && fflush(file) == 0 && !ferror(file);
 }
 
 /* Its text first, so that a file is replaced as a whole. */
-static int write_file(const char *path, const json_t *array) {
+static int write_file(const char *path, const json_t *value) {
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
-    int good = file && write_array(file, array);
+    int good = file && write_value(file, value);
 
     if (file && fclose(file) != 0)
         good = 0;
@@ -88,10 +113,10 @@ static int write_file(const char *path, const json_t *array) {
     return errno == 0;
 }
 
-int jsonfile_write(const char *path, const json_t *array) {
+int jsonfile_write(const char *path, const json_t *value) {
     int to_stdout = strcmp(path, "-") == 0;
-    int good = array && fflush(stdout) == 0 &&
-               (to_stdout ? write_array(stdout, array) : write_file(path, array));
+    int good = value && fflush(stdout) == 0 &&
+               (to_stdout ? write_value(stdout, value) : write_file(path, value));
 
     if (!good)
         fprintf(stderr, "weir: cannot write %s: %s\n", to_stdout ? "standard output" : path,
@@ -112,78 +137,12 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_array_append_new(command, json_string(argv[0] + strlen("weir ")));
     for (int i = 1; i < argc; i++)
         json_array_append_new(command, json_string(argv[i]));
-    json_object_set_new(common, "schema", json_integer(3));
+    json_object_set_new(common, "schema", json_integer(2));
     json_object_set_new(common, "weir", json_string(weir_version()));
     json_object_set_new(common, "date", json_string(date));
     json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
     json_object_set_new(common, "command", command);
     return common;
-}
-
-/* Schema 3 has these in place of schema 2's. */
-static const char *later_name(const char *key) {
-    static const struct {
-        const char *earlier, *later;
-    } names[] = {
-        {"can_give", "reclaimable"},
-        {"contestant", "configuration"},
-        {"front", "cache"},
-        {"front_hits", "cache_hits"},
-        {"front_idle", "cache_idle"},
-        {"front_misses_capture", "cache_misses_capture"},
-        {"front_misses_empty", "cache_misses_empty"},
-        {"front_misses_young", "cache_misses_young"},
-        {"gave", "released"},
-        {"holder_could_give", "holder_reclaimable"},
-        {"holder_reserve", "holder_reserved"},
-        {"hole", "largest_free_block"},
-        {"leave", "keep_free"},
-        {"limit_over_live", "limit_over_requested"},
-        {"live_peak_bytes", "requested_peak_bytes"},
-        {"live_peak_us", "requested_peak_us"},
-        {"refusals", "failed_requests"},
-        {"refused", "failed"},
-        {"refused_bytes", "failed_bytes"},
-        {"reserve", "reserved"},
-        {"reserve_after", "reserved_after"},
-        {"reserve_before_bytes", "reserved_before_bytes"},
-        {"reserve_bytes", "reserved_bytes"},
-        {"reserve_end", "reserved_end"},
-        {"reserve_high", "reserved_high"},
-        {"reserve_low", "reserved_low"},
-        {"reserve_over_live", "reserved_over_requested"},
-        {"reserve_peak", "reserved_peak"},
-        {"reserve_peak_bytes", "reserved_peak_bytes"},
-        {"silent_reserve", "silent_reserved"},
-        {"threshold_over_live", "threshold_over_requested"},
-        {"unlimited_reserve_bytes", "unlimited_reserved_bytes"},
-        {"verdict", "oom_report"},
-        {"was_given", "received"},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i].earlier, key) == 0)
-            return names[i].later;
-    return NULL;
-}
-
-int jsonfile_rename_earlier(json_t *value) {
-    json_t *renamed = json_is_object(value) ? json_object() : NULL, *one;
-    int good = renamed || !json_is_object(value);
-    size_t i;
-
-    json_array_foreach(value, i, one) good = good && jsonfile_rename_earlier(one);
-    for (void *at = json_object_iter(value); at && good; at = json_object_iter_next(value, at)) {
-        const char *key = json_object_iter_key(at), *later = later_name(key);
-
-        one = json_object_iter_value(at);
-        good =
-            jsonfile_rename_earlier(one) && json_object_set(renamed, later ? later : key, one) == 0;
-    }
-    good = good &&
-           (!renamed || (json_object_clear(value) == 0 && json_object_update(value, renamed) == 0));
-    json_decref(renamed);
-    return good;
 }
 
 json_t *jsonfile_integer(uint64_t value) {
@@ -192,4 +151,17 @@ json_t *jsonfile_integer(uint64_t value) {
 
 json_t *jsonfile_rounded(double value, double per) {
     return json_real((double)(int64_t)(value * per + 0.5) / per);
+}
+
+json_t *jsonfile_text(const char *text) {
+    char safe[128];
+    json_t *string = json_string(text);
+    size_t i;
+
+    if (string)
+        return string;
+    for (i = 0; text[i] && i < sizeof safe - 1; i++)
+        safe[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    safe[i] = '\0';
+    return json_string(safe);
 }

@@ -2,6 +2,8 @@
 /* span.c: see span.h. */
 #include "cli/common/span.h"
 
+_Thread_local struct span_thread span_thread;
+
 uint64_t span_driver_calls(void) {
     uint64_t counts[WEIR_ENTRY_COUNT], sum = 0;
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* span.h: what calls took: real time on a device; on a modelled one, virtual and own time apart.
  *
+ * What the thread waited for a processor is no part of a span: a preemption is not the allocator's.  A driver call that
+ * blocks counts.
+ *
  * On a modelled device a span is the virtual time that its driver calls were charged (driver_ns) and
  * the real time spent outside the model (own_ns), without what the model's measuring of itself costs;
  * `ns` is the sum.  The driver's account is one for the process, so a span on the model means
@@ -11,6 +14,7 @@
 #ifndef WEIR_CLI_SPAN_H
 #define WEIR_CLI_SPAN_H
 
+#include "base/thread.h"
 #include "cli/common/stopwatch.h"
 #include "driver/driver.h"
 
@@ -25,6 +29,13 @@ struct span_clock {
     const struct weir_driver *driver; /* a modelled one, else NULL */
     uint64_t call_cost_ps;            /* real time of a driver call that the model misses */
 };
+
+/* What a thread notes between its spans. */
+struct span_thread {
+    struct weir_waits waits;
+    uint64_t last_ticks; /* the end of its last span */
+};
+extern _Thread_local struct span_thread span_thread;
 
 struct span_start {
     struct weir_driver_charge charge;
@@ -44,6 +55,10 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
+    /* Waits since the last span are not part of this one. */
+    (void)weir__thread_waits_in(
+        &span_thread.waits,
+        stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));
     if (clock->driver) {
         start->calls = span_driver_calls();
         clock->driver->charge(&start->charge);
@@ -58,6 +73,8 @@ static inline void span_end(const struct span_clock *clock, const struct span_st
     uint64_t ticks = stopwatch_read(&clock->watch);
 
     span->ns = stopwatch_span(&clock->watch, start->ticks, ticks);
+    span->ns -= weir__thread_waits_in(&span_thread.waits, span->ns);
+    span_thread.last_ticks = ticks;
     if (clock->driver)
         span_split(clock, start, span); /* on the model */
 }

@@ -150,13 +150,9 @@ int busy_flush(struct busy *busy, size_t stream) {
     return ns == 0 || launch(busy, busy->streams[stream], ns);
 }
 
-uint64_t busy_work_ns(const struct busy *busy, uint64_t gap_us) {
-    return (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
-}
-
-int busy_work(struct busy *busy, size_t stream, uint64_t gap_us) {
-    busy->gathered_ns[stream] += busy_work_ns(busy, gap_us);
-    return busy->gathered_ns[stream] < LEAST_LAUNCH_NS || busy_flush(busy, stream);
+int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us) {
+    busy->gathered_ns[stream] += (uint64_t)((double)gap_us * 1000 * busy->factor + 0.5);
+    return busy->gathered_ns[stream] >= LEAST_LAUNCH_NS;
 }
 
 int busy_begin(struct busy *busy) {

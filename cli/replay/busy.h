@@ -44,12 +44,12 @@ struct busy *busy_open(const struct weir_driver *driver, double factor, const CU
                        size_t stream_count, char *message, size_t message_bytes);
 void busy_close(struct busy *busy); /* NULL is fine */
 
+/* Adds work of that much trace time to what is gathered for a stream, by its index.  Returns 1 if that is enough for a
+ * launch, which busy_flush() does, 0 if not. */
+int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us);
+
 /* The functions below but one return 1, or 0 with busy_message. */
 
-/* How long the work is that stands for so much trace time. */
-uint64_t busy_work_ns(const struct busy *busy, uint64_t gap_us);
-/* Work of that much trace time on a stream, by its index. */
-int busy_work(struct busy *busy, size_t stream, uint64_t gap_us);
 /* Submits what is gathered for a stream. */
 int busy_flush(struct busy *busy, size_t stream);
 /* An iteration begins; the device is idle. */

@@ -1,58 +1,62 @@
 /* SPDX-License-Identifier: MIT */
-/* child_play.c: a replay in which each operation is timed as a span of its own (cli/common/span.h).
+/* child_play.c: plays a tape operation by operation.
  *
- * What: streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
- * configuration's.  An `m` synchronises the device, which is not timed.  A busy replay submits work behind each operation
- * (busy.h), untimed.
+ * What: streams of the trace are non-blocking streams.  The replay itself acts on `w`; an `m` synchronises the device,
+ * untimed.  With GPU work (busy.h) the replay submits work behind each operation, untimed.
  */
-#include "cli/replay/replay_child.h"
+#include "cli/replay/child.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/histogram.h"
-#include "base/size.h"
-#include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
-#include "cli/common/runner.h"
-#include "cli/common/span.h"
-#include "cli/measure/measure.h"
-#include "cli/replay/busy.h"
-#include "cli/replay/configuration.h"
-#include "cli/replay/pending.h"
-#include "cli/replay/samples.h"
-#include "cli/replay/tape.h"
-#include "cli/report/summary.h"
 
-/* ---- timing ---- */
+int child_fail(struct replay *replay, const char *format, ...) {
+    va_list arguments;
 
-static void note_time(struct replay *replay, struct weir_histogram *of_operation,
-                      const struct span *span) {
-    replay->now.alloc_ns += span->ns;
-    weir__histogram_add(of_operation, span->ns);
-    weir__histogram_add(&replay->all_times, span->ns);
-    if (replay->session.driver->charge) {
-        replay->now.driver_ns += span->driver_ns;
-        replay->now.own_ns += span->own_ns;
-        weir__histogram_add(&replay->driver_times, span->driver_ns);
-        weir__histogram_add(&replay->own_times, span->own_ns);
-    }
+    va_start(arguments, format);
+    vsnprintf(replay->error, sizeof replay->error, format, arguments);
+    va_end(arguments);
+    return 0;
 }
 
-int child_check_busy(struct replay *replay, int good) {
+int child_check(struct replay *replay, const char *call, CUresult result) {
+    return result == CUDA_SUCCESS ||
+           child_fail(replay, "%s failed: %s", call,
+                      weir__driver_error_name(replay->session.driver, result));
+}
+
+static int check_work(struct replay *replay, int good) {
     return good || child_fail(replay, "--busy: %s", busy_message(replay->busy));
 }
 
-/* What decides whether a configuration looks at its reserved memory must not rest on own time. */
-static uint64_t reliable_ns(const struct replay *replay, const struct span *span) {
-    return replay->session.driver->charge ? span->driver_ns : span->ns;
+/* ---- stretches ---- */
+
+static void end_stretch(struct replay *replay) {
+    struct span span = {0, 0, 0};
+
+    if (!replay->in_stretch)
+        return;
+    span_end(&replay->clock, &replay->stretch, &span);
+    replay->in_stretch = 0;
+    replay->now.alloc_ns += span.ns;
+    replay->now.driver_ns += span.driver_ns;
+    if (span.ns > replay->longest_ns)
+        replay->longest_ns = span.ns;
+}
+
+static inline void begin_stretch(struct replay *replay) {
+    if (replay->in_stretch || replay->play > PLAY_TIMED)
+        return;
+    replay->in_stretch = 1;
+    span_begin(&replay->clock, &replay->stretch);
 }
 
 /* ---- failures ---- */
 
-/* The trace's id of a stream that the driver calls `id`; that, if it is none of them. */
+/* Returns the trace's id of the stream that the driver calls `id`, or `id` if it is none of the trace's. */
 static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
@@ -94,95 +98,71 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
     return string;
 }
 
-/* Why a request was refused, with streams as the trace calls them. */
+/* Returns why a request failed, with the trace's numbers of streams. */
 static json_t *oom_report_json(const struct replay *replay) {
-    json_t *verdict = replay->configuration->verdict(replay->allocator), *one;
-    const char *text = json_string_value(json_object_get(verdict, "text"));
+    json_t *report = replay->configuration->verdict(replay->allocator), *one;
+    const char *text = json_string_value(json_object_get(report, "text"));
     size_t i;
 
-    rename_stream(replay, verdict);
-    if (verdict) /* no trace has it */
-        json_object_set_new(verdict, "default_stream", json_null());
-    json_array_foreach(json_object_get(verdict, "pending_by"), i, one) rename_stream(replay, one);
-    json_array_foreach(json_object_get(verdict, "groups"), i, one) rename_stream(replay, one);
+    rename_stream(replay, report);
+    if (report) /* no trace has it */
+        json_object_set_new(report, "default_stream", json_null());
+    json_array_foreach(json_object_get(report, "pending_by"), i, one) rename_stream(replay, one);
+    json_array_foreach(json_object_get(report, "groups"), i, one) rename_stream(replay, one);
     if (text)
-        json_object_set_new(verdict, "text", text_with_trace_streams(replay, text));
-    return verdict;
+        json_object_set_new(report, "text", text_with_trace_streams(replay, text));
+    return report;
 }
 
-int child_check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
+/* Counts a request that failed.  Returns 0 if that ends the replay, which lack of memory does in a trial alone. */
+static int check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        replay->refused = 1;
-        if (!replay->trial && !replay->verdict && replay->configuration->verdict)
-            replay->verdict = oom_report_json(replay);
-        return !replay->trial;
-    }
-    return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
-                      op->bytes, weir_status_message(status));
-}
-
-int child_check_free(struct replay *replay, weir_status status) {
-    return status == WEIR_OK ||
-           child_fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
+    if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+        return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
+                          op->bytes, weir_status_message(status));
+    replay->refused = 1;
+    if (!replay->trial && replay->play == PLAY_TIMED && !replay->oom_report &&
+        replay->configuration->verdict)
+        replay->oom_report = oom_report_json(replay);
+    return !replay->trial;
 }
 
 /* ---- operations ---- */
 
 static int do_alloc(struct replay *replay, const struct tape_op *op) {
-    const struct configuration *configuration = replay->configuration;
-    CUstream stream = replay->streams[op->stream];
-    struct span span = {0, 0, 0};
-    struct span_start start;
     void *address = NULL;
-    weir_status status;
+    weir_status status = replay->configuration->alloc(replay->allocator, op->block, op->bytes,
+                                                      replay->streams[op->stream], &address);
 
-    span_begin(&replay->clock, &start);
-    status = configuration->alloc(replay->allocator, op->block, op->bytes, stream, &address);
-    span_end(&replay->clock, &start, &span);
-    note_time(replay, &replay->alloc_times, &span);
-    if (replay->allocs++ == 0)
-        replay->first_request = span;
-    if (configuration->after_slow && reliable_ns(replay, &span) >= SLOW_NS)
-        configuration->after_slow(replay->allocator, reliable_ns(replay, &span));
+    replay->allocs++;
     replay->addresses[op->block] = address;
-    return status == WEIR_OK || child_check_failure(replay, op, status);
+    return status == WEIR_OK || check_failure(replay, op, status);
 }
 
+/* A block of 0 bytes, or of a request that failed, has no address. */
 static int do_free(struct replay *replay, const struct tape_op *op) {
-    struct span span = {0, 0, 0};
-    struct span_start start;
-    void *address = replay->addresses[op->block];
-    weir_status status;
-
-    if (!address) /* 0 bytes, or the request failed */
-        return 1;
-    replay->addresses[op->block] = NULL;
-    span_begin(&replay->clock, &start);
-    status = replay->configuration->free(replay->allocator, op->block, address,
-                                         replay->streams[op->stream]);
-    span_end(&replay->clock, &start, &span);
-    note_time(replay, &replay->free_times, &span);
-    replay->frees++;
-    return child_check_free(replay, status);
-}
-
-static int do_use(struct replay *replay, const struct tape_op *op) {
-    struct span span = {0, 0, 0};
-    struct span_start start;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address)
         return 1;
-    span_begin(&replay->clock, &start);
+    replay->addresses[op->block] = NULL;
+    status = replay->configuration->free(replay->allocator, op->block, address,
+                                         replay->streams[op->stream]);
+    replay->frees++;
+    return status == WEIR_OK ||
+           child_fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
+}
+
+static int do_use(struct replay *replay, const struct tape_op *op) {
+    void *address = replay->addresses[op->block];
+    weir_status status;
+
+    if (!address)
+        return 1;
     status = replay->configuration->use(replay->allocator, op->block, address,
                                         replay->streams[op->stream]);
-    span_end(&replay->clock, &start, &span);
     replay->uses++;
-    replay->use_time.ns += span.ns;
-    replay->use_time.driver_ns += span.driver_ns;
-    replay->use_time.own_ns += span.own_ns;
     return status == WEIR_OK ||
            child_fail(replay, "use %" PRIu64 ": %s", replay->uses, weir_status_message(status));
 }
@@ -191,8 +171,8 @@ static int do_wait(struct replay *replay, const struct tape_op *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
-    if (replay->busy && !child_check_busy(replay, busy_flush(replay->busy, op->stream) &&
-                                                      busy_flush(replay->busy, op->block)))
+    if (replay->busy && !check_work(replay, busy_flush(replay->busy, op->stream) &&
+                                                busy_flush(replay->busy, op->block)))
         return 0;
     return child_check(replay, "cuEventRecord",
                        driver->cuEventRecord(replay->session.event, on_stream)) &&
@@ -202,8 +182,26 @@ static int do_wait(struct replay *replay, const struct tape_op *op) {
 
 static int synchronise(struct replay *replay) {
     if (replay->busy)
-        return child_check_busy(replay, busy_end(replay->busy, &replay->now.makespan_ns));
+        return check_work(replay, busy_end(replay->busy, &replay->now.makespan_ns));
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
+}
+
+/* Adds what the iteration under way came to: times if it is timed, memory if it is observed. */
+static void end_iteration(struct replay *replay) {
+    struct iteration *it = &replay->iterations[replay->iteration_count];
+
+    if (replay->play == PLAY_BARE) {
+        replay->bare_ns[replay->iteration_count] = replay->now.alloc_ns;
+    } else if (replay->play == PLAY_TIMED) {
+        *it = replay->now;
+    } else if (replay->play == PLAY_OBSERVED) {
+        it->growths = replay->now.growths;
+        it->trims = replay->now.trims;
+        it->reserved_high = replay->now.reserved_high;
+        it->reserved_end = replay->now.reserved_end;
+    }
+    replay->iteration_count++;
+    memset(&replay->now, 0, sizeof replay->now);
 }
 
 static int do_mark(struct replay *replay) {
@@ -212,92 +210,204 @@ static int do_mark(struct replay *replay) {
     if (!synchronise(replay))
         return 0;
     replay->configuration->figures(replay->allocator, &after);
-    replay->now.stall_ns = after.stall_ns - replay->before.stall_ns;
     replay->now.growths = after.growths - replay->before.growths;
-    replay->now.growth_bytes = after.growth_bytes - replay->before.growth_bytes;
-    replay->now.given_back = after.given_back - replay->before.given_back;
-    replay->now.reserve_end = after.reserve;
-    replay->iterations[replay->iteration_count++] = replay->now;
+    replay->now.trims = after.given_back - replay->before.given_back;
+    replay->now.reserved_end = after.reserve;
     replay->before = after;
-    memset(&replay->now, 0, sizeof replay->now);
-    return !replay->busy || child_check_busy(replay, busy_begin(replay->busy));
+    end_iteration(replay);
+    return !replay->busy || check_work(replay, busy_begin(replay->busy));
 }
 
-int child_do_operation(struct replay *replay, const struct tape_op *op) {
-    switch (op->code) {
-    case 'a':
-        return do_alloc(replay, op);
-    case 'f':
-        return do_free(replay, op);
-    case 'u':
-        return do_use(replay, op);
-    case 'w':
-        return do_wait(replay, op);
-    default:
-        return do_mark(replay);
+static int do_operation(struct replay *replay, const struct tape_op *op) {
+    if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
+        begin_stretch(replay);
+        return op->code == 'a'   ? do_alloc(replay, op)
+               : op->code == 'f' ? do_free(replay, op)
+                                 : do_use(replay, op);
     }
+    end_stretch(replay);
+    if (replay->play > PLAY_BARE)
+        return op->code == 'w' ? do_wait(replay, op) : do_mark(replay);
+    if (op->code == 'm')
+        end_iteration(replay);
+    return 1;
+}
+
+/* ---- what is seen ---- */
+
+static void observe(struct replay *replay, uint64_t i) {
+    uint64_t reserved = replay->configuration->reserved(replay->allocator);
+    struct point *point = &replay->points[i * RESULT_POINTS / replay->tape.header->ops];
+
+    if (reserved > replay->now.reserved_high)
+        replay->now.reserved_high = reserved;
+    if (!point->any || reserved < point->low)
+        point->low = reserved;
+    if (!point->any || reserved > point->high)
+        point->high = reserved;
+    point->any = 1;
+}
+
+static uint64_t since_begin(const struct replay *replay) {
+    const struct weir_driver *driver = replay->session.driver;
+
+    return driver->ticks_to_ns(driver->ticks() - replay->began_ticks);
+}
+
+/* Adds the memory that there is now to the timeline, and how it came to be. */
+void child_show_now(struct replay *replay) {
+    struct figures figures;
+    uint64_t values[WEIR_TIMELINE_COUNTERS];
+
+    replay->configuration->figures(replay->allocator, &figures);
+    values[WEIR_TIMELINE_REQUESTED] = replay->requested;
+    values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
+    values[WEIR_TIMELINE_RESERVE] = figures.has_reserve ? figures.reserve : WEIR_TIMELINE_UNKNOWN;
+    weir__timeline_count(replay->timeline, since_begin(replay), values);
+    if (replay->configuration->steps)
+        replay->configuration->steps(replay->allocator, replay->timeline, replay->began_ticks);
+}
+
+/* Does an operation, and adds what came of it to the timeline. */
+static int do_and_show(struct replay *replay, const struct tape_op *op) {
+    uint64_t failed = replay->failed, now;
+    int was_live = op->code == 'f' && replay->addresses[op->block];
+
+    if (!do_operation(replay, op))
+        return 0;
+    if (replay->failed > failed)
+        weir__timeline_failure(replay->timeline, since_begin(replay), op->bytes);
+    else if (op->code == 'a')
+        replay->requested += op->bytes;
+    if (was_live)
+        replay->requested -= op->bytes;
+    if (op->code == 'm') {
+        now = since_begin(replay);
+        weir__timeline_iteration(replay->timeline, replay->mark_ns, now,
+                                 replay->tape.labels[op->block]);
+        replay->mark_ns = now;
+    }
+    child_show_now(replay);
+    return 1;
+}
+
+json_t *child_timeline(const struct replay *replay, int number) {
+    char name[TAPE_NAME_BYTES + 64], *part = NULL;
+    json_t *result = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&part, &bytes);
+
+    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->configuration->name,
+             replay->busy ? ", busy" : "");
+    if (file) {
+        weir__timeline_write(replay->timeline, file, number, name, 0, replay->device.name);
+        if (fclose(file) == 0)
+            result = json_pack("{s:s,s:o}", "timeline", part, "missing",
+                               jsonfile_integer(weir__timeline_missing(replay->timeline)));
+    }
+    free(part);
+    return result;
 }
 
 /* ---- the tape ---- */
 
-/* What the program does after an operation.  On a device it computes, as a thread that sleeps would be
- * slow to come back. */
+/* Lets the time pass that the program took after an operation.  On a device the thread computes, since a thread that
+ * sleeps would be slow to come back. */
 static void pass_time(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
     uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->pace), begun = stopwatch_read(watch);
 
-    if (replay->session.driver->charge)
+    if (replay->modelled)
         replay->session.driver->sleep_ns(ns);
     else
         while (stopwatch_span(watch, begun, stopwatch_read(watch)) < ns)
             ;
 }
 
-static void take_sample(struct replay *replay, uint64_t i) {
-    struct figures now;
+/* Submits what the program had the device do after an operation, and lets its time pass. */
+static int follow(struct replay *replay, uint64_t i) {
+    size_t stream = replay->tape.ops[i].stream;
+    uint64_t gap_us = replay->tape.gaps_us[i];
 
-    (replay->sampled == JOB_SAMPLES_WATCH
-         ? replay->configuration->watch
-         : replay->configuration->figures)(replay->allocator, &now);
-    samples_note(replay->samples, i, replay->addresses, &now);
-}
-
-int child_do_and_sample(struct replay *replay, const struct tape_op *op) {
-    if (!child_do_operation(replay, op))
-        return 0;
-    take_sample(replay, (uint64_t)(op - replay->tape.ops));
+    if (replay->busy && replay->tape.ops[i].code != 'm' &&
+        busy_gather(replay->busy, stream, gap_us)) {
+        end_stretch(replay);
+        if (!check_work(replay, busy_flush(replay->busy, stream)))
+            return 0;
+    }
+    if (replay->pace > 0) {
+        end_stretch(replay);
+        pass_time(replay, gap_us);
+    }
     return 1;
 }
 
-/* The operation, and the work behind it, as the floor of memory has them. */
-static int note_pending(struct replay *replay, uint64_t i) {
-    const struct weir_driver *driver = replay->session.driver;
-    const struct tape_op *op = &replay->tape.ops[i];
-    uint64_t now = driver->ticks_to_ns(driver->ticks());
-
-    if (!pending_note(replay->pending, op, now))
-        return child_fail(replay, "out of host memory");
-    if (op->code != 'm')
-        pending_work(replay->pending, op->stream,
-                     busy_work_ns(replay->busy, replay->tape.gaps_us[i]), now);
-    return 1;
-}
-
-int child_play(struct replay *replay, child_step *step) {
+/* Does all operations of the tape. */
+int child_play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
-    if (replay->busy && !child_check_busy(replay, busy_begin(replay->busy)))
+    if (replay->busy && replay->play > PLAY_BARE && !check_work(replay, busy_begin(replay->busy)))
         return 0;
     for (uint64_t i = 0; i < tape->header->ops; i++) {
         const struct tape_op *op = &tape->ops[i];
 
-        if (!step(replay, op) || (replay->pending && !note_pending(replay, i)))
+        if (!(replay->play == PLAY_SHOWN ? do_and_show : do_operation)(replay, op))
             return 0;
-        if (replay->busy && op->code != 'm' &&
-            !child_check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
+        if (replay->play == PLAY_OBSERVED)
+            observe(replay, i);
+        if (replay->play > PLAY_BARE && !follow(replay, i))
             return 0;
-        if (replay->pace > 0)
-            pass_time(replay, tape->gaps_us[i]);
     }
+    end_stretch(replay);
     return 1;
+}
+
+static weir_status bare_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                              void **out) {
+    static char dummy;
+
+    (void)allocator, (void)block, (void)bytes, (void)stream;
+    *out = &dummy;
+    return WEIR_OK;
+}
+
+static weir_status bare_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+    (void)allocator, (void)block, (void)address, (void)stream;
+    return WEIR_OK;
+}
+
+void child_begin(struct replay *replay, enum play kind) {
+    replay->play = kind;
+    replay->in_stretch = 0;
+    replay->iteration_count = 0;
+    replay->allocs = replay->frees = replay->uses = replay->failed = 0;
+    replay->requested = 0;
+    memset(&replay->now, 0, sizeof replay->now);
+    memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
+}
+
+/* Sets bare_ns.  The first round warms up. */
+int child_play_bare(struct replay *replay) {
+    static const struct configuration bare = {
+        .name = "bare", .alloc = bare_alloc, .free = bare_free, .use = bare_free};
+    const struct configuration *configuration = replay->configuration;
+    int good = 1;
+
+    replay->configuration = &bare;
+    for (int round = 0; round < 2 && good; round++) {
+        child_begin(replay, PLAY_BARE);
+        good = child_play(replay);
+    }
+    replay->configuration = configuration;
+    replay->longest_ns = 0;
+    return good;
+}
+
+void child_subtract_bare(struct replay *replay) {
+    for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->pace <= 0; i++) {
+        struct iteration *it = &replay->iterations[i];
+        uint64_t own = it->alloc_ns - it->driver_ns;
+
+        it->alloc_ns -= replay->bare_ns[i] < own ? replay->bare_ns[i] : own;
+    }
 }

@@ -30,11 +30,26 @@ static void choose_pool_prealloc(const struct session *session, weir_options *op
     options->prealloc = (weir_amount){session->live_peak_bytes, WEIR_AMOUNT_BYTES, 0};
 }
 
+/* What JAX preallocates by default. */
+static const weir_amount jax_fraction = {750000, WEIR_AMOUNT_OF_TOTAL, 0};
+
+static void choose_pool_prealloc_75(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_POOL;
+    options->prealloc = jax_fraction;
+}
+
+static void choose_pool_threshold(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    options->release_threshold = (weir_amount){session->live_peak_bytes / 2, WEIR_AMOUNT_BYTES, 0};
+}
+
+/* The limit is the size of the arena; session->limit may replace it. */
 static void choose_bfc_fixed(const struct session *session, weir_options *options) {
     (void)session;
     options->engine = WEIR_ENGINE_BFC;
     options->arena = WEIR_ARENA_FIXED;
-    options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
+    options->limit = jax_fraction;
 }
 
 static void choose_bfc(const struct session *session, weir_options *options) {
@@ -98,68 +113,73 @@ static void choose_mapped_grow_ahead(const struct session *session, weir_options
 
 #define RAW                                                                                        \
     .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
-    .after_slow = raw_after_slow, .figures = raw_figures, .watch = raw_figures,                    \
-    .options = raw_options, .close = raw_close
+    .figures = raw_figures, .reserved = raw_reserved, .options = raw_options, .close = raw_close
 
 #define PUBLIC                                                                                     \
     .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
-    .figures = public_figures, .watch = public_watch, .steps = public_steps,                       \
+    .figures = public_figures, .reserved = public_reserved, .steps = public_steps,                 \
     .options = public_options, .latency = public_latency, .verdict = public_oom_report,            \
     .front = public_caches, .close = public_close
 
+#define RESERVES_75 "it reserves 75% of the device, whatever runs"
+
 const struct configuration configurations[] = {
-    {.name = "driver",
-     .what = "the driver's pool, release threshold 0 (its default)",
-     RAW,
-     .has_threshold = 1},
+    {.name = "driver", .what = "CUDA's pool, release threshold 0 (its default)", RAW},
     {.name = "driver-keep",
-     .what = "the driver's pool, release threshold max",
+     .what = "CUDA's pool, release threshold max",
      RAW,
      .release_threshold_max = 1},
-    {.name = "direct",
-     .was = "platform",
-     .what = "one cuMemAlloc and cuMemFree per block",
-     PUBLIC,
-     .choose = choose_direct},
-    {.name = "pool",
-     .what = "weir's pool engine, defaults",
-     PUBLIC,
-     .has_threshold = 1,
-     .choose = choose_pool},
+    {.name = "pool", .what = "weir's pool engine, no preallocation", PUBLIC, .choose = choose_pool},
     {.name = "pool-prealloc",
-     .what = "the same, preallocating the trace's peak requested memory",
+     .what = "pool, preallocating the trace's peak requested memory",
      PUBLIC,
+     .foreknows = 1,
      .choose = choose_pool_prealloc},
-    {.name = "bfc-fixed",
-     .was = "arena-fixed",
-     .what = "weir's BFC, one arena of 75% of the device",
+    {.name = "pool-prealloc-75",
+     .what = "pool, preallocating 75% of the device, as JAX does",
+     .unusable = RESERVES_75,
+     PUBLIC,
+     .choose = choose_pool_prealloc_75},
+    {.name = "pool-threshold",
+     .what = "pool, release threshold of half that peak",
+     PUBLIC,
+     .foreknows = 1,
+     .choose = choose_pool_threshold},
+    {.name = "bfc-75",
+     .what = "weir's bfc engine, one arena of 75% of the device",
+     .unusable = RESERVES_75,
      PUBLIC,
      .choose = choose_bfc_fixed},
-    {.name = "bfc",
-     .was = "arena-grow",
-     .what = "weir's BFC, growing by doubling regions",
+    {.name = "bfc-least",
+     .what = "bfc, one arena of the smallest size that serves the trace",
      PUBLIC,
-     .choose = choose_bfc},
+     .least = 1,
+     .foreknows = 1,
+     .choose = choose_bfc_fixed},
+    {.name = "bfc", .what = "bfc, growing by doubling regions", PUBLIC, .choose = choose_bfc},
     {.name = "mapped",
-     .was = "arena-mapped",
      .what = "weir's default: memory mapped where it is wanted",
      PUBLIC,
      .needs_virtual = 1,
      .choose = choose_mapped_balanced},
+    {.name = "direct",
+     .what = "one cuMemAlloc and cuMemFree for each block",
+     .unusable = "it calls the driver for each block",
+     PUBLIC,
+     .choose = choose_direct},
     {.name = "mapped-compact",
-     .was = "arena-fit",
-     .what = "the same, packing compact: less reserved memory",
+     .what = "mapped, packing compact: less reserved memory",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_mapped_fit},
+     .choose = choose_mapped_fit,
+     .by_name_only = 1},
     {.name = "mapped-fast",
-     .was = "arena-fast",
-     .what = "the same, packing fast: fewer growths and moves",
+     .what = "mapped, packing fast: fewer growths and moves",
      PUBLIC,
      .needs_virtual = 1,
-     .choose = choose_mapped_fast},
+     .choose = choose_mapped_fast,
+     .by_name_only = 1},
     {.name = "driver-warm",
-     .was = "driver-primed",
      .what = "driver-keep, the requested peak allocated and freed before",
      RAW,
      .release_threshold_max = 1,
@@ -168,11 +188,9 @@ const struct configuration configurations[] = {
     {.name = "pool-unchecked",
      .what = "pool, without checks of streams",
      PUBLIC,
-     .has_threshold = 1,
      .choose = choose_pool_unchecked,
      .by_name_only = 1},
     {.name = "mapped-trusted",
-     .was = "arena-vouched",
      .what = "mapped, without checks of streams",
      PUBLIC,
      .needs_virtual = 1,
@@ -185,7 +203,6 @@ const struct configuration configurations[] = {
      .learns = 1,
      .by_name_only = 1},
     {.name = "mapped-learned",
-     .was = "arena-learned",
      .what = "mapped, preallocating what a run before needed",
      PUBLIC,
      .choose = choose_mapped_learned,
@@ -193,13 +210,11 @@ const struct configuration configurations[] = {
      .needs_virtual = 1,
      .by_name_only = 1},
     {.name = "pool-ahead",
-     .was = "pool-headroom",
      .what = "pool, an eighth to a quarter of that peak kept idle",
      PUBLIC,
      .choose = choose_pool_grow_ahead,
      .by_name_only = 1},
     {.name = "mapped-ahead",
-     .was = "arena-headroom",
      .what = "mapped, the same kept idle",
      PUBLIC,
      .choose = choose_mapped_grow_ahead,
@@ -215,17 +230,15 @@ const struct configuration *configuration_find(const char *name) {
     if (strcmp(name, given.name) == 0)
         return &given;
     for (const struct configuration *c = configurations; c->name; c++)
-        if (strcmp(name, c->name) == 0 || (c->was && strcmp(name, c->was) == 0))
+        if (strcmp(name, c->name) == 0)
             return c;
     return NULL;
 }
 
 const char *configuration_lacks(const struct configuration *configuration,
-                                const struct weir_driver *driver, CUdevice device, int limited) {
+                                const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
-    if (limited && !configuration->choose && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        return "pools with a limit (driver 12.2)";
     if (!configuration->needs_virtual)
         return NULL;
     if ((driver->capabilities & WEIR_CAP_VIRTUAL) &&

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* configuration_raw.c: a private memory pool of the driver, called directly.
  *
- * What an application does that uses cuMemAllocFromPoolAsync and cuMemFreeAsync as they are: a use on
- * another stream is ordered, at the free, by an event recorded there and a wait on the stream that
- * frees.  Growth is read off the pool's reserved attribute: after requests that were slow enough to
- * have grown it, and at iteration ends.
+ * An application that calls cuMemAllocFromPoolAsync and cuMemFreeAsync orders a use on another stream itself: before a free
+ * it records an event on that stream, and has the stream that frees wait for the event.  This file does the same.
+ * Growths and trims are seen in the pool's reserved attribute, which an observed replay reads after each operation.
  *
- * Knows the driver table only; nothing of weir's allocators.
+ * Must not know: weir's allocators.
  */
 #include "cli/replay/configuration.h"
 
@@ -43,13 +42,12 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
     return NULL;
 }
 
-static void look(struct raw *raw, uint64_t stall_ns);
+static void look(struct raw *raw);
 
-/* What an application does that primes its pool: one block of the peak requested memory, allocated and freed on
- * a stream of its own, which then ends. */
+/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a stream of its
+ * own, and destroys the stream. */
 static CUresult prime(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
-    uint64_t started = driver->ticks();
     CUdeviceptr block = 0;
     CUstream stream = NULL;
     CUresult result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -63,9 +61,7 @@ static CUresult prime(struct raw *raw) {
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamSynchronize(stream);
     driver->cuStreamDestroy(stream);
-    raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
-    look(raw, raw->so_far.prealloc_ns);
-    raw->so_far.prealloc_bytes = raw->reserve;
+    look(raw);
     return result;
 }
 
@@ -81,10 +77,6 @@ void *raw_open(struct session *session, const struct configuration *self) {
         return NULL;
     }
     raw->threshold = self->release_threshold_max ? UINT64_MAX : 0;
-    if (session->threshold)
-        raw->threshold =
-            session->threshold->kind == WEIR_AMOUNT_MAX ? UINT64_MAX : session->threshold->value;
-    properties.maxSize = (size_t)session->limit;
     raw->session = session;
     raw->self = self;
     result = session->counted->cuMemPoolCreate(&raw->pool, &properties);
@@ -156,7 +148,7 @@ weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream st
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
 }
 
-/* The index of a note that is not in use; 0: out of memory. */
+/* Returns the index of a note that is not in use; 0 if there is no host memory. */
 static uint32_t new_note(struct raw *raw) {
     uint32_t i = raw->idle_note;
 
@@ -205,29 +197,27 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* What the reserved memory did since it was last looked at. */
-static void look(struct raw *raw, uint64_t stall_ns) {
+/* Counts a rise or a fall of the reserved memory since the last call. */
+static void look(struct raw *raw) {
     uint64_t reserve = raw->reserve;
 
     raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-    if (reserve > raw->reserve) {
-        raw->so_far.growths++;
-        raw->so_far.growth_bytes += reserve - raw->reserve;
-        raw->so_far.stall_ns += stall_ns;
-    } else if (reserve < raw->reserve) {
-        raw->so_far.given_back++;
-    }
+    raw->so_far.growths += reserve > raw->reserve;
+    raw->so_far.given_back += reserve < raw->reserve;
     raw->reserve = reserve;
 }
 
-void raw_after_slow(void *allocator, uint64_t took_ns) {
-    look(allocator, took_ns);
+uint64_t raw_reserved(void *allocator) {
+    struct raw *raw = allocator;
+
+    look(raw);
+    return raw->reserve;
 }
 
 void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
-    look(raw, 0);
+    look(raw);
     raw->so_far.reserve = raw->reserve;
     raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
     attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserve_peak);

@@ -22,10 +22,10 @@ struct public {
     struct session *session;
     weir_allocator *allocator;
     weir_options options;
-    uint64_t last_event; /* sequence of the newest one that was seen */
-    uint64_t shrinks;    /* events that gave reserve back */
-    struct figures seen; /* by events */
-    uint64_t last_step;  /* sequence of the newest one in a timeline */
+    uint64_t last_event; /* sequence of the newest event that was read */
+    uint64_t shrinks;    /* events of OOM recovery that gave memory back */
+    uint64_t reserved;   /* reserved memory by the newest event, or by the statistics */
+    uint64_t last_step;  /* sequence of the newest event in a timeline */
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
@@ -62,8 +62,6 @@ void *public_open(struct session *session, const struct configuration *self) {
             opened->options.log = WEIR_LOG_WARNING;
         if (session->limit)
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
-        if (session->threshold)
-            opened->options.release_threshold = *session->threshold;
         options = opened->options;
         options.verdict = NULL; /* contest.c writes the OOM report, with the advice that it tried */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
@@ -110,18 +108,8 @@ weir_status public_use(void *allocator, uint32_t block, void *address, CUstream 
     return weir_use(opened->allocator, address, stream);
 }
 
-static void see(struct figures *seen, const weir_event *event) {
-    int is_ahead = event->cause == WEIR_EVENT_HEADROOM || event->cause == WEIR_EVENT_BACKGROUND;
-
-    seen->reserve = event->reserve_after;
-    seen->given_back += event->shrink != 0;
-    seen->growths += event->shrink == 0;
-    if (!event->shrink && !is_ahead)
-        seen->stall_ns += event->stall_ns;
-}
-
-/* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
- * statistics count growths and trims without it, so only give-backs by OOM recovery can be missed. */
+/* Reads the events since the last call, and counts those of OOM recovery that gave memory back.  Events may have left the
+ * ring; the statistics count growths and trims without the ring, so that only such returns can be missed. */
 static void look_at_events(struct public *opened) {
     weir_event events[64];
     size_t count;
@@ -133,7 +121,7 @@ static void look_at_events(struct public *opened) {
         for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
                 opened->shrinks++;
-            see(&opened->seen, &events[i]);
+            opened->reserved = events[i].reserve_after;
         }
         if (count)
             opened->last_event = events[count - 1].sequence;
@@ -151,34 +139,28 @@ void public_figures(void *allocator, struct figures *out) {
         return;
     look_at_events(opened);
     out->in_use = stats.in_use;
-    out->reserve = stats.reserve;
+    out->reserve = opened->reserved = stats.reserve;
     out->reserve_peak = stats.reserve_peak;
     out->growths = stats.growths;
-    out->growth_bytes = stats.growth_bytes;
     out->stall_ns = stats.stall_ns;
     out->ahead_growths = stats.ahead_steps;
     out->ahead_bytes = stats.ahead_bytes;
-    out->ahead_ns = stats.ahead_ns;
     out->given_back = stats.trims + opened->shrinks;
-    out->extent = stats.extent;
-    out->prealloc_ns = stats.prealloc_ns;
-    out->prealloc_bytes = stats.prealloc_got;
     out->has_in_use = out->has_reserve = 1;
-    out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
 }
 
-/* By events alone: weir_stats adds up what caches hold, and they are larger behind a higher peak.  The direct
- * engine has neither events nor caches. */
-void public_watch(void *allocator, struct figures *out) {
+/* The direct engine has neither events nor caches.  For others the events tell, since weir_stats() adds up what caches
+ * hold, and caches that were counted are larger behind a higher peak. */
+uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
+    struct figures figures;
 
-    if (opened->options.engine == WEIR_ENGINE_DIRECT) {
-        public_figures(allocator, out);
-        return;
+    if (opened->options.engine != WEIR_ENGINE_DIRECT) {
+        look_at_events(opened);
+        return opened->reserved;
     }
-    look_at_events(opened);
-    *out = opened->seen;
-    out->has_reserve = 1;
+    public_figures(allocator, &figures);
+    return figures.reserve;
 }
 
 void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
@@ -228,7 +210,7 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* What would serve this request would not serve the trace: nothing but more memory does, however blocks lie. */
+/* Changes the advice of an OOM report: what would serve this one request would not serve the whole trace. */
 static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
@@ -256,7 +238,7 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
                       verdict->settings[0].value, sizeof verdict->settings[0].value);
 }
 
-/* With the text that a person reads. */
+/* Returns the OOM report as JSON, with the text that a person reads. */
 json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_verdict verdict = {.size = sizeof verdict};

@@ -8,108 +8,143 @@
  * Of a trace's runs the last alone notes in a profile (--profile) what it needed, so that all of them begin with the same:
  * medians of runs that learn and runs that have learned would be of neither.
  */
-#include "cli/replay/contest_inside.h"
+#include "cli/replay/contest.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "api/timeline.h"
-#include "base/size.h"
 #include "base/text.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
-#include "cli/replay/configuration.h"
+#include "cli/replay/findings.h"
+#include "cli/replay/least.h"
 #include "cli/replay/table.h"
 #include "cli/report/report.h"
 
-const int contest_thresholds[CONTEST_THRESHOLDS] = {0, 25, 50, 75, CONTEST_THRESHOLD_MAX};
-
-void contest_threshold_spell(const struct outcome *outcome, char *text, size_t bytes) {
-    int percent = contest_thresholds[outcome->threshold];
-
-    if (percent == CONTEST_THRESHOLD_MAX)
-        snprintf(text, bytes, "max");
-    else
-        snprintf(text, bytes, "%d%%", percent);
-}
-
 /* ---- JSON ---- */
 
-/* An interrupt came first. */
-static int was_left_out(const struct outcome *outcome) {
-    return !outcome->result && !outcome->error;
+/* Sets where iterations end, their labels, and the requested memory over time: the most in each part. */
+static void set_over_time(const struct tape *tape, json_t *out) {
+    json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
+    uint64_t live = 0, high = 0, ops = tape->header->ops;
+
+    for (uint64_t i = 0; i < ops; i++) {
+        const struct tape_op *op = &tape->ops[i];
+
+        if (op->code == 'm') {
+            json_array_append_new(marks, jsonfile_integer(i));
+            json_array_append_new(labels, jsonfile_text(tape->labels[op->block]));
+        }
+        live += op->code == 'a' ? op->bytes : 0;
+        if (live > high)
+            high = live;
+        live -= op->code == 'f' ? op->bytes : 0;
+        if (i + 1 == ops ||
+            i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) { /* the last of its part */
+            json_array_append_new(requested, jsonfile_integer(high));
+            high = live;
+        }
+    }
+    json_object_set_new(out, "labels", labels);
+    json_object_set_new(out, "marks", marks);
+    json_object_set_new(out, "requested_high", requested);
 }
 
-static json_t *results_json(const struct contest *contest) {
-    json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
+static json_t *trace_json(const struct contest_trace *trace) {
+    const struct tape_header *header = &trace->header;
+    struct tape tape = {0};
+    json_t *out = json_object();
 
-    for (size_t i = 0; i < contest->outcome_count; i++) {
-        const struct outcome *outcome = &contest->outcomes[i];
-        json_t *object;
-
-        if (was_left_out(outcome))
-            continue;
-        object = outcome->result
-                     ? json_copy(outcome->result)
-                     : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
-                                 contest->traces[outcome->trace].header.name, "configuration",
-                                 contest->configurations[outcome->configuration], "device",
-                                 contest->device, "modelled", contest->modelled, "error",
-                                 outcome->error ? outcome->error : "");
-
-        if (contest->modelled)
-            json_object_set_new(object, "model_profile", json_string(weir_cli_model_profile()));
-        if (outcome->busy_factor > 0)
-            json_object_set_new(object, "busy", json_real(outcome->busy_factor));
-        if (contest->pace > 0)
-            json_object_set_new(object, "pace", json_real(contest->pace));
-        if (contest->thresholds) {
-            char threshold[16];
-
-            contest_threshold_spell(outcome, threshold, sizeof threshold);
-            json_object_set_new(object, "threshold_over_requested", json_string(threshold));
-        }
-        json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
-        json_object_update(object, common);
-        json_array_append_new(array, object);
+#define COUNT(key, field) json_object_set_new(out, key, jsonfile_integer(header->field))
+    json_object_set_new(out, "trace", jsonfile_text(header->name));
+    COUNT("iterations", marks);
+    COUNT("ops", ops);
+    COUNT("allocs", allocs);
+    COUNT("frees", frees);
+    COUNT("uses", uses);
+    COUNT("waits", waits);
+    COUNT("streams", streams);
+    COUNT("recorded_failures", recorded_failures);
+    COUNT("requested_peak_bytes", live_peak_bytes);
+#undef COUNT
+    if (tape_map(trace->tape_fd, &tape)) {
+        set_over_time(&tape, out);
+        tape_unmap(&tape);
     }
-    json_decref(common);
-    return array;
+    return out;
+}
+
+static json_t *number_or_null(double value) {
+    return value > 0 ? json_real(value) : json_null();
+}
+
+/* Returns the document (weir-json(7)). */
+static json_t *document_json(const struct contest *contest, const struct findings *findings) {
+    const struct results *results = &contest->results;
+    json_t *out = jsonfile_common(contest->argc, contest->argv);
+    json_t *traces = json_array(), *subjects = json_array(), *rows = json_array();
+    const json_t *run = NULL;
+
+    for (size_t i = 0; i < contest->trace_count; i++)
+        json_array_append_new(traces, trace_json(&contest->traces[i]));
+    for (size_t i = 0; i < contest->configuration_count; i++) {
+        const struct configuration *c = contest->configurations[i];
+
+        json_array_append_new(subjects,
+                              json_pack("{s:s,s:s?,s:b,s:s?}", "configuration", c->name, "what",
+                                        c->what, "usable", !c->unusable, "unusable", c->unusable));
+    }
+    for (size_t i = 0; i < results->row_count; i++) {
+        const struct row *row = &results->rows[i];
+
+        if (json_array_size(row->runs) == 0 && !row->error) /* an interrupt came first */
+            continue;
+        if (!run)
+            run = json_array_get(row->runs, 0);
+        json_array_append_new(rows, result_row_json(results, row));
+    }
+    json_object_set_new(out, "device", json_string(contest->device));
+    json_object_set_new(out, "modelled", json_boolean(contest->modelled));
+    json_object_set_new(out, "model_profile",
+                        contest->modelled ? json_string(weir_cli_model_profile()) : json_null());
+    json_object_set_new(out, "driver_version", json_integer(contest->driver_version));
+    json_object_set_new(out, "repeat", jsonfile_integer(contest->repeat));
+    json_object_set_new(out, "busy", number_or_null(contest->busy_factor));
+    json_object_set_new(out, "pace", number_or_null(contest->pace));
+    json_object_set(out, "timer_ns", json_object_get(run, "timer_ns"));
+    json_object_set_new(out, "traces", traces);
+    json_object_set_new(out, "configurations", subjects);
+    json_object_set_new(out, "rows", rows);
+    json_object_set_new(out, "findings", findings_json(findings));
+    return out;
 }
 
 FILE *contest_table_file(const struct contest *contest) {
     return contest->json_file && strcmp(contest->json_file, "-") == 0 ? stderr : stdout;
 }
 
-int contest_write(const struct contest *contest, json_t *array) {
-    int good = !contest->json_file || jsonfile_write(contest->json_file, array);
+/* ---- the device ---- */
 
-    json_decref(array);
-    return weir_cli_written() && good;
-}
-
-/* ---- running ---- */
-
-/* Those that the device cannot serve are told and left out; 0 if that leaves none. */
+/* Tells and leaves out configurations that the device cannot serve.  Returns 0 if that leaves none. */
 static int leave_out(struct contest *contest, const json_t *lacks) {
     size_t kept = 0;
 
     for (size_t i = 0; i < contest->configuration_count; i++) {
-        const char *name = contest->configurations[i];
-        const char *what = json_string_value(json_object_get(lacks, name));
+        const struct configuration *configuration = contest->configurations[i];
+        const char *what = json_string_value(json_object_get(lacks, configuration->name));
 
         if (what)
-            fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n", name, what,
-                    contest->device);
+            fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n",
+                    configuration->name, what, contest->device);
         else
-            contest->configurations[kept++] = name;
+            contest->configurations[kept++] = configuration;
     }
     contest->configuration_count = kept;
     if (kept == 0)
@@ -117,7 +152,7 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
     return kept > 0;
 }
 
-/* Which device it will be: asked of a child, which says what is wrong. */
+/* Asks a child which device it will be, which says what is wrong. */
 static int look_at_device(struct contest *contest) {
     static char spec[64]; /* options.device refers to it */
     char message[RUNNER_MESSAGE_BYTES];
@@ -126,7 +161,6 @@ static int look_at_device(struct contest *contest) {
     int good;
 
     job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
-    job.trial = contest->limits;
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
@@ -144,101 +178,191 @@ static int look_at_device(struct contest *contest) {
     return good;
 }
 
-/* "steady 1.234 ms": for the line of a step. */
-static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes) {
-    const json_t *first = json_object_get(outcome->result, "first_iteration_ns");
-    const json_t *steady = json_object_get(outcome->result, "steady_alloc_ns");
+/* ---- running ---- */
 
-    if (!outcome->result)
+/* As runner_run.  `options` has the profile. */
+static json_t *run_with(const struct contest *contest, const struct row *row,
+                        const weir_options *options, int notes, int timeline, uint64_t limit,
+                        char *message) {
+    struct job job;
+
+    job_make(&job, row->configuration->name, row->busy, options, contest->device_source);
+    job.pace = contest->pace;
+    job.forgets = !notes;
+    job.timeline = timeline;
+    job.limit = limit;
+    return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+}
+
+/* Runs once without counting that run, which leaves a profile to the one that counts. */
+static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
+                            char *message) {
+    const char *place = getenv("TMPDIR");
+    weir_options options = contest->options;
+    char profile[WEIR_SHOW_BYTES];
+    json_t *result;
+    int file;
+
+    snprintf(profile, sizeof profile, "%s/weir-profile-XXXXXX", place && *place ? place : "/tmp");
+    file = mkstemp(profile);
+    if (file < 0) {
+        snprintf(message, RUNNER_MESSAGE_BYTES, "cannot make a file in %.200s: %s",
+                 place && *place ? place : "/tmp", strerror(errno));
+        return NULL;
+    }
+    close(file);
+    options.profile = profile;
+    result = run_with(contest, row, &options, 1, 0, 0, message);
+    if (result) {
+        json_decref(result);
+        result = run_with(contest, row, &options, 0, timeline, 0, message);
+    }
+    unlink(profile);
+    return result;
+}
+
+/* Finds the limit of a configuration that has the smallest one, once a row.  Returns 0 with a message if there is none. */
+static int find_limit(const struct contest *contest, const struct row *row, char *message) {
+    uint64_t *limit = &contest->limits[row - contest->results.rows];
+
+    message[0] = '\0';
+    if (*limit == 0 && row->configuration->least)
+        *limit = least_limit(contest, row->trace, row->configuration->name, &contest->options,
+                             row->busy, message);
+    if (*limit || !row->configuration->least)
+        return 1;
+    if (!message[0])
+        snprintf(message, RUNNER_MESSAGE_BYTES, "no size serves this trace here");
+    return 0;
+}
+
+static json_t *run_row(const struct contest *contest, const struct row *row, int notes,
+                       int timeline, char *message) {
+    if (!find_limit(contest, row, message))
+        return NULL;
+    if (row->configuration->learns)
+        return run_learning(contest, row, timeline, message);
+    return run_with(contest, row, &contest->options, notes, timeline,
+                    contest->limits[row - contest->results.rows], message);
+}
+
+/* Writes the line of a step: "first 1.234 ms, steady 1.234 ms". */
+static void tell_run(const json_t *run, char *text, size_t bytes) {
+    const json_t *first = json_object_get(run, result_keys[FIGURE_FIRST]);
+    const json_t *steady = json_object_get(run, result_keys[FIGURE_STEADY_MEAN]);
+
+    if (!run)
         snprintf(text, bytes, "failed");
-    else if (json_is_integer(first) && json_is_integer(steady))
+    else if (first && steady)
         snprintf(text, bytes, "first %.3f ms, steady %.3f ms",
                  (double)json_integer_value(first) / 1e6, (double)json_integer_value(steady) / 1e6);
     else
         snprintf(text, bytes, "done");
 }
 
-static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
-    const struct contest_trace *trace = &contest->traces[outcome->trace];
-    const char *configuration = contest->configurations[outcome->configuration];
-    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128], threshold[16] = "";
+/* Sets the figures of the steady iterations, as the run alone has them. */
+static void set_own_steady(json_t *run) {
+    size_t count = json_array_size(json_object_get(json_object_get(run, "iterations"), "alloc_ns"));
+    size_t warm_up =
+        (size_t)json_integer_value(json_object_get(run, result_keys[FIGURE_WARM_UP_ITERATIONS]));
 
-    if (contest->thresholds)
-        contest_threshold_spell(outcome, threshold, sizeof threshold);
-    snprintf(what, sizeof what, "%s, %s%s%s%s", trace->header.name, configuration,
-             contest->thresholds ? ", threshold " : "", threshold,
-             outcome->busy_factor > 0 ? ", busy" : "");
+    (void)result_set_steady(run, !result_settles(warm_up, count) ? count / 2
+                                 : warm_up                       ? warm_up
+                                                                 : 1);
+}
+
+static void keep_run(struct contest *contest, struct row *row, json_t *run, const char *message) {
+    json_t **timeline = &contest->timelines[row - contest->results.rows];
+
+    if (run) {
+        json_t *part = json_object_get(run, "timeline");
+
+        if (part)
+            *timeline = json_incref(part);
+        json_object_del(run, "timeline");
+        json_array_append_new(row->runs, run);
+        return;
+    }
+    row->failed_runs++;
+    if (!row->error)
+        row->error = strdup(message);
+}
+
+static int run_one(struct contest *contest, struct progress *progress, struct row *row,
+                   uint64_t repeat, int notes) {
+    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
+    int is_shown = contest->timeline_file && repeat == 0, good;
+    json_t *run;
+
+    snprintf(what, sizeof what, "%s, %s%s", contest->names[row->trace], row->configuration->name,
+             row->busy > 0 ? ", busy" : "");
     progress_step(progress, what);
-    outcome->result = contest_run_pair(contest, outcome, message, sizeof message);
-    if (!outcome->result && interrupt_came()) { /* the signal went to the child, too */
-        progress_clear(progress);
-        return 0;
-    }
-    outcome->timeline = json_incref(json_object_get(outcome->result, "timeline"));
-    json_object_del(outcome->result, "timeline");
-    if (!outcome->result)
-        outcome->error = strdup(message);
-    tell_outcome(outcome, told, sizeof told);
+    run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
+                  message);
     progress_clear(progress);
-    if (contest_tell_failure(contest, outcome, what)) {
-        progress_done(progress, what, told);
-        return 1;
-    }
+    if (!run && interrupt_came()) /* the signal went to the child, too */
+        return 0;
+    if (run)
+        set_own_steady(run);
+    tell_run(run, told, sizeof told);
+    good = contest_tell_failure(contest, row, run, message, what);
+    keep_run(contest, row, run, message);
     progress_done(progress, what, told);
-    return 0;
+    return good;
 }
 
 static int run_all(struct contest *contest) {
-    size_t count = contest->configuration_count * contest_modes(contest);
+    struct results *results = &contest->results;
+    size_t count = results->row_count / results->trace_count; /* of one trace */
     struct progress progress;
     int good = 1;
 
-    progress_begin(&progress, contest->outcome_count);
-    for (size_t trace = 0; trace < contest->trace_count; trace++)
+    progress_begin(&progress, results->row_count * contest->repeat);
+    for (size_t trace = 0; trace < results->trace_count; trace++)
         for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
-            for (size_t i = 0; i < count; i++) {
-                size_t group = trace * count + (i + trace + repeat) % count;
-                struct outcome *outcome = &contest->outcomes[group * contest->repeat + repeat];
-
-                if (interrupt_came())
-                    break;
-                outcome->notes = repeat + 1 == contest->repeat && i + 1 == count;
-                good &= run_one(contest, &progress, outcome);
-            }
+            for (size_t i = 0; i < count && !interrupt_came(); i++)
+                good &= run_one(contest, &progress,
+                                &results->rows[trace * count + (i + trace + repeat) % count],
+                                repeat, repeat + 1 == contest->repeat && i + 1 == count);
     progress_clear(&progress);
     return good;
 }
 
-static int make_outcomes(struct contest *contest) {
-    size_t modes = contest_modes(contest), count = contest->configuration_count * modes;
-    size_t busy_modes = contest->busy_factor > 0 ? 2 : 1;
+static int make_rows(struct contest *contest) {
+    struct results *results = &contest->results;
+    size_t modes = contest->busy_factor > 0 ? 2 : 1;
+    size_t count = contest->trace_count * contest->configuration_count * modes;
 
-    contest->outcome_count = contest->trace_count * count * contest->repeat;
-    contest->outcomes = calloc(contest->outcome_count, sizeof *contest->outcomes);
-    if (!contest->outcomes) {
-        contest->outcome_count = 0;
+    contest->names = calloc(contest->trace_count, sizeof *contest->names);
+    contest->limits = calloc(count, sizeof *contest->limits);
+    contest->timelines = calloc(count, sizeof *contest->timelines);
+    results->rows = calloc(count, sizeof *results->rows);
+    if (!contest->names || !contest->limits || !contest->timelines || !results->rows) {
         fputs("weir: out of memory\n", stderr);
         return 0;
     }
-    for (size_t i = 0; i < contest->outcome_count; i++) {
-        size_t group = i / contest->repeat, mode = group % modes;
-
-        contest->outcomes[i].trace = group / count;
-        contest->outcomes[i].configuration = group % count / modes;
-        contest->outcomes[i].threshold = mode / busy_modes;
-        contest->outcomes[i].busy_factor = mode % busy_modes ? contest->busy_factor : 0;
+    for (size_t i = 0; i < contest->trace_count; i++)
+        contest->names[i] = contest->traces[i].header.name;
+    results->traces = contest->names;
+    results->trace_count = contest->trace_count;
+    results->configurations = contest->configurations;
+    results->configuration_count = contest->configuration_count;
+    results->repeat = contest->repeat;
+    results->busy = contest->busy_factor;
+    results->row_count = count;
+    for (size_t i = 0; i < count; i++) {
+        results->rows[i].trace = i / (contest->configuration_count * modes);
+        results->rows[i].configuration =
+            contest->configurations[i / modes % contest->configuration_count];
+        results->rows[i].busy = i % modes ? contest->busy_factor : 0;
+        results->rows[i].runs = json_array();
     }
     return 1;
 }
 
-static int any_result(const struct contest *contest) {
-    for (size_t i = 0; i < contest->outcome_count; i++)
-        if (contest->outcomes[i].result)
-            return 1;
-    return 0;
-}
+/* ---- what is written ---- */
 
-/* All that was seen, a process each; 1, or 0 with a message printed. */
+/* Writes all timelines, a process each.  Returns 1, or 0 with a message printed. */
 static int write_timelines(const struct contest *contest) {
     FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
     uint64_t missing = 0;
@@ -248,8 +372,8 @@ static int write_timelines(const struct contest *contest) {
         return 1;
     if (file) {
         weir__timeline_begin_file(file);
-        for (size_t i = 0; i < contest->outcome_count; i++) {
-            const json_t *timeline = contest->outcomes[i].timeline;
+        for (size_t i = 0; i < contest->results.row_count; i++) {
+            const json_t *timeline = contest->timelines[i];
 
             if (!timeline)
                 continue;
@@ -292,35 +416,53 @@ int contest_prepare(struct contest *contest) {
            contest_make_tapes(contest) && look_at_device(contest);
 }
 
-static int tell_interrupt(const struct contest *contest) {
-    size_t done = 0;
+static size_t count_runs(const struct results *results, int with_figures) {
+    size_t count = 0;
 
-    for (size_t i = 0; i < contest->outcome_count; i++)
-        done += !was_left_out(&contest->outcomes[i]);
-    fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", done, contest->outcome_count);
-    return 0;
+    for (size_t i = 0; i < results->row_count; i++)
+        count += json_array_size(results->rows[i].runs) +
+                 (with_figures ? 0 : results->rows[i].failed_runs);
+    return count;
+}
+
+/* Writes the files.  Returns the exit code of the report, or 1 with a message printed. */
+static int write_files(const struct contest *contest, const struct findings *findings) {
+    json_t *document = document_json(contest, findings);
+    int good = write_timelines(contest), code = 0;
+
+    good &= !contest->json_file || jsonfile_write(contest->json_file, document);
+    good &= weir_cli_written();
+    if (contest->report)
+        code = report_of(document, contest->json_file ? contest->json_file : "", contest->report);
+    json_decref(document);
+    return good ? code : 1;
 }
 
 int contest_run(struct contest *contest) {
-    json_t *results;
-    int good, code = 0;
+    struct results *results = &contest->results;
+    struct findings findings = {0};
+    int good, code = 1;
 
-    if (!contest_prepare(contest) || !make_outcomes(contest))
+    if (!contest_prepare(contest) || !make_rows(contest))
         return 1;
     interrupt_watch();
     good = run_all(contest);
-    if (interrupt_came())
-        good = tell_interrupt(contest);
-    if (!any_result(contest)) /* nothing to show, and no file that says nothing */
+    if (interrupt_came()) {
+        fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", count_runs(results, 0),
+                results->row_count * (size_t)contest->repeat);
+        good = 0;
+    }
+    if (count_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
         return 1;
-    table_print(contest_table_file(contest), contest);
-    good &= write_timelines(contest);
-    results = results_json(contest);
-    good &= contest_write(contest, json_incref(results));
-    if (contest->report)
-        code =
-            report_of(results, contest->json_file ? contest->json_file : "none", contest->report);
-    json_decref(results);
+    good &= result_align(results);
+    for (size_t i = 0; i < results->row_count; i++)
+        result_row(&results->rows[i]);
+    result_mark(results);
+    if (findings_make(results, &findings)) {
+        table_print(contest_table_file(contest), contest, &findings);
+        code = write_files(contest, &findings);
+    }
+    findings_free(&findings);
     return good ? code : 1;
 }
 
@@ -330,12 +472,15 @@ void contest_free(struct contest *contest) {
         if (contest->traces[i].tape_fd >= 0)
             close(contest->traces[i].tape_fd);
     }
-    for (size_t i = 0; i < contest->outcome_count; i++) {
-        json_decref(contest->outcomes[i].result);
-        json_decref(contest->outcomes[i].timeline);
-        free(contest->outcomes[i].error);
+    for (size_t i = 0; i < contest->results.row_count; i++) {
+        json_decref(contest->results.rows[i].runs);
+        json_decref(contest->timelines[i]);
+        free(contest->results.rows[i].error);
     }
+    free(contest->results.rows);
+    free(contest->timelines);
+    free(contest->limits);
+    free(contest->names);
     free(contest->traces);
-    free(contest->outcomes);
     free(contest->configurations);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* contest_flags.c: what is to be compared: flags, and traces that are read and checked. */
-#include "cli/replay/contest_inside.h"
+/* contest_flags.c: flags that replay and bench share, and the traces, which are read and checked. */
+#include "cli/replay/contest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "cli/replay/configuration.h"
 #include "cli/report/report.h"
 
-enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };
+enum { REPORT_KEY = 0x5650, TIMELINE_KEY };
 
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0,
@@ -33,14 +33,8 @@ static const struct argp_option flags[] = {
      "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
      "standard error.",
      0},
-    {"samples", SAMPLES_KEY, NULL, 0,
-     "Add data for pictures to the JSON: memory over time, addresses of blocks, whole histograms.  "
-     "This takes one or two more replays of each pair.",
-     0},
-    {"report", REPORT_KEY, "DIR|FILE", 0,
-     "Make a page with pictures (weir report): a folder, or one file if its name ends in .html.  "
-     "Implies --samples.",
-     0},
+    {"report", REPORT_KEY, "FILE", 0,
+     "Write a page of the results to FILE, whose name ends in .html (weir report).", 0},
     {"trace-events", TIMELINE_KEY, "FILE", 0,
      "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
      "one more replay of each pair.",
@@ -86,20 +80,8 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     case TIMELINE_KEY:
         contest->timeline_file = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
-    case SAMPLES_KEY:
-        contest->samples = 1;
-        return 0;
     case REPORT_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state,
-                       "--report '%s': expected a folder, or a file whose name ends in .html",
-                       argument);
-        contest->samples = 1;
-        contest->report = argument;
-        return 0;
-    case ARGP_KEY_END:
-        if (contest->samples && !contest->report && !contest->json_file)
-            argp_error(state, "--samples adds to the JSON: expected --json FILE, too");
+        contest->report = report_name(state, "--report", argument);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -113,6 +95,22 @@ void contest_init(struct contest *contest, int argc, char **argv) {
     contest->repeat = 1;
     contest->argc = argc;
     contest->argv = argv;
+}
+
+int contest_add_configuration(struct contest *contest, const struct configuration *configuration) {
+    const struct configuration **list;
+
+    for (size_t i = 0; i < contest->configuration_count; i++)
+        if (contest->configurations[i] == configuration)
+            return 1;
+    list = reallocarray(contest->configurations, contest->configuration_count + 1, sizeof *list);
+    if (!list) {
+        fputs("weir: out of memory\n", stderr);
+        return 0;
+    }
+    list[contest->configuration_count++] = configuration;
+    contest->configurations = list;
+    return 1;
 }
 
 /* ---- traces ---- */
@@ -155,7 +153,7 @@ int contest_add_shipped(struct contest *contest) {
     return good;
 }
 
-/* Why that file is no trace. */
+/* Prints why that file is no trace. */
 static void tell_no_trace(const char *path, const char *message) {
     fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
     shipped_advise(path);
@@ -170,10 +168,10 @@ int contest_make_tapes(struct contest *contest) {
 
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd >= 0 && contest->iterations == 1 && !contest->limits)
+        if (trace->tape_fd >= 0 && contest->iterations == 1 && !contest->trials)
             fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
                     trace->header.name);
-        else if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->limits)
+        else if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->trials)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
                     trace->header.name, trace->header.marks ? "only one mark" : "no marks",
                     trace->header.is_converted

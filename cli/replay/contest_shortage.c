@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* contest_shortage.c: why requests of a replay failed, and which limit would serve them. */
-#include "cli/replay/contest_inside.h"
+#include "cli/replay/contest.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,20 +9,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/timeline.h"
 #include "base/size.h"
 #include "base/text.h"
-#include "cli/common/interrupt.h"
-#include "cli/common/jsonfile.h"
-#include "cli/common/outputs.h"
 #include "cli/common/runner.h"
 #include "cli/replay/configuration.h"
-#include "cli/report/report.h"
+#include "cli/replay/least.h"
 
-/* What others have is worth a word if it is more than such a part of the device: a context always has some. */
+static uint64_t integer_at(const json_t *object, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* Memory of other processes is mentioned if it is more than this part of the device: every context has some. */
 enum { OTHERS_PART = 16 };
 
-/* Of the device: what there was before the replay, or came since, if that is known. */
+/* Returns the memory that others have of the device: before the replay, or as the OOM report says if that is more. */
 static uint64_t others_in(const json_t *result, const json_t *verdict) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(verdict, "others");
@@ -30,7 +30,7 @@ static uint64_t others_in(const json_t *result, const json_t *verdict) {
     return since > before ? since : before;
 }
 
-/* What the others leave decides: there is no lower limit; keeping less free would not do. */
+/* Returns 1 if the memory of others decides: there is no lower limit, and to keep less free would not help. */
 static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
     const json_t *limit = json_object_get(verdict, "limit");
     uint64_t there = weir__size_less(device, others);
@@ -42,7 +42,7 @@ static int is_others(const json_t *verdict, uint64_t others, uint64_t device, ui
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* What its reserved memory is, and what may be added to that. */
+/* Returns the most that this process may reserve under the limit of its process group. */
 static uint64_t group_left(const json_t *verdict) {
     return integer_at(verdict, "reserved") +
            weir__size_less(integer_at(verdict, "group_limit"), integer_at(verdict, "group_used"));
@@ -52,7 +52,8 @@ static int is_group(const json_t *verdict, uint64_t live) {
     return json_is_string(json_object_get(verdict, "process_group")) && group_left(verdict) < live;
 }
 
-void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
+/* Writes why requests of a trace with that peak requested memory failed. */
+static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *verdict = json_object_get(result, "oom_report");
     const json_t *limit = json_object_get(verdict, "limit");
     uint64_t leave = integer_at(verdict, "keep_free"), device = integer_at(result, "device_bytes");
@@ -106,64 +107,20 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
 
 /* ---- advice ---- */
 
-/* What pools grow by, and limits are tried by; and how often one is tried. */
-static const uint64_t limit_unit = UINT64_C(32) << 20;
+/* Returns 1 if the limit is what the user set, and not what the device or others leave. */
+static int is_for_limit(const struct contest *contest, const struct row *row, const json_t *run) {
+    const json_t *report = json_object_get(run, "oom_report");
+    uint64_t live = integer_at(run, "requested_peak_bytes");
+    uint64_t device = integer_at(run, "device_bytes");
 
-enum { LIMIT_TRIALS = 8 };
-
-/* The limit is what the user set, and not what the device or others leave. */
-static int is_for_limit(const struct contest *contest, const struct outcome *outcome) {
-    const json_t *verdict = json_object_get(outcome->result, "oom_report");
-    uint64_t live = integer_at(outcome->result, "requested_peak_bytes");
-    uint64_t device = integer_at(outcome->result, "device_bytes");
-
-    return contest->options.limit.kind != WEIR_AMOUNT_SHARE &&
-           strcmp(contest->configurations[outcome->configuration], "replay") == 0 &&
-           outcome->busy_factor <= 0 && contest->pace <= 0 &&
-           json_is_integer(json_object_get(verdict, "limit")) &&
-           integer_at(verdict, "keep_free") == 0 && live <= device &&
-           !is_others(verdict, others_in(outcome->result, verdict), device, live);
+    return contest->options.limit.kind != WEIR_AMOUNT_SHARE && row->configuration->is_given &&
+           row->busy <= 0 && contest->pace <= 0 &&
+           json_is_integer(json_object_get(report, "limit")) &&
+           integer_at(report, "keep_free") == 0 && live <= device &&
+           !is_others(report, others_in(run, report), device, live);
 }
 
-/* Whether all requests are served under that limit, 0: under none; what was reserved then. */
-static int try_limit(const struct contest *contest, const struct outcome *outcome, uint64_t limit,
-                     uint64_t *reserved) {
-    char message[RUNNER_MESSAGE_BYTES];
-    struct job job;
-    json_t *trial;
-    int served;
-
-    job_make(&job, contest->configurations[outcome->configuration], 0, &contest->options,
-             contest->device_source);
-    job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
-    job.options.log = WEIR_LOG_NONE;
-    job.forgets = 1;
-    job.trial = 1;
-    job.limit = limit;
-    trial = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, sizeof message);
-    served = json_is_true(json_object_get(trial, "served"));
-    *reserved = integer_at(trial, "reserved_peak_bytes");
-    json_decref(trial);
-    return served;
-}
-
-/* A limit under which the trace has just been replayed; 0: none was found. */
-static uint64_t limit_that_serves(const struct contest *contest, const struct outcome *outcome) {
-    uint64_t device = integer_at(outcome->result, "device_bytes"), limit, peak, ignored;
-
-    if (!try_limit(contest, outcome, 0, &peak)) /* a fixed arena has one all the same */
-        peak = 0;
-    limit = integer_at(outcome->result, "requested_peak_bytes");
-    limit = ((peak > limit ? peak : limit) + limit_unit - 1) / limit_unit * limit_unit;
-    for (int i = 0; i < LIMIT_TRIALS && limit <= device && !interrupt_came(); i++) {
-        if (try_limit(contest, outcome, limit, &ignored))
-            return limit;
-        limit += (limit / 16 + limit_unit - 1) / limit_unit * limit_unit;
-    }
-    return 0;
-}
-
-/* The text of a report, with what the trials say as its advice. */
+/* Returns the text of an OOM report, with the limit that was tried as its advice. */
 static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -181,7 +138,7 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         cause);
 }
 
-/* Of the report of the first failure. */
+/* Replaces the advice of an OOM report by the limit that was tried; 0: no limit serves the trace. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -196,7 +153,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
         json_object_set_new(report, "text", advised_text(text, limit, is_busy));
 }
 
-/* Adds the report to the file that is to have it. */
+/* Appends the report to the file of --oom-report, if there is one. */
 static void add_report(const struct contest *contest, json_t *report) {
     const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT);
     const char *text = json_string_value(json_object_get(report, "text"));
@@ -221,34 +178,35 @@ static void add_report(const struct contest *contest, json_t *report) {
         fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
 }
 
-/* A request failed. */
-static void tell_shortage(const struct contest *contest, const struct outcome *outcome,
-                          const char *what, uint64_t failed) {
-    json_t *report = json_object_get(outcome->result, "oom_report"); /* of the first */
+static void tell_failed_requests(const struct contest *contest, const struct row *row, json_t *run,
+                                 const char *what, uint64_t failed) {
+    json_t *report = json_object_get(run, "oom_report"); /* of the first */
+    char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
-    char why[256];
 
-    contest_tell_shortage(outcome->result, integer_at(outcome->result, "requested_peak_bytes"), why,
-                          sizeof why);
+    put_shortage(run, integer_at(run, "requested_peak_bytes"), why, sizeof why);
     fprintf(stderr, "weir: %s: %" PRIu64 " request%s failed: %s\n", what, failed,
             weir__plural(failed), why);
-    if (is_for_limit(contest, outcome))
-        set_advice(report, limit_that_serves(contest, outcome), contest->busy_factor > 0);
+    if (is_for_limit(contest, row, run))
+        set_advice(report,
+                   least_limit(contest, row->trace, row->configuration->name, &contest->options, 0,
+                               message),
+                   contest->busy_factor > 0);
     text = json_string_value(json_object_get(report, "text"));
     if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
         fputs(text, stderr);
     add_report(contest, report);
 }
 
-int contest_tell_failure(const struct contest *contest, const struct outcome *outcome,
-                         const char *what) {
-    uint64_t failed = integer_at(outcome->result, "failed");
+int contest_tell_failure(const struct contest *contest, const struct row *row, json_t *run,
+                         const char *error, const char *what) {
+    uint64_t failed = integer_at(run, "failed");
 
-    if (outcome->result && failed == 0)
+    if (run && failed == 0)
         return 1;
-    if (outcome->result)
-        tell_shortage(contest, outcome, what, failed);
-    else if (outcome->error && outcome->error[0])
-        fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
+    if (run)
+        tell_failed_requests(contest, row, run, what, failed);
+    else if (error[0])
+        fprintf(stderr, "weir: %s: %s\n", what, error);
     return 0;
 }

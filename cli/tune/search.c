@@ -11,7 +11,7 @@
 
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
-#include "cli/report/summary.h"
+#include "cli/replay/result.h"
 #include "cli/tune/part.h"
 
 enum {
@@ -89,38 +89,38 @@ int search_begin(struct tuning *tuning) {
     for (size_t i = 0; i < contest->configuration_count; i++)
         for (int base = 0; base < BASES; base++)
             tuning->space.has_base[base] |=
-                strcmp(contest->configurations[i], base_names[base]) == 0;
+                strcmp(contest->configurations[i]->name, base_names[base]) == 0;
     return 1;
 }
 
 /* ----------------------------------------------------------- measurement ---- */
 
 /* Of the iterations from number `from' on. */
-static double steady_of(const json_t *iterations, const char *key, size_t from) {
-    size_t count = json_array_size(iterations) - from;
-    uint64_t *times = calloc(count ? count : 1, sizeof *times), found;
+static double steady_of(const json_t *times, size_t from) {
+    size_t count = json_array_size(times) - from;
+    uint64_t *values = calloc(count ? count : 1, sizeof *values), found;
 
-    for (size_t i = 0; times && i < count; i++)
-        times[i] = (uint64_t)number(json_array_get(iterations, from + i), key);
-    found = times ? median(times, count) : 0;
-    free(times);
+    for (size_t i = 0; values && i < count; i++)
+        values[i] = (uint64_t)json_integer_value(json_array_get(times, from + i));
+    found = values ? result_median(values, count) : 0;
+    free(values);
     return (double)found;
 }
 
 /* On the device model by what driver calls take.  `from': the first iteration that is steady. */
 static void measure(const struct contest *contest, const json_t *result, size_t from,
                     struct measured *out) {
-    const char *key = contest->modelled ? "driver_ns" : "alloc_ns";
-    const json_t *iterations = json_object_get(result, "iterations"), *iteration;
-    double count = (double)json_array_size(iterations);
-    size_t i;
+    const json_t *times = json_object_get(json_object_get(result, "iterations"),
+                                          contest->modelled ? "driver_ns" : "alloc_ns");
+    double count = (double)json_array_size(times);
 
     out->reserved = (uint64_t)number(result, "reserved_peak_bytes");
     out->requested = (uint64_t)number(result, "requested_peak_bytes");
-    out->run_ns = number(result, contest->modelled ? "open_driver_ns" : "creation_ns");
-    out->first_ns = out->run_ns + number(json_array_get(iterations, 0), key);
-    out->steady_ns = steady_of(iterations, key, from);
-    json_array_foreach(iterations, i, iteration) out->run_ns += number(iteration, key);
+    out->run_ns = number(result, contest->modelled ? "creation_driver_ns" : "creation_ns");
+    out->first_ns = out->run_ns + json_number_value(json_array_get(times, 0));
+    out->steady_ns = steady_of(times, from);
+    for (size_t i = 0; i < json_array_size(times); i++)
+        out->run_ns += json_number_value(json_array_get(times, i));
     if (count > 1)
         out->run_ns = fmax(out->run_ns + (RUN_ITERATIONS - count) * out->steady_ns,
                            RUN_ITERATIONS * out->steady_ns);

@@ -23,19 +23,19 @@ class Replay:
     engine: str
     device: str
     iteration_ns: list[int]  # allocations and frees of each iteration
-    steady_ns: int | None  # the median of the steady iterations
+    steady_ns: int | None  # the mean of the steady iterations
     requested_peak: int | None  # the most that the program had requested at once
     reserved_peak: int | None  # the most that was taken from the device; None if requests failed
     failed: int  # requests that failed for lack of memory
     stall_ns: int  # the part of the time in which requests waited for growth
-    result: dict[str, Any]  # all that weir-json(7) lists
+    result: dict[str, Any]  # the row, as weir-json(7) lists it
 
-    def __init__(self, engine: str, result: dict[str, Any]) -> None:
+    def __init__(self, engine: str, device: str, result: dict[str, Any]) -> None:
         self.trace = result["trace"]
         self.engine = result["options"].get("engine", engine)
-        self.device = result["device"]
-        self.iteration_ns = [iteration["alloc_ns"] for iteration in result["iterations"]]
-        self.steady_ns = result.get("steady_alloc_ns")
+        self.device = device
+        self.iteration_ns = result["iterations"]["alloc_ns"]
+        self.steady_ns = result.get("steady_mean_ns")
         self.requested_peak = result.get("requested_peak_bytes")
         self.reserved_peak = result.get("reserved_peak_bytes")
         self.failed = result["failed"]
@@ -57,7 +57,6 @@ def replay(
     *,
     device: str = "model",
     iterations: int | None = None,
-    samples: bool = False,
     **settings: Any,
 ) -> Replay:
     """Replays a trace on an engine, and returns the figures: without a GPU, on the device model.
@@ -66,7 +65,6 @@ def replay(
     engine      as in weir-settings(7)
     device      "model", or "cuda" for the GPU
     iterations  stop after so many; None: all
-    samples     adds data for pictures to `result`: memory over time, histograms
     settings    of weir-settings(7), with _ for -: limit="8GiB", packing="compact"
 
     The variables WEIR_ count below what is named here.  RuntimeError: what the program says.
@@ -77,8 +75,6 @@ def replay(
     command = [_library.program(), "replay", "--json", "-", "--device", device, "--engine", engine]
     if iterations is not None:
         command += ["--iterations", str(iterations)]
-    if samples:
-        command.append("--samples")
     for name, value in settings.items():
         text = ("on" if value else "off") if isinstance(value, bool) else str(value)
         command.append(f"--{name.replace('_', '-')}={text}")
@@ -86,12 +82,13 @@ def replay(
     command += ["--", path]
     ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     try:
-        result = json.loads(ran.stdout)[0]
-    except (ValueError, IndexError):
+        document = json.loads(ran.stdout)
+        row = document["rows"][0]
+    except (ValueError, LookupError):
         raise RuntimeError(f"{' '.join(command)}: {ran.stderr.strip()}") from None
-    if "error" in result:
-        raise RuntimeError(f"{path}: {result['error']}")
-    return Replay(engine, result)
+    if row["error"]:
+        raise RuntimeError(f"{path}: {row['error']}")
+    return Replay(engine, document["device"], row)
 
 
 def main() -> NoReturn:

@@ -3,11 +3,15 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/gated.h"
 
@@ -90,4 +94,29 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
 
 void weir__thread_watch(void (*begins)(void)) {
     watcher = begins;
+}
+
+/* Returns the second number of the thread's schedstat, the run delay; 0 if there is none. */
+static uint64_t read_run_delay(void) {
+    char text[64];
+    uint64_t delay = 0;
+    int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    ssize_t length = file >= 0 ? read(file, text, sizeof text - 1) : -1;
+
+    if (file >= 0)
+        close(file);
+    text[length > 0 ? length : 0] = '\0';
+    return sscanf(text, "%*s %" SCNu64, &delay) == 1 ? delay : 0;
+}
+
+uint64_t weir__thread_waits_in(struct weir_waits *waits, uint64_t took_ns) {
+    enum { SHORTEST_NS = 50000 };
+    uint64_t now, waited;
+
+    if (took_ns < SHORTEST_NS)
+        return 0;
+    now = read_run_delay();
+    waited = now > waits->seen_ns ? now - waits->seen_ns : 0;
+    waits->seen_ns = now;
+    return waited < took_ns ? waited : took_ns;
 }

@@ -10,6 +10,7 @@
 #define WEIR_THREAD_H
 
 #include <pthread.h>
+#include <stdint.h>
 
 /* Starts one, with all signals blocked: those of the program are for its own threads.  0, or errno. */
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
@@ -24,5 +25,16 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
 /* Who stands between the program and the driver is told so of each, before anything else: `begins` is called in it.
  * Set before the first is started. */
 void weir__thread_watch(void (*begins)(void));
+
+/* What the calling thread has waited for a processor: preemptions, and the way back onto a processor after a wait. */
+struct weir_waits {
+    uint64_t
+        seen_ns; /* the sum since the thread began, when weir__thread_waits_in() last read the sum */
+};
+
+/* Returns how many of the last took_ns nanoseconds the calling thread was ready to run and had no processor.  A span of
+ * less than 50 microseconds counts as free of waits, so that short spans cost no system call.
+ * Returns 0 where the kernel does not keep the sum (/proc/thread-self/schedstat). */
+uint64_t weir__thread_waits_in(struct weir_waits *waits, uint64_t took_ns);
 
 #endif

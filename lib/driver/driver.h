@@ -66,7 +66,7 @@ enum weir_driver_entry {
 /* What a modelled device has charged since the process began. */
 struct weir_driver_charge {
     uint64_t driver_ns; /* virtual time of all calls; the virtual clock */
-    uint64_t host_ns;   /* real time this process spent inside the model, while it is measured */
+    uint64_t host_ns;   /* real time inside the model while it is measured, without waits for a processor */
 };
 
 struct weir_driver {

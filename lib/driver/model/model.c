@@ -14,6 +14,7 @@
  * Must not know: what an entry does; anything above driver.h.
  */
 #include "base/clock.h"
+#include "base/thread.h"
 #include "driver/model/model_inside.h"
 
 #include <errno.h>
@@ -274,11 +275,19 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
+/* The processor waits of this thread, and when charge() last looked at the clock. */
+static _Thread_local struct weir_waits own_waits;
+static _Thread_local uint64_t own_charged_ns;
+
 static inline CUresult finish(const struct call *call) {
-    if (call->start_ns)
+    if (call->start_ns) {
+        uint64_t took = weir__clock_ns() - call->start_ns;
+
         atomic_fetch_add_explicit(&weir__model.host_ns,
-                                  weir__clock_ns() - call->start_ns + weir__model.measure_ns,
+                                  took - weir__thread_waits_in(&own_waits, took) +
+                                      weir__model.measure_ns,
                                   memory_order_relaxed);
+    }
     if (call->is_gated)
         weir__model_checkpoint_leave();
     return call->result;
@@ -362,6 +371,11 @@ static uint64_t measuring_cost(void) {
 }
 
 static void charge(struct weir_driver_charge *out) {
+    uint64_t now = weir__clock_ns();
+
+    /* A wait between two spans belongs to none of the calls that come next. */
+    (void)weir__thread_waits_in(&own_waits, now - own_charged_ns);
+    own_charged_ns = now;
     if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {
         weir__model_lock();
         if (!(atomic_load(&weir__model.state) & MODEL_MEASURED)) {

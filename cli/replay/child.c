@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: MIT */
+/* child.c: the child that replays one tape on one configuration, and sends what it measured as one JSON object.
+ *
+ * What: the tape is played up to three times, each time on a fresh allocator.
+ *
+ *   timed      allocations, frees and uses of an iteration are timed as one stretch (cli/common/span.h), since two reads of
+ *              the clock cost as much as a short call.  What the same loop takes with an allocator that does nothing is
+ *              subtracted.  All times come from this replay.
+ *   observed   the reserved memory is read after each operation.  Growths, trims and memory over time come from this replay.
+ *   shown      only with --trace-events: what happened when.
+ *
+ * A trial ends the timed replay at the first request that fails, and tells no more than whether one failed.
+ *
+ * Invariants: nothing that is counted, and no decision, rests on real time on the device model.
+ */
+#include "cli/replay/child.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/size.h"
+#include "cli/common/commands.h"
+#include "cli/common/group.h"
+#include "cli/common/jsonfile.h"
+#include "cli/measure/measure.h"
+
+/* ---- an allocator's life ---- */
+
+static int open_configuration(struct replay *replay) {
+    struct span_start start;
+
+    span_begin(&replay->clock, &start);
+    replay->allocator = replay->configuration->open(&replay->session, replay->configuration);
+    span_end(&replay->clock, &start, &replay->creation);
+    if (!replay->allocator)
+        return child_fail(replay, "%s", replay->session.message);
+    replay->configuration->figures(replay->allocator, &replay->opened);
+    replay->before = replay->opened;
+    return 1;
+}
+
+/* Frees the blocks that the trace leaves live, which belongs to no figure, and closes the configuration. */
+static int close_configuration(struct replay *replay) {
+    for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
+        void *address = replay->addresses[i];
+
+        if (address && replay->configuration->free(replay->allocator, (uint32_t)i, address,
+                                                   replay->streams[0]) != WEIR_OK)
+            return child_fail(replay, "a block that the trace leaves live cannot be freed");
+        replay->addresses[i] = NULL;
+    }
+    return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize()) &&
+           (replay->configuration->close(replay->allocator) ||
+            child_fail(replay, "%s", replay->session.message));
+}
+
+/* Starts the digest of the model's calls, for tests, which name a file that gets each call as a line, or none.  Nobody else
+ * pays for it: though the model leaves it out of all times, it takes caches. */
+static int start_sequence(struct replay *replay) {
+    const char *path = getenv("WEIR_TEST_SEQUENCE");
+
+    if (!path || !replay->modelled || replay->trial)
+        return 1;
+    if (*path && !(replay->lines = fopen(path, "ae")))
+        return child_fail(replay, "%s: %s", path, strerror(errno));
+    if (replay->lines)
+        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name,
+                replay->configuration->name, replay->busy ? " busy" : "");
+    weir__model_sequence_start(replay->lines);
+    return 1;
+}
+
+static void end_sequence(struct replay *replay) {
+    weir__model_sequence(&replay->sequence);
+    if (replay->lines) {
+        weir__model_sequence_start(NULL);
+        fclose(replay->lines);
+        replay->lines = NULL;
+    }
+}
+
+/* ---- results ---- */
+
+/* Returns the most memory this process had, in bytes: VmHWM, since ru_maxrss counts what the process was before exec. */
+static uint64_t peak_rss(void) {
+    FILE *file = fopen("/proc/self/status", "re");
+    struct rusage usage;
+    char line[256];
+    unsigned long kib = 0;
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lu kB", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        kib = (unsigned long)usage.ru_maxrss;
+    return (uint64_t)kib * 1024;
+}
+
+static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]) {
+    json_t *out = json_object();
+
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+        if (after[i] > before[i])
+            json_object_set_new(out, weir__driver_entry_name((enum weir_driver_entry)i),
+                                jsonfile_integer(after[i] - before[i]));
+    return out;
+}
+
+static json_t *taken_json(const struct session *session) {
+    return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
+}
+
+/* Returns what the allocator says of itself at the end of the timed replay. */
+static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
+    const struct configuration *configuration = replay->configuration;
+    json_t *out = json_object(), *options = configuration->options(replay->allocator), *latency;
+    const char *engine = json_string_value(json_object_get(options, "engine"));
+    uint64_t after[WEIR_ENTRY_COUNT];
+    char digest[17];
+
+    weir__driver_counts(after);
+    json_object_set_new(
+        out, "configuration",
+        json_string(configuration->is_given && engine ? engine : configuration->name));
+    json_object_set_new(out, "options", options);
+    json_object_set_new(
+        out, "cache", configuration->front ? configuration->front(replay->allocator) : json_null());
+    json_object_set_new(out, "driver_calls", driver_calls_json(before, after));
+    if (replay->sequence.calls > 0) {
+        snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
+        json_object_set_new(out, "driver_sequence", json_string(digest));
+    }
+    if (replay->oom_report)
+        json_object_set_new(out, "oom_report", replay->oom_report);
+    latency = configuration->latency ? configuration->latency(replay->allocator) : NULL;
+    if (latency)
+        json_object_set_new(out, "latency", latency);
+    json_object_set_new(out, "device_bytes", jsonfile_integer(replay->session.device_bytes));
+    json_object_set_new(out, "device_taken_bytes", taken_json(&replay->session));
+    json_object_set_new(
+        out, "timer_ns",
+        jsonfile_integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
+    return out;
+}
+
+/* Sets the figures of the timed replay that do not need iterations. */
+static void set_timed(const struct replay *replay, struct result_figures *figures) {
+    const struct tape_header *header = replay->tape.header;
+
+    result_set(figures, FIGURE_CREATION, replay->creation.ns);
+    result_set(figures, FIGURE_REQUESTED, header->live_peak_bytes);
+    if (replay->last.has_reserve) {
+        result_set(figures, FIGURE_RESERVED, replay->last.reserve_peak);
+        result_set(figures, FIGURE_BEFOREHAND, replay->opened.reserve);
+    }
+    if (replay->configuration->choose)
+        result_set(figures, FIGURE_STALL, replay->last.stall_ns - replay->opened.stall_ns);
+    result_set(figures, FIGURE_ALLOCS, replay->allocs);
+    result_set(figures, FIGURE_FREES, replay->frees);
+    result_set(figures, FIGURE_USES, replay->uses);
+    result_set(figures, FIGURE_FAILED, replay->failed);
+    result_set(figures, FIGURE_RSS, peak_rss());
+    if (replay->modelled)
+        result_set(figures, FIGURE_CREATION_DRIVER, replay->creation.driver_ns);
+    if (replay->pace > 0)
+        result_set(figures, FIGURE_LONGEST, replay->longest_ns);
+}
+
+/* Sets the figures of the observed replay. */
+static void set_observed(const struct replay *replay, struct result_figures *figures) {
+    const struct figures *last = &replay->last, *opened = &replay->opened;
+
+    result_set(figures, FIGURE_GROWTHS, last->growths - opened->growths);
+    result_set(figures, FIGURE_TRIMS, last->given_back - opened->given_back);
+    result_set(figures, FIGURE_AHEAD_GROWTHS, last->ahead_growths - opened->ahead_growths);
+    result_set(figures, FIGURE_AHEAD_BYTES, last->ahead_bytes - opened->ahead_bytes);
+    if (last->has_reserve)
+        result_set(figures, FIGURE_KEPT,
+                   replay->iteration_count > 0
+                       ? replay->iterations[replay->iteration_count - 1].reserved_end
+                       : last->reserve);
+}
+
+/* Sets what the iterations came to; the steady ones are the parent's to choose (result.h). */
+static void set_iterations(const struct replay *replay, struct result_figures *figures,
+                           json_t *out) {
+    const struct iteration *iterations = replay->iterations;
+    size_t count = replay->iteration_count;
+    size_t warm_up = result_warm_up(iterations, count, replay->opened.reserve, replay->modelled);
+    uint64_t makespan = 0;
+
+    json_object_set_new(out, "settled", json_boolean(result_settles(warm_up, count)));
+    result_set(figures, FIGURE_WARM_UP_ITERATIONS, warm_up);
+    if (count == 0)
+        return;
+    result_set(figures, FIGURE_FIRST, iterations[0].alloc_ns);
+    result_set(figures, FIGURE_WARM_UP, figures->value[FIGURE_CREATION] + iterations[0].alloc_ns);
+    if (replay->modelled)
+        result_set(figures, FIGURE_FIRST_DRIVER, iterations[0].driver_ns);
+    for (size_t i = 0; i < count; i++)
+        makespan += iterations[i].makespan_ns;
+    if (replay->busy)
+        result_set(figures, FIGURE_MAKESPAN, makespan);
+}
+
+static json_t *column_json(const struct replay *replay, size_t field) {
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < replay->iteration_count; i++)
+        json_array_append_new(
+            array,
+            jsonfile_integer(
+                *(const uint64_t *)(const void *)((const char *)&replay->iterations[i] + field)));
+    return array;
+}
+
+static json_t *iterations_json(const struct replay *replay) {
+    json_t *out = json_object();
+
+#define COLUMN(key, field)                                                                         \
+    json_object_set_new(out, key, column_json(replay, offsetof(struct iteration, field)))
+    COLUMN("alloc_ns", alloc_ns);
+    if (replay->modelled)
+        COLUMN("driver_ns", driver_ns);
+    if (replay->busy)
+        COLUMN("makespan_ns", makespan_ns);
+    COLUMN("growths", growths);
+    COLUMN("trims", trims);
+    if (replay->last.has_reserve) {
+        COLUMN("reserved_high", reserved_high);
+        COLUMN("reserved_end", reserved_end);
+    }
+#undef COLUMN
+    return out;
+}
+
+/* Sets the least and the most reserved memory in each part of the trace. */
+static void set_points(const struct replay *replay, json_t *out) {
+    json_t *low = json_array(), *high = json_array();
+
+    for (size_t i = 0; i < RESULT_POINTS && replay->last.has_reserve; i++)
+        if (replay->points[i].any) {
+            json_array_append_new(low, jsonfile_integer(replay->points[i].low));
+            json_array_append_new(high, jsonfile_integer(replay->points[i].high));
+        }
+    json_object_set_new(out, "reserved_low", low);
+    json_object_set_new(out, "reserved_high", high);
+}
+
+/* ---- what a child does ---- */
+
+/* Plays the tape on a fresh allocator, which stays open. */
+static int play_on(struct replay *replay, enum play kind) {
+    child_begin(replay, kind);
+    if (!open_configuration(replay))
+        return 0;
+    if (kind == PLAY_SHOWN)
+        child_show_now(replay);
+    if (!child_play(replay))
+        return 0;
+    replay->configuration->figures(replay->allocator, &replay->last);
+    return 1;
+}
+
+static int show(struct replay *replay, int number, json_t *out) {
+    replay->timeline = weir__timeline_open();
+    if (!replay->timeline)
+        return child_fail(replay, "out of host memory");
+    replay->began_ticks = replay->session.driver->ticks();
+    if (!play_on(replay, PLAY_SHOWN) || !close_configuration(replay))
+        return 0;
+    json_object_set_new(out, "timeline", child_timeline(replay, number));
+    weir__timeline_close(replay->timeline);
+    return 1;
+}
+
+/* The last replay alone saves a profile, so that all begin with the one that was there.  The timed one alone logs. */
+static int measure_into(struct replay *replay, const struct job *job, json_t **out) {
+    struct result_figures figures = {0};
+    uint64_t before[WEIR_ENTRY_COUNT];
+
+    weir__driver_counts(before);
+    replay->session.forgets = 1;
+    if (!child_play_bare(replay) || !start_sequence(replay) || !play_on(replay, PLAY_TIMED))
+        return 0;
+    end_sequence(replay);
+    child_subtract_bare(replay);
+    set_timed(replay, &figures);
+    *out = allocator_json(replay, before);
+    replay->options.log = WEIR_LOG_NONE;
+    if (!close_configuration(replay) || (job->timeline && !show(replay, job->timeline, *out)))
+        return 0;
+    replay->session.forgets = job->forgets;
+    if (!play_on(replay, PLAY_OBSERVED) || !close_configuration(replay))
+        return 0;
+    set_observed(replay, &figures);
+    set_iterations(replay, &figures, *out);
+    for (int figure = 0; figure < FIGURES; figure++)
+        if (figures.has[figure])
+            json_object_set_new(*out, result_keys[figure], jsonfile_integer(figures.value[figure]));
+    json_object_set_new(*out, "iterations", iterations_json(replay));
+    set_points(replay, *out);
+    return 1;
+}
+
+/* A limit below the peak requested memory may be refused as one that makes no sense. */
+static int is_refused(const struct session *session) {
+    return session->refused || (session->limit && session->limit < session->live_peak_bytes);
+}
+
+static int try_into(struct replay *replay, json_t **out) {
+    struct session *session = &replay->session;
+    struct figures *last = &replay->last;
+
+    session->forgets = 1;
+    if (!play_on(replay, PLAY_TIMED)) {
+        if (replay->allocator ? !replay->refused : !is_refused(session))
+            return 0;
+        replay->refused = 1;
+    }
+    if (replay->allocator) {
+        replay->configuration->figures(replay->allocator, last);
+        if (!close_configuration(replay))
+            return 0;
+    }
+    *out = json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->refused, "requests",
+                     jsonfile_integer(replay->allocs), "reserved_peak_bytes",
+                     last->has_reserve ? jsonfile_integer(last->reserve_peak) : json_null(),
+                     "device_bytes", jsonfile_integer(session->device_bytes), "device_taken_bytes",
+                     taken_json(session));
+    return 1;
+}
+
+/* ---- the device ---- */
+
+static int open_device(struct replay *replay, struct weir_cli_settings *settings) {
+    struct session *session = &replay->session;
+
+    if (weir_cli_device_open(settings, &replay->device, 1) != 0)
+        return 0; /* it has said why */
+    session->driver = group_driver(replay->device.driver, replay->device.ordinal);
+    if (!session->driver)
+        return 0; /* it has said why */
+    replay->modelled = session->driver->charge != NULL;
+    session->counted = weir__driver_counted(session->driver);
+    if (!session->counted)
+        return child_fail(replay, "driver calls cannot be counted");
+    return child_check(replay, "cuDeviceGet",
+                       session->driver->cuDeviceGet(&session->device, replay->device.ordinal));
+}
+
+/* Makes the context current, and creates streams and the event. */
+static int prepare_device(struct replay *replay) {
+    struct session *session = &replay->session;
+    const struct weir_driver *driver = session->driver;
+    size_t total = 0, unused;
+
+    if (!child_check(replay, "cuDeviceTotalMem",
+                     driver->cuDeviceTotalMem(&total, session->device)) ||
+        !child_check(replay, "cuDevicePrimaryCtxRetain",
+                     driver->cuDevicePrimaryCtxRetain(&replay->context, session->device)) ||
+        !child_check(replay, "cuCtxPushCurrent", driver->cuCtxPushCurrent(replay->context)) ||
+        !child_check(replay, "cuEventCreate",
+                     driver->cuEventCreate(&session->event, CU_EVENT_DISABLE_TIMING)))
+        return 0;
+    session->device_bytes = total;
+    if (!child_check(replay, "cuMemGetInfo", driver->cuMemGetInfo(&session->device_free, &unused)))
+        return 0;
+    for (size_t i = 0; i < replay->tape.header->streams; i++)
+        if (!child_check(replay, "cuStreamCreate",
+                         driver->cuStreamCreate(&replay->streams[i], CU_STREAM_NON_BLOCKING)))
+            return 0;
+    return child_check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
+}
+
+/* Prepares GPU work before anything is measured: a kernel takes device memory and time when it is loaded. */
+static int prepare_work(struct replay *replay) {
+    char why[RUNNER_MESSAGE_BYTES - 16];
+
+    if (replay->busy_factor <= 0)
+        return 1;
+    replay->busy = busy_open(replay->session.driver, replay->busy_factor, replay->streams,
+                             replay->tape.header->streams, why, sizeof why);
+    return replay->busy != NULL || child_fail(replay, "--busy: %s", why);
+}
+
+static int prepare_memory(struct replay *replay) {
+    const struct tape_header *header = replay->tape.header;
+
+#define ROOM(field, count) (replay->field = calloc((count) ? (count) : 1, sizeof *replay->field))
+    replay->session.blocks = header->blocks;
+    replay->session.live_peak_bytes = header->live_peak_bytes;
+    return (ROOM(addresses, header->blocks) && ROOM(iterations, header->marks) &&
+            ROOM(bare_ns, header->marks) && ROOM(points, RESULT_POINTS) &&
+            ROOM(streams, header->streams)) ||
+           child_fail(replay, "out of host memory");
+#undef ROOM
+}
+
+/* Destroys what prepare_device() created; a failure here has no cure and no consequence. */
+static void release_device(struct replay *replay) {
+    const struct weir_driver *driver = replay->session.driver;
+    CUcontext popped;
+
+    busy_close(replay->busy);
+    for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
+        if (replay->streams[i])
+            driver->cuStreamDestroy(replay->streams[i]);
+    if (replay->session.event)
+        driver->cuEventDestroy(replay->session.event);
+    if (replay->context) {
+        driver->cuCtxPopCurrent(&popped);
+        driver->cuDevicePrimaryCtxRelease(replay->session.device);
+    }
+}
+
+/* Returns the result, or NULL with replay->error. */
+static json_t *replay_all(struct replay *replay, const struct job *job) {
+    json_t *out = NULL;
+
+    if (prepare_memory(replay) && prepare_device(replay) && prepare_work(replay) &&
+        child_check(
+            replay, "cuCtxGetCurrent",
+            span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) &&
+        (replay->trial ? try_into(replay, &out) : measure_into(replay, job, &out)))
+        return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* A C library that knows of one thread only leaves out locked instructions, which flatters. */
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *idle(void *unused) {
+    pthread_mutex_lock(&idle_lock);
+    pthread_mutex_unlock(&idle_lock);
+    return unused;
+}
+
+static json_t *replay_beside_idle_thread(struct replay *replay, const struct job *job) {
+    pthread_t thread;
+    json_t *result;
+    int started;
+
+    pthread_mutex_lock(&idle_lock);
+    started = pthread_create(&thread, NULL, idle, NULL) == 0;
+    result = replay_all(replay, job);
+    release_device(replay);
+    pthread_mutex_unlock(&idle_lock);
+    if (started)
+        pthread_join(thread, NULL);
+    return result;
+}
+
+/* Returns what configurations lack here, by their names. */
+static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
+    json_t *out = json_object();
+
+    for (const struct configuration *c = configurations; c->name; c++) {
+        const char *lacks = configuration_lacks(c, driver, device);
+
+        if (lacks)
+            json_object_set_new(out, c->name, json_string(lacks));
+    }
+    return out;
+}
+
+static json_t *device_json(const struct weir_cli_settings *settings,
+                           const struct weir_cli_device *device) {
+    CUdevice handle = 0;
+
+    if (device->driver->cuDeviceGet(&handle, device->ordinal) != CUDA_SUCCESS)
+        return json_pack("{s:s}", "error", "cuDeviceGet failed");
+    return json_pack("{s:s,s:s,s:b,s:i,s:o}", "device", device->name, "spec",
+                     settings->options.device ? settings->options.device : "", "modelled",
+                     device->driver->charge != NULL, "driver_version", device->driver->version,
+                     "lacks", lacks_json(device->driver, handle));
+}
+
+/* Tells only which device it will be, and that the device can do what is wanted. */
+static int look_at_device(struct weir_cli_settings *settings, const struct job *job) {
+    struct weir_cli_device device;
+    const char *lacks;
+
+    memset(&device, 0, sizeof device);
+    if (weir_cli_device_open(settings, &device, 0) != 0 ||
+        !group_driver(device.driver, device.ordinal))
+        goto failed; /* it has said why */
+    lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
+    if (lacks) {
+        fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,
+                device.name);
+        goto failed;
+    }
+    return !result_send(device_json(settings, &device));
+
+failed:
+    result_send(json_pack("{s:s}", "error", ""));
+    return 1;
+}
+
+int weir_cmd_replay_child(int argc, char **argv) {
+    static struct replay replay;
+    static struct job job;
+    struct weir_cli_settings settings;
+    json_t *result = NULL;
+    int good;
+
+    (void)argc;
+    (void)argv;
+    if (!job_read(&job)) {
+        fputs("weir: " RUNNER_SUBCOMMAND " is started by weir replay and weir bench alone\n",
+              stderr);
+        return 2;
+    }
+    weir_cli_settings_init(&settings);
+    settings.options = job.options;
+    settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
+    if (job.measure)
+        return measure_child(&settings, (enum measure_part)job.measure);
+    if (!job.configuration[0])
+        return look_at_device(&settings, &job);
+    replay.configuration = configuration_find(job.configuration);
+    replay.session.given = &replay.options;
+    replay.session.limit = job.limit;
+    replay.trial = job.trial;
+    replay.busy_factor = job.busy_factor;
+    replay.pace = job.pace;
+    if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
+        result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
+        return 1;
+    }
+    good = open_device(&replay, &settings);
+    replay.options = settings.options;
+    if (good)
+        result = replay_beside_idle_thread(&replay, &job);
+    good = result != NULL;
+    good = result_send(result ? result : json_pack("{s:s}", "error", replay.error)) && good;
+    free(replay.streams);
+    free(replay.addresses);
+    free(replay.iterations);
+    free(replay.bare_ns);
+    free(replay.points);
+    tape_unmap(&replay.tape);
+    return good ? 0 : 1;
+}
