@@ -30,8 +30,8 @@ EXTRA_DIST += bench/planners
 # Traces with other sizes.
 EXTRA_DIST += bench/plan-others bench/vary-sizes
 
-# Programs with several streams, made up.
-EXTRA_DIST += bench/stream-loads
+# Programs, made up.
+EXTRA_DIST += bench/loads
 
 # What a search of fewer settings loses.
 EXTRA_DIST += bench/tune-regret
