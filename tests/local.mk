@@ -202,7 +202,7 @@ tests_cli_test_choices_SOURCES = tests/cli/test_choices.c cli/report/choices.c c
 tests_cli_test_choices_LDADD = $(LDADD) -lm
 tests_cli_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/cli/test_parking tests/cli/test_top
+unit_tests += tests/cli/test_parking tests/cli/test_result tests/cli/test_top
 endif
 if WEIR_GATE
 unit_tests += tests/gate/test_gate
@@ -231,6 +231,10 @@ tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/c
 	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
+tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/jsonfile.c cli/common/jsonfile.h \
+	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h
+tests_cli_test_result_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_cli_test_result_LDADD = $(LDADD) $(JANSSON_LIBS) -lm
 tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
 	cli/common/jsonfile.h cli/top_view.c \
 	cli/top_view.h

@@ -145,76 +145,23 @@ json_t *jsonfile_common(int argc, char **argv) {
     return common;
 }
 
-/* Schema 3 has these in place of schema 2's. */
-static const char *later_name(const char *key) {
-    static const struct {
-        const char *earlier, *later;
-    } names[] = {
-        {"can_give", "reclaimable"},
-        {"contestant", "configuration"},
-        {"front", "cache"},
-        {"front_hits", "cache_hits"},
-        {"front_idle", "cache_idle"},
-        {"front_misses_capture", "cache_misses_capture"},
-        {"front_misses_empty", "cache_misses_empty"},
-        {"front_misses_young", "cache_misses_young"},
-        {"gave", "released"},
-        {"holder_could_give", "holder_reclaimable"},
-        {"holder_reserve", "holder_reserved"},
-        {"hole", "largest_free_block"},
-        {"leave", "keep_free"},
-        {"limit_over_live", "limit_over_requested"},
-        {"live_peak_bytes", "requested_peak_bytes"},
-        {"live_peak_us", "requested_peak_us"},
-        {"refusals", "failed_requests"},
-        {"refused", "failed"},
-        {"refused_bytes", "failed_bytes"},
-        {"reserve", "reserved"},
-        {"reserve_after", "reserved_after"},
-        {"reserve_before_bytes", "reserved_before_bytes"},
-        {"reserve_bytes", "reserved_bytes"},
-        {"reserve_end", "reserved_end"},
-        {"reserve_high", "reserved_high"},
-        {"reserve_low", "reserved_low"},
-        {"reserve_over_live", "reserved_over_requested"},
-        {"reserve_peak", "reserved_peak"},
-        {"reserve_peak_bytes", "reserved_peak_bytes"},
-        {"silent_reserve", "silent_reserved"},
-        {"threshold_over_live", "threshold_over_requested"},
-        {"unlimited_reserve_bytes", "unlimited_reserved_bytes"},
-        {"verdict", "oom_report"},
-        {"was_given", "received"},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i].earlier, key) == 0)
-            return names[i].later;
-    return NULL;
-}
-
-int jsonfile_rename_earlier(json_t *value) {
-    json_t *renamed = json_is_object(value) ? json_object() : NULL, *one;
-    int good = renamed || !json_is_object(value);
-    size_t i;
-
-    json_array_foreach(value, i, one) good = good && jsonfile_rename_earlier(one);
-    for (void *at = json_object_iter(value); at && good; at = json_object_iter_next(value, at)) {
-        const char *key = json_object_iter_key(at), *later = later_name(key);
-
-        one = json_object_iter_value(at);
-        good =
-            jsonfile_rename_earlier(one) && json_object_set(renamed, later ? later : key, one) == 0;
-    }
-    good = good &&
-           (!renamed || (json_object_clear(value) == 0 && json_object_update(value, renamed) == 0));
-    json_decref(renamed);
-    return good;
-}
-
 json_t *jsonfile_integer(uint64_t value) {
     return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
 }
 
 json_t *jsonfile_rounded(double value, double per) {
     return json_real((double)(int64_t)(value * per + 0.5) / per);
+}
+
+json_t *jsonfile_text(const char *text) {
+    char safe[128];
+    json_t *string = json_string(text);
+    size_t i;
+
+    if (string)
+        return string;
+    for (i = 0; text[i] && i < sizeof safe - 1; i++)
+        safe[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    safe[i] = '\0';
+    return json_string(safe);
 }

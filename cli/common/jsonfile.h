@@ -24,10 +24,10 @@ int jsonfile_write(const char *path, const json_t *value);
 /* What is the same for all objects of a run: schema, version, date, host, command.  A new
  * reference. */
 json_t *jsonfile_common(int argc, char **argv);
-/* Keys that earlier versions wrote become today's, in all that the value contains.  0: out of memory. */
-int jsonfile_rename_earlier(json_t *value);
 /* A number as JSON has it; above INT64_MAX it is that. */
 json_t *jsonfile_integer(uint64_t value);
+/* Returns text as JSON has it; of text that is no UTF-8 the first characters, with ? for those that are not ASCII. */
+json_t *jsonfile_text(const char *text);
 /* To so many parts of one: 10.0 leaves one digit behind the point. */
 json_t *jsonfile_rounded(double value, double per);
 

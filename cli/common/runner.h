@@ -22,7 +22,7 @@ enum { RUNNER_MESSAGE_BYTES = 512 };
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 
-/* Handed over as it stands in memory: both sides are the same program. */
+/* What a child is to do.  The struct is passed as it is in memory, since both sides are the same program. */
 struct job {
     char magic[8];
     size_t bytes;                  /* sizeof(struct job) */
@@ -30,20 +30,20 @@ struct job {
     char device[64];               /* "": options.device is NULL */
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
-    char verdict[WEIR_SHOW_BYTES]; /* likewise */
-    char peers[WEIR_SHOW_BYTES];   /* likewise */
-    int trial;    /* only whether every request is served; ends at the first that is not */
-    int forgets;  /* a profile is read, and not written */
-    int measure;  /* an enum measure_part instead of all that; 0: none */
-    int timeline; /* not 0: also tell what happened when, as process of that number in a picture */
+    char verdict[WEIR_SHOW_BYTES]; /* "": options.verdict is NULL */
+    char peers[WEIR_SHOW_BYTES];   /* "": options.peers is NULL */
+    int trial;   /* 1: tell only whether every request is served, and end at the first that fails */
+    int forgets; /* 1: a profile is read, and not saved */
+    int measure; /* not 0: measure that enum measure_part, and replay nothing */
+    int timeline;       /* not 0: also tell what happened when, as the process of that number */
     uint64_t limit;     /* the most that the configuration may reserve; 0: as it has it */
-    double busy_factor; /* work on the streams: busy.h; 0: none */
-    double pace;        /* of the trace's time, what passes between operations; 0: none */
+    double busy_factor; /* GPU work as a factor of the trace's time (busy.h); 0: none */
+    double pace;        /* time between operations as a factor of the trace's time; 0: none */
     weir_options options;
 };
 
-/* configuration NULL or "": a look at the device.  options->device and
- * device_source may be NULL. */
+/* Fills a job.  With configuration NULL or "" the child only looks at the device.  options->device and device_source may
+ * be NULL. */
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source);
 

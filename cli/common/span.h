@@ -30,7 +30,7 @@ struct span_clock {
     uint64_t call_cost_ps;            /* real time of a driver call that the model misses */
 };
 
-/* Of the calling thread. */
+/* What a thread notes between its spans. */
 struct span_thread {
     struct weir_waits waits;
     uint64_t last_ticks; /* the end of its last span */

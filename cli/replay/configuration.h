@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration.h: what replays a trace: an allocator behind six functions.
+/* configuration.h: what a trace is replayed on: an allocator with its settings.
  *
- * Adding one is a row in configuration.c and, if it is no variant of what is there, its functions.
- * Configurations make their driver calls through session.counted alone; what the replay itself needs
- * (streams, work, waits, synchronisation, figures) goes through session.driver and is not counted.
+ * There are two kinds: the driver's pools called directly (configuration_raw.c) and weir (configuration_weir.c).  A new
+ * configuration is a row in configuration.c.
+ * Configurations make their driver calls through session.counted alone.  The replay itself creates streams, submits work,
+ * waits and reads figures through session.driver, which is not counted.
  *
  * Must not know: traces, time, output.
  */
@@ -18,110 +19,97 @@
 
 enum { CONFIGURATION_MESSAGE_BYTES = 256 };
 
-/* What a configuration is opened on.  Lives until it is closed; its context is current throughout. */
+/* What a configuration is opened on.  A session lives until the configuration is closed, and its context is current
+ * throughout. */
 struct session {
-    const struct weir_driver *driver;  /* not counted */
-    const struct weir_driver *counted; /* the same table, counted; stretches on a GPU: driver */
+    const struct weir_driver *driver;  /* the table whose calls are not counted */
+    const struct weir_driver *counted; /* the table whose calls are counted */
     CUdevice device;
     uint64_t device_bytes;
-    size_t device_free;        /* as it is opened */
-    CUevent event;             /* for ordering one stream behind another, at once */
-    uint64_t blocks;           /* indices of blocks are below it */
-    uint64_t live_peak_bytes;  /* of the trace */
-    const weir_options *given; /* device and log for all; everything for `replay` */
-    int forgets;               /* the profile, if there is one, stays as it is */
-    uint64_t limit;            /* the most it may reserve; 0: as the configuration has it */
-    int refused;               /* open failed for lack of memory, or of a larger limit */
+    size_t device_free;       /* free memory of the device before the configuration is opened */
+    CUevent event;            /* orders one stream behind another */
+    uint64_t blocks;          /* indices of blocks are below this number */
+    uint64_t live_peak_bytes; /* peak requested memory of the trace */
+    const weir_options
+        *given;     /* every configuration takes device and log from here, "replay" all options */
+    int forgets;    /* 1: a profile is read, and not saved */
+    uint64_t limit; /* the most that may be reserved; 0: as the configuration has it */
+    int refused;    /* 1: open failed for lack of memory, or of a larger limit */
     char message[CONFIGURATION_MESSAGE_BYTES]; /* why open or close failed */
 };
 
-/* Since open, preallocation included. */
+/* Counts and sums since the configuration was opened, preallocation included. */
 struct figures {
-    uint64_t in_use; /* in live blocks, as handed out */
-    uint64_t reserve;
-    uint64_t reserve_peak;
+    uint64_t in_use; /* bytes of live blocks, as allocated */
+    uint64_t reserve, reserve_peak;
     uint64_t growths;
-    uint64_t growth_bytes;
-    uint64_t ahead_growths, ahead_bytes, ahead_ns; /* of these, in the background */
-    uint64_t stall_ns;
-    uint64_t given_back; /* times that reserved memory was given back, or moved */
-    uint64_t extent;     /* arena */
-    uint64_t prealloc_ns;
-    uint64_t prealloc_bytes;
-    int has_in_use, has_reserve; /* 0: the driver does not tell */
-    int has_extent;
+    uint64_t ahead_growths, ahead_bytes; /* the part of the growths that background growth made */
+    uint64_t stall_ns;                   /* time that callers waited for growth; weir's only */
+    uint64_t given_back;                 /* times that reserved memory was given back, or moved */
+    int has_in_use, has_reserve;         /* 0: the driver does not report it */
 };
 
 struct weir_timeline;
+struct configuration;
+
+/* How a replay calls an allocator. */
+struct allocator_kind {
+    /* Returns an allocator, or NULL with session->message. */
+    void *(*open)(struct session *session, const struct configuration *configuration);
+    /* The three calls that are timed.  `block` is the block's index. */
+    weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                         void **out);
+    weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
+    /* Notes that `stream` uses the block too: the block's next use must come after that use. */
+    weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
+    /* Reads the figures.  A replay calls this at the ends of iterations, after the device was synchronised. */
+    void (*figures)(void *allocator, struct figures *out);
+    /* Returns the reserved memory.  Unlike `figures', this changes nothing that the allocator keeps. */
+    uint64_t (*reserved)(void *allocator);
+    /* Adds the allocator's steps since the last call to a timeline that began at those ticks; NULL: it has none. */
+    void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
+    json_t *(*options)(void *allocator); /* returns the settings in force, a new reference */
+    json_t *(*latency)(void *allocator); /* returns the allocator's own histograms, or NULL */
+    /* Returns why the last request failed, with streams by the driver's ids; NULL: the allocator does not tell. */
+    json_t *(*oom_report)(void *allocator);
+    json_t *(*caches)(void *allocator); /* returns how requests met the caches; NULL: it has none */
+    /* Returns 1, or 0 with session->message if a block was left or a call failed. */
+    int (*close)(void *allocator);
+};
+
+extern const struct allocator_kind
+    raw_kind; /* a private pool of the driver's, as an application would use it */
+extern const struct allocator_kind public_kind; /* weir's public interface */
 
 struct configuration {
     const char *name;
     const char *what; /* one line for --help */
-    /* Why the configuration is there to compare with, and is nothing that a program would choose; NULL: it may be chosen. */
+    const struct allocator_kind *kind;
+    /* Weir's settings, NAME=VALUE and commas between; @N stands for N eighths of the trace's peak requested memory. */
+    const char *settings;
+    /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
     const char *unusable;
-    /* An allocator, or NULL with session->message. */
-    void *(*open)(struct session *session, const struct configuration *self);
-    /* Timed.  `block` is the block's index. */
-    weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                         void **out);
-    weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* `stream` uses the block too: what comes after its free must come after that use. */
-    weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* At iteration ends, after the device was synchronised, and at the end. */
-    void (*figures)(void *allocator, struct figures *out);
-    /* Returns the reserved memory, after any operation and without a change of what comes after: `figures' may change
-     * what an allocator keeps. */
-    uint64_t (*reserved)(void *allocator);
-    /* Adds its steps since it was last asked to a timeline that began at those ticks; NULL: it knows of none. */
-    void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-    json_t *(*options)(void *allocator); /* effective settings; a new reference */
-    json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
-    /* Why it has just refused a request, with streams by the driver's ids; NULL: it does not say. */
-    json_t *(*verdict)(void *allocator);
-    json_t *(*front)(void *allocator); /* how requests met its caches; NULL: it is not weir */
-    /* 1, or 0 with session->message: something was left or went wrong. */
-    int (*close)(void *allocator);
-    int release_threshold_max; /* raw pools */
-    int primed;        /* raw pools: the peak requested memory is allocated and freed before */
-    int least;         /* weir's: the limit is the smallest that serves the trace */
-    int learns;        /* weir's: a run before, which does not count, has filled given->profile */
-    int by_name_only;  /* not among those that run when none is named */
-    int needs_virtual; /* memory mapped by handles */
-    int is_given;      /* known by its engine: not one of `weir bench` */
-    void (*choose)(const struct session *session, weir_options *options); /* the others */
+    int release_threshold_max; /* the driver's pools */
+    int primed;    /* the driver's pools: the peak requested memory is allocated and freed before */
+    int least;     /* weir's: the limit is the smallest that serves the trace */
+    int foreknows; /* a setting comes from the trace, which a program would have to know before */
+    int learns;    /* weir's: an earlier run, which does not count, has filled given->profile */
+    int by_name_only;  /* runs only if it is named */
+    int needs_virtual; /* needs memory mapped by handles */
+    int is_given;      /* "replay": all options are the session's; known by its engine */
 };
 
-/* The configurations of `weir bench`, in order; ends with a NULL name. */
+/* The configurations of `weir bench`, in order; the last one has no name. */
 extern const struct configuration configurations[];
-/* NULL: no such name.  Knows also "replay", which takes all its options from session.given. */
+/* Returns the configuration of that name, "replay" among them; NULL: there is none. */
 const struct configuration *configuration_find(const char *name);
+/* Returns 1 if the configuration is a pool of the driver's. */
+int configuration_is_driver(const struct configuration *configuration);
+/* Sets the options of one of weir's configurations, but for device and log. */
+void configuration_choose(const struct configuration *configuration, const struct session *session,
+                          weir_options *options);
 /* Returns what the device cannot and the configuration cannot do without, or NULL. */
 const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device);
-
-/* configuration_raw.c: a private pool of the driver, used as an application would. */
-void *raw_open(struct session *session, const struct configuration *self);
-weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out);
-weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream);
-weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream);
-void raw_figures(void *allocator, struct figures *out);
-uint64_t raw_reserved(void *allocator);
-json_t *raw_options(void *allocator);
-int raw_close(void *allocator);
-
-/* configuration_weir.c: weir's public interface. */
-void *public_open(struct session *session, const struct configuration *self);
-weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                         void **out);
-weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream);
-weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream);
-void public_figures(void *allocator, struct figures *out);
-uint64_t public_reserved(void *allocator);
-void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-json_t *public_options(void *allocator);
-json_t *public_latency(void *allocator);
-json_t *public_oom_report(void *allocator);
-json_t *public_caches(void *allocator);
-int public_close(void *allocator);
 
 #endif

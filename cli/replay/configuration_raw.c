@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* configuration_raw.c: a private memory pool of the driver, called directly.
  *
- * What an application does that uses cuMemAllocFromPoolAsync and cuMemFreeAsync as they are: a use on
- * another stream is ordered, at the free, by an event recorded there and a wait on the stream that
- * frees.  Growth is read off the pool's reserved attribute: after each operation of an observed replay, and at iteration
- * ends.
+ * An application that calls cuMemAllocFromPoolAsync and cuMemFreeAsync orders a use on another stream itself: before a free
+ * it records an event on that stream, and has the stream that frees wait for the event.  This file does the same.
+ * Growths and trims are seen in the pool's reserved attribute, which an observed replay reads after each operation.
  *
- * Knows the driver table only; nothing of weir's allocators.
+ * Must not know: weir's allocators.
  */
 #include "cli/replay/configuration.h"
 
@@ -45,11 +44,10 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
 
 static void look(struct raw *raw);
 
-/* What an application does that primes its pool: one block of the peak requested memory, allocated and freed on
- * a stream of its own, which then ends. */
+/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a stream of its
+ * own, and destroys the stream. */
 static CUresult prime(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
-    uint64_t started = driver->ticks();
     CUdeviceptr block = 0;
     CUstream stream = NULL;
     CUresult result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -63,13 +61,11 @@ static CUresult prime(struct raw *raw) {
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamSynchronize(stream);
     driver->cuStreamDestroy(stream);
-    raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
     look(raw);
-    raw->so_far.prealloc_bytes = raw->reserve;
     return result;
 }
 
-void *raw_open(struct session *session, const struct configuration *self) {
+static void *raw_open(struct session *session, const struct configuration *self) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, session->device}};
@@ -106,7 +102,8 @@ void *raw_open(struct session *session, const struct configuration *self) {
     return raw;
 }
 
-weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out) {
+static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                             void **out) {
     struct raw *raw = allocator;
     CUdeviceptr address = 0;
     CUresult result =
@@ -141,7 +138,7 @@ static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     return result;
 }
 
-weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream) {
     struct raw *raw = allocator;
     CUresult result = CUDA_SUCCESS;
 
@@ -152,7 +149,7 @@ weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream st
     return result == CUDA_SUCCESS ? WEIR_OK : WEIR_E_DRIVER;
 }
 
-/* The index of a note that is not in use; 0: out of memory. */
+/* Returns the index of a note that is not in use; 0 if there is no host memory. */
 static uint32_t new_note(struct raw *raw) {
     uint32_t i = raw->idle_note;
 
@@ -174,7 +171,7 @@ static uint32_t new_note(struct raw *raw) {
     return raw->note_count++;
 }
 
-weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
     struct raw *raw = allocator;
     uint32_t i;
 
@@ -201,28 +198,24 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
            driver->cuMemPoolGetAttribute(raw->pool, which, value) == CUDA_SUCCESS;
 }
 
-/* What the reserved memory did since it was last looked at. */
+/* Counts a rise or a fall of the reserved memory since the last call. */
 static void look(struct raw *raw) {
     uint64_t reserve = raw->reserve;
 
     raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-    if (reserve > raw->reserve) {
-        raw->so_far.growths++;
-        raw->so_far.growth_bytes += reserve - raw->reserve;
-    } else if (reserve < raw->reserve) {
-        raw->so_far.given_back++;
-    }
+    raw->so_far.growths += reserve > raw->reserve;
+    raw->so_far.given_back += reserve < raw->reserve;
     raw->reserve = reserve;
 }
 
-uint64_t raw_reserved(void *allocator) {
+static uint64_t raw_reserved(void *allocator) {
     struct raw *raw = allocator;
 
     look(raw);
     return raw->reserve;
 }
 
-void raw_figures(void *allocator, struct figures *out) {
+static void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
     look(raw);
@@ -232,7 +225,7 @@ void raw_figures(void *allocator, struct figures *out) {
     *out = raw->so_far;
 }
 
-json_t *raw_options(void *allocator) {
+static json_t *raw_options(void *allocator) {
     const struct raw *raw = allocator;
     weir_amount amount = {raw->threshold,
                           raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES, 0};
@@ -242,7 +235,7 @@ json_t *raw_options(void *allocator) {
     return json_pack("{s:s}", "release-threshold", text);
 }
 
-int raw_close(void *allocator) {
+static int raw_close(void *allocator) {
     struct raw *raw = allocator;
     struct session *session = raw->session;
     CUresult result = session->counted->cuMemPoolDestroy(raw->pool);
@@ -255,3 +248,12 @@ int raw_close(void *allocator) {
     refuse(session, "cuMemPoolDestroy", result);
     return 0;
 }
+
+const struct allocator_kind raw_kind = {.open = raw_open,
+                                        .alloc = raw_alloc,
+                                        .free = raw_free,
+                                        .use = raw_use,
+                                        .figures = raw_figures,
+                                        .reserved = raw_reserved,
+                                        .options = raw_options,
+                                        .close = raw_close};

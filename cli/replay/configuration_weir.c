@@ -22,10 +22,10 @@ struct public {
     struct session *session;
     weir_allocator *allocator;
     weir_options options;
-    uint64_t last_event; /* sequence of the newest one that was seen */
-    uint64_t shrinks;    /* events that gave reserve back */
-    uint64_t reserved;   /* as the newest event or the statistics said */
-    uint64_t last_step;  /* sequence of the newest one in a timeline */
+    uint64_t last_event; /* sequence of the newest event that was read */
+    uint64_t shrinks;    /* events of OOM recovery that gave memory back */
+    uint64_t reserved;   /* reserved memory by the newest event, or by the statistics */
+    uint64_t last_step;  /* sequence of the newest event in a timeline */
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
@@ -42,7 +42,7 @@ static void refuse(struct session *session, const char *what, weir_status status
                  weir_status_message(status));
 }
 
-void *public_open(struct session *session, const struct configuration *self) {
+static void *public_open(struct session *session, const struct configuration *self) {
     struct public *opened = calloc(1, sizeof *opened);
     char message[CONFIGURATION_MESSAGE_BYTES - 40] = "";
     weir_options options;
@@ -57,7 +57,7 @@ void *public_open(struct session *session, const struct configuration *self) {
     if (status == WEIR_OK) {
         opened->options.device = session->given->device;
         opened->options.log = session->given->log;
-        self->choose(session, &opened->options);
+        configuration_choose(self, session, &opened->options);
         if (opened->options.log == WEIR_LOG_DEFAULT)
             opened->options.log = WEIR_LOG_WARNING;
         if (session->limit)
@@ -86,30 +86,30 @@ void *public_open(struct session *session, const struct configuration *self) {
     return opened;
 }
 
-weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                         void **out) {
+static weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                                void **out) {
     const struct public *opened = allocator;
 
     (void)block;
     return weir_alloc(opened->allocator, bytes, stream, out);
 }
 
-weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
     const struct public *opened = allocator;
 
     (void)block;
     return weir_free(opened->allocator, address, stream);
 }
 
-weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
     const struct public *opened = allocator;
 
     (void)block;
     return weir_use(opened->allocator, address, stream);
 }
 
-/* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
- * statistics count growths and trims without it, so only give-backs by OOM recovery can be missed. */
+/* Reads the events since the last call, and counts those of OOM recovery that gave memory back.  Events may have left the
+ * ring; the statistics count growths and trims without the ring, so that only such returns can be missed. */
 static void look_at_events(struct public *opened) {
     weir_event events[64];
     size_t count;
@@ -128,7 +128,7 @@ static void look_at_events(struct public *opened) {
     } while (count == sizeof events / sizeof events[0]);
 }
 
-void public_figures(void *allocator, struct figures *out) {
+static void public_figures(void *allocator, struct figures *out) {
     struct public *opened = allocator;
     weir_statistics stats;
 
@@ -142,22 +142,16 @@ void public_figures(void *allocator, struct figures *out) {
     out->reserve = opened->reserved = stats.reserve;
     out->reserve_peak = stats.reserve_peak;
     out->growths = stats.growths;
-    out->growth_bytes = stats.growth_bytes;
     out->stall_ns = stats.stall_ns;
     out->ahead_growths = stats.ahead_steps;
     out->ahead_bytes = stats.ahead_bytes;
-    out->ahead_ns = stats.ahead_ns;
     out->given_back = stats.trims + opened->shrinks;
-    out->extent = stats.extent;
-    out->prealloc_ns = stats.prealloc_ns;
-    out->prealloc_bytes = stats.prealloc_got;
     out->has_in_use = out->has_reserve = 1;
-    out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
 }
 
 /* The direct engine has neither events nor caches.  For others the events tell, since weir_stats() adds up what caches
  * hold, and caches that were counted are larger behind a higher peak. */
-uint64_t public_reserved(void *allocator) {
+static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
 
@@ -169,7 +163,7 @@ uint64_t public_reserved(void *allocator) {
     return figures.reserve;
 }
 
-void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
+static void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
     struct public *opened = allocator;
     const struct weir_device *device = &opened->allocator->device;
     uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
@@ -185,7 +179,7 @@ void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t bega
     } while (count == sizeof events / sizeof events[0]);
 }
 
-json_t *public_options(void *allocator) {
+static json_t *public_options(void *allocator) {
     const struct public *opened = allocator;
     weir_options complete;
     char message[256];
@@ -208,7 +202,7 @@ static json_t *latency_of(const struct public *opened, int operation) {
                      (json_int_t)latency.max_ns, "total", (json_int_t)latency.total_ns);
 }
 
-json_t *public_latency(void *allocator) {
+static json_t *public_latency(void *allocator) {
     const struct public *opened = allocator;
 
     if (opened->options.latency != WEIR_SWITCH_ON)
@@ -216,7 +210,7 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* What would serve this request would not serve the trace: nothing but more memory does, however blocks lie. */
+/* Changes the advice of an OOM report: what would serve this one request would not serve the whole trace. */
 static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
@@ -244,8 +238,8 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
                       verdict->settings[0].value, sizeof verdict->settings[0].value);
 }
 
-/* With the text that a person reads. */
-json_t *public_oom_report(void *allocator) {
+/* Returns the OOM report as JSON, with the text that a person reads. */
+static json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_verdict verdict = {.size = sizeof verdict};
     char written[4096];
@@ -262,7 +256,7 @@ json_t *public_oom_report(void *allocator) {
     return out;
 }
 
-json_t *public_caches(void *allocator) {
+static json_t *public_caches(void *allocator) {
     const struct public *opened = allocator;
     weir_statistics stats = {.size = sizeof stats};
 
@@ -277,7 +271,7 @@ json_t *public_caches(void *allocator) {
                      "streams", (json_int_t)stats.front_streams);
 }
 
-int public_close(void *allocator) {
+static int public_close(void *allocator) {
     struct public *opened = allocator;
     struct session *session = opened->session;
     weir_status status = weir_allocator_destroy(opened->allocator);
@@ -288,3 +282,16 @@ int public_close(void *allocator) {
     refuse(session, "the allocator cannot be destroyed", status);
     return 0;
 }
+
+const struct allocator_kind public_kind = {.open = public_open,
+                                           .alloc = public_alloc,
+                                           .free = public_free,
+                                           .use = public_use,
+                                           .figures = public_figures,
+                                           .reserved = public_reserved,
+                                           .steps = public_steps,
+                                           .options = public_options,
+                                           .latency = public_latency,
+                                           .oom_report = public_oom_report,
+                                           .caches = public_caches,
+                                           .close = public_close};

@@ -30,20 +30,6 @@
 
 /* ---- JSON ---- */
 
-/* Returns text out of a trace, which may be anything, without what is no UTF-8. */
-static json_t *text_json(const char *from) {
-    char safe[TAPE_NAME_BYTES];
-    json_t *string = json_string(from);
-    size_t i;
-
-    if (string)
-        return string;
-    for (i = 0; from[i] && i < sizeof safe - 1; i++)
-        safe[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
-    safe[i] = '\0';
-    return json_string(safe);
-}
-
 /* Sets where iterations end, their labels, and the requested memory over time: the most in each part. */
 static void set_over_time(const struct tape *tape, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
@@ -54,7 +40,7 @@ static void set_over_time(const struct tape *tape, json_t *out) {
 
         if (op->code == 'm') {
             json_array_append_new(marks, jsonfile_integer(i));
-            json_array_append_new(labels, text_json(tape->labels[op->block]));
+            json_array_append_new(labels, jsonfile_text(tape->labels[op->block]));
         }
         live += op->code == 'a' ? op->bytes : 0;
         if (live > high)
@@ -77,7 +63,7 @@ static json_t *trace_json(const struct contest_trace *trace) {
     json_t *out = json_object();
 
 #define COUNT(key, field) json_object_set_new(out, key, jsonfile_integer(header->field))
-    json_object_set_new(out, "trace", text_json(header->name));
+    json_object_set_new(out, "trace", jsonfile_text(header->name));
     COUNT("iterations", marks);
     COUNT("ops", ops);
     COUNT("allocs", allocs);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* contest_flags.c: what is to be compared: flags, and traces that are read and checked. */
+/* contest_flags.c: flags that replay and bench share, and the traces, which are read and checked. */
 #include "cli/replay/contest.h"
 
 #include <inttypes.h>
@@ -158,7 +158,7 @@ int contest_add_shipped(struct contest *contest) {
     return good;
 }
 
-/* Why that file is no trace. */
+/* Prints why that file is no trace. */
 static void tell_no_trace(const char *path, const char *message) {
     fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
     shipped_advise(path);

@@ -19,10 +19,10 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* What others have is worth a word if it is more than such a part of the device: a context always has some. */
+/* Memory of other processes is mentioned if it is more than this part of the device: every context has some. */
 enum { OTHERS_PART = 16 };
 
-/* Of the device: what there was before the replay, or came since, if that is known. */
+/* Returns the memory that others have of the device: before the replay, or as the OOM report says if that is more. */
 static uint64_t others_in(const json_t *result, const json_t *verdict) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(verdict, "others");
@@ -30,7 +30,7 @@ static uint64_t others_in(const json_t *result, const json_t *verdict) {
     return since > before ? since : before;
 }
 
-/* What the others leave decides: there is no lower limit; keeping less free would not do. */
+/* Returns 1 if the memory of others decides: there is no lower limit, and to keep less free would not help. */
 static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
     const json_t *limit = json_object_get(verdict, "limit");
     uint64_t there = weir__size_less(device, others);
@@ -42,7 +42,7 @@ static int is_others(const json_t *verdict, uint64_t others, uint64_t device, ui
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
-/* What its reserved memory is, and what may be added to that. */
+/* Returns the most that this process may reserve under the limit of its process group. */
 static uint64_t group_left(const json_t *verdict) {
     return integer_at(verdict, "reserved") +
            weir__size_less(integer_at(verdict, "group_limit"), integer_at(verdict, "group_used"));
@@ -120,7 +120,7 @@ static int is_for_limit(const struct contest *contest, const struct row *row, co
            !is_others(report, others_in(run, report), device, live);
 }
 
-/* The text of a report, with what the trials say as its advice. */
+/* Returns the text of an OOM report, with the limit that was tried as its advice. */
 static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
     const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
     char spelled[WEIR_SPELL_BYTES], line[192];
@@ -138,7 +138,7 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         cause);
 }
 
-/* Of the report of the first failure. */
+/* Replaces the advice of an OOM report by the limit that was tried; 0: no limit serves the trace. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -153,7 +153,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
         json_object_set_new(report, "text", advised_text(text, limit, is_busy));
 }
 
-/* Adds the report to the file that is to have it. */
+/* Appends the report to the file of --oom-report, if there is one. */
 static void add_report(const struct contest *contest, json_t *report) {
     const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT);
     const char *text = json_string_value(json_object_get(report, "text"));

@@ -238,63 +238,37 @@ void explain_print(FILE *file, const struct explain *explain, size_t most) {
 
 /* ---------------------------------------------------------------------------- JSON ---- */
 
-/* Bytes of the trace may be no UTF-8. */
-static json_t *text_json(const char *text) {
-    char safe[WEIR_TRACE_LABEL_BYTES * 2];
-    size_t i;
-    json_t *made = text ? json_string(text) : json_null();
-
-    if (made)
-        return made;
-    for (i = 0; i < sizeof safe - 1 && text[i]; i++)
-        safe[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-    safe[i] = '\0';
-    return json_string(safe);
-}
-
-static json_t *known_json(uint64_t value) {
-    return value ? jsonfile_integer(value) : json_null();
+/* Returns text of the trace, or null if there is none. */
+static json_t *text_or_null(const char *text) {
+    return text && text[0] ? jsonfile_text(text) : json_null();
 }
 
 static json_t *kind_json(const struct explain_kind *kind) {
-    return json_pack("{s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", text_json(kind->word), "call",
-                     explain_call_name(kind->word), "requests", jsonfile_integer(kind->requests),
-                     "failed", jsonfile_integer(kind->refused), "first_us",
-                     jsonfile_integer(kind->first_us), "bytes", jsonfile_integer(kind->bytes),
-                     "failed_bytes", jsonfile_integer(kind->refused_bytes), "peak_bytes",
-                     jsonfile_integer(kind->peak), "requested_peak_bytes",
-                     jsonfile_integer(kind->at_live_peak));
+    return json_pack("{s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "kind", jsonfile_text(kind->word),
+                     "call", explain_call_name(kind->word), "requests", kind->requests, "failed",
+                     kind->refused, "first_us", kind->first_us, "bytes", kind->bytes,
+                     "failed_bytes", kind->refused_bytes, "peak_bytes", kind->peak,
+                     "requested_peak_bytes", kind->at_live_peak);
 }
 
 static json_t *group_json(const struct explain *explain, const struct explain_group *group) {
-    json_t *object = json_object();
+    int has_ended = group->unfreed < group->times;
 
-    json_object_set_new(object, "bytes", jsonfile_integer(group->bytes));
-    json_object_set_new(object, "times", jsonfile_integer(group->times));
-    json_object_set_new(object, "most_live", jsonfile_integer(group->most_live));
-    json_object_set_new(object, "unfreed", jsonfile_integer(group->unfreed));
-    json_object_set_new(object, "call",
-                        text_json(explain_call_name(explain->kinds[group->kind].word)));
-    json_object_set_new(object, "by", group->by[0] ? text_json(group->by) : json_null());
-    json_object_set_new(object, "at", group->at[0] ? text_json(group->at) : json_null());
-    json_object_set_new(object, "range", group->range[0] ? text_json(group->range) : json_null());
-    json_object_set_new(object, "device", json_integer((json_int_t)group->device));
-    json_object_set_new(object, "stream", jsonfile_integer(group->stream));
-    json_object_set_new(object, "first_us", jsonfile_integer(group->first_us));
-    json_object_set_new(object, "last_us", jsonfile_integer(group->last_us));
-    json_object_set_new(object, "longest_us",
-                        group->unfreed == group->times ? json_null()
-                                                       : jsonfile_integer(group->longest_us));
-    json_object_set_new(
-        object, "mark_before",
-        text_json(group->first_mark ? label_at(explain, group->first_mark - 1) : NULL));
-    json_object_set_new(object, "mark_after", text_json(label_at(explain, group->first_mark)));
-    return object;
+    return json_pack(
+        "{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:i,s:I,s:I,s:I,s:o,s:o,s:o}", "bytes", group->bytes,
+        "times", group->times, "most_live", group->most_live, "unfreed", group->unfreed, "call",
+        jsonfile_text(explain_call_name(explain->kinds[group->kind].word)), "by",
+        text_or_null(group->by), "at", text_or_null(group->at), "range", text_or_null(group->range),
+        "device", (int)group->device, "stream", group->stream, "first_us", group->first_us,
+        "last_us", group->last_us, "longest_us",
+        has_ended ? jsonfile_integer(group->longest_us) : json_null(), "mark_before",
+        text_or_null(group->first_mark ? label_at(explain, group->first_mark - 1) : NULL),
+        "mark_after", text_or_null(label_at(explain, group->first_mark)));
 }
 
 json_t *explain_json(const struct explain *explain, size_t most) {
-    json_t *object = json_object(), *kinds = json_array(), *groups = json_array(),
-           *devices = json_array(), *calls = json_array();
+    json_t *kinds = json_array(), *groups = json_array(), *devices = json_array(),
+           *calls = json_array(), *preallocation = json_null();
 
     for (size_t i = 0; i < explain->kind_count; i++)
         json_array_append_new(kinds, kind_json(&explain->kinds[i]));
@@ -302,38 +276,29 @@ json_t *explain_json(const struct explain *explain, size_t most) {
         json_array_append_new(groups, group_json(explain, explain->groups[i]));
     for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
         if (explain->devices[i].bytes)
-            json_array_append_new(devices, json_pack("{s:i,s:o,s:o}", "device", (int)i, "name",
-                                                     text_json(explain->devices[i].name), "bytes",
-                                                     jsonfile_integer(explain->devices[i].bytes)));
+            json_array_append_new(devices, json_pack("{s:i,s:o,s:I}", "device", (int)i, "name",
+                                                     jsonfile_text(explain->devices[i].name),
+                                                     "bytes", explain->devices[i].bytes));
     for (size_t i = 0; i < explain->call_count; i++)
         json_array_append_new(
-            calls, json_pack("{s:o,s:o,s:o,s:o}", "call", text_json(explain->calls[i].name),
-                             "count", jsonfile_integer(explain->calls[i].count), "bytes",
-                             jsonfile_integer(explain->calls[i].bytes), "peak_bytes",
-                             jsonfile_integer(explain->calls[i].most)));
-    json_object_set_new(object, "trace", text_json(explain->name));
-    json_object_set_new(object, "recorded",
-                        explain->recorded[0] ? text_json(explain->recorded) : json_null());
-    json_object_set_new(object, "devices", devices);
-    json_object_set_new(object, "requests", jsonfile_integer(explain->requests));
-    json_object_set_new(object, "failed", jsonfile_integer(explain->refused));
-    json_object_set_new(object, "frees", jsonfile_integer(explain->frees));
-    json_object_set_new(object, "streams", jsonfile_integer(explain->streams));
-    json_object_set_new(object, "marks", jsonfile_integer(explain->mark_count));
-    json_object_set_new(object, "first_us", jsonfile_integer(explain->first_us));
-    json_object_set_new(object, "last_us", jsonfile_integer(explain->last_us));
-    json_object_set_new(object, "requested_peak_bytes", jsonfile_integer(explain->live_peak));
-    json_object_set_new(object, "requested_peak_us", jsonfile_integer(explain->live_peak_us));
-    json_object_set_new(object, "calls", kinds);
-    json_object_set_new(object, "other_calls", calls);
-    json_object_set_new(object, "blocks", groups);
-    json_object_set_new(object, "preallocation",
-                        explain->preallocation ? group_json(explain, explain->preallocation)
-                                               : json_null());
-    if (explain->preallocation)
-        json_object_set_new(json_object_get(object, "preallocation"), "device_bytes",
-                            known_json(device_bytes(explain, explain->preallocation)));
-    return object;
+            calls, json_pack("{s:o,s:I,s:I,s:I}", "call", jsonfile_text(explain->calls[i].name),
+                             "count", explain->calls[i].count, "bytes", explain->calls[i].bytes,
+                             "peak_bytes", explain->calls[i].most));
+    if (explain->preallocation) {
+        uint64_t bytes = device_bytes(explain, explain->preallocation);
+
+        preallocation = group_json(explain, explain->preallocation);
+        json_object_set_new(preallocation, "device_bytes",
+                            bytes ? jsonfile_integer(bytes) : json_null());
+    }
+    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "trace",
+                     jsonfile_text(explain->name), "recorded", text_or_null(explain->recorded),
+                     "devices", devices, "requests", explain->requests, "failed", explain->refused,
+                     "frees", explain->frees, "streams", explain->streams, "marks",
+                     (json_int_t)explain->mark_count, "first_us", explain->first_us, "last_us",
+                     explain->last_us, "requested_peak_bytes", explain->live_peak,
+                     "requested_peak_us", explain->live_peak_us, "calls", kinds, "other_calls",
+                     calls, "blocks", groups, "preallocation", preallocation);
 }
 
 /* --------------------------------------------------------------------- the command ---- */

@@ -174,29 +174,48 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints what the marks stand for, and which rows are there only to compare with. */
-static void print_legend(FILE *file, const struct contest *contest) {
-    const struct results *results = &contest->results;
-    int any_unsettled = 0, any_driver = 0;
+/* Prints a note behind the names of the configurations that `is_one' tells; nothing if it tells none. */
+static void print_note(FILE *file, const struct contest *contest,
+                       int (*is_one)(const struct configuration *configuration), const char *note) {
+    size_t count = 0;
 
     for (size_t i = 0; i < contest->configuration_count; i++)
-        any_driver |= !contest->configurations[i]->choose;
+        if (is_one(contest->configurations[i]))
+            fprintf(file, "%s%s", count++ ? ", " : "", contest->configurations[i]->name);
+    if (count)
+        fprintf(file, ": %s\n", note);
+}
+
+static int foreknows(const struct configuration *configuration) {
+    return configuration->foreknows;
+}
+
+/* Prints what the marks stand for, and what is to be known of some rows. */
+static void print_legend(FILE *file, const struct contest *contest) {
+    const struct results *results = &contest->results;
+    int any_unsettled = 0;
+
     for (size_t i = 0; i < results->row_count; i++)
         any_unsettled |=
             results->rows[i].median.has[FIGURE_STEADY_MEAN] && !results->rows[i].settled;
     fputc('\n', file);
-    if (contest->configuration_count > 1)
-        fputs("* the least of its column, and what ties with it\n", file);
     if (any_unsettled)
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
+    if (contest->configuration_count < 2)
+        return;
+    fputs("* the least of its column, and what ties with it\n", file);
+    print_note(file, contest, configuration_is_driver, "CUDA's own pool (cudaMallocAsync)");
+    print_note(file, contest, foreknows,
+               "a setting comes from the trace, which a program would have to know before");
     for (size_t i = 0; i < contest->configuration_count; i++)
-        if (contest->configurations[i]->unusable && contest->configuration_count > 1)
+        if (contest->configurations[i]->unusable)
             fprintf(file, "%s only compares: %s\n", contest->configurations[i]->name,
                     contest->configurations[i]->unusable);
-    if (any_driver)
-        fputs("driver, driver-keep: CUDA's own pool (cudaMallocAsync); weir bench --help says what "
-              "each is\n",
-              file);
+    if (contest->trace_count > 1 || contest->busy_factor > 0)
+        fprintf(file, "below:%s%s\n", contest->busy_factor > 0 ? " with GPU work" : "",
+                contest->trace_count == 1  ? ""
+                : contest->busy_factor > 0 ? ", geometric means over the traces"
+                                           : " geometric means over the traces");
 }
 
 void table_print(FILE *file, const struct contest *contest, const struct findings *findings) {

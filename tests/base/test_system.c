@@ -490,6 +490,50 @@ static void expect_log(int file, const char *wanted) {
     ck_assert_str_eq(text, wanted);
 }
 
+static uint64_t clock_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+CASE("waits", 30, set_up, tear_down);
+
+/* Of two processes on one processor each waits for the other; a thread that sleeps waits for no processor. */
+TEST(waits_for_a_processor) {
+    struct weir_waits waits = {0};
+    uint64_t from, took, waited;
+    cpu_set_t one;
+    pid_t other;
+
+    deny("open", 1, 0, ENOENT);
+    waited = weir__thread_waits_in(&waits, 1000000);
+    MUST_EQ(deny_none(), 1);
+    MUST_EQ(waited, 0); /* the kernel does not tell */
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    MUST_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    other = fork();
+    if (other == 0)
+        for (;;)
+            ;
+    (void)weir__thread_waits_in(&waits, 1000000);
+    from = clock_ns();
+    while ((took = clock_ns() - from) < 200000000)
+        ;
+    waited = weir__thread_waits_in(&waits, took);
+    MUST_BE_WITHIN(took / 8, waited, took);
+    waited = weir__thread_waits_in(&waits, 49999);
+    MUST_EQ(waited, 0); /* too short to look */
+    MUST(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
+    (void)weir__thread_waits_in(&waits, 1000000000);
+    from = clock_ns();
+    usleep(50000);
+    took = clock_ns() - from;
+    waited = weir__thread_waits_in(&waits, took);
+    MUST_BE_WITHIN(0, waited, took / 2);
+}
+
 CASE("log", 30, set_up, tear_down);
 
 TEST(lines_of_the_log) {

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* test_result.c: where warm-up ends, which iterations count as steady, what ties, and what the findings say. */
+#include <check.h>
+#include <string.h>
+
+#include "cli/replay/findings.h"
+#include "cli/replay/result.h"
+#include "tests/fixtures/suite.h"
+
+enum { MOST = 4 };
+
+/* configuration.c is not linked. */
+const struct allocator_kind raw_kind, public_kind;
+
+int configuration_is_driver(const struct configuration *configuration) {
+    return configuration->kind == &raw_kind;
+}
+
+static const struct configuration kinds[] = {
+    {.name = "driver-keep", .kind = &raw_kind},
+    {.name = "mapped", .kind = &public_kind},
+    {.name = "pool", .kind = &public_kind},
+    {.name = "bfc-75", .kind = &public_kind, .unusable = "it is large"}};
+
+static const struct configuration *const all[] = {&kinds[0], &kinds[1], &kinds[2], &kinds[3]};
+static const char *const names[] = {"first", "second"};
+static struct row rows[2 * MOST * 2];
+static struct results results;
+static struct findings findings;
+
+static void set_up(void) {
+    memset(rows, 0, sizeof rows);
+    results = (struct results){.traces = names,
+                               .trace_count = 1,
+                               .configurations = all,
+                               .configuration_count = MOST,
+                               .repeat = 1,
+                               .rows = rows};
+}
+
+static void tear_down(void) {
+    for (size_t i = 0; i < results.row_count; i++)
+        json_decref(rows[i].runs);
+    findings_free(&findings);
+    memset(&findings, 0, sizeof findings);
+}
+
+/* Makes the rows; with `busy` twice as many. */
+static void make_rows(double busy) {
+    size_t modes = busy > 0 ? 2 : 1;
+
+    results.busy = busy;
+    results.row_count = results.trace_count * MOST * modes;
+    for (size_t i = 0; i < results.row_count; i++)
+        rows[i] = (struct row){.trace = i / modes / MOST,
+                               .configuration = all[i / modes % MOST],
+                               .busy = i % modes ? busy : 0,
+                               .runs = json_array()};
+}
+
+/* Adds a run of eight iterations of that time, with that makespan, if it is not 0, and that memory. */
+static json_t *add_run(struct row *row, json_int_t ns, json_int_t makespan, json_int_t reserved) {
+    json_t *times = json_array(), *spans = json_array(), *iterations, *run;
+
+    for (int i = 0; i < 8; i++) {
+        json_array_append_new(times, json_integer(ns));
+        json_array_append_new(spans, json_integer(makespan));
+    }
+    iterations = json_pack("{s:o}", "alloc_ns", times);
+    if (makespan)
+        json_object_set(iterations, "makespan_ns", spans);
+    json_decref(spans);
+    run = json_pack("{s:o,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "iterations", iterations, "settled", 1,
+                    "warm_up_iterations", (json_int_t)1, "creation_ns", ns, "first_ns", 10 * ns,
+                    "warm_up_ns", 11 * ns, "requested_peak_bytes", (json_int_t)1000000,
+                    "reserved_peak_bytes", reserved, "kept_bytes", reserved);
+    json_array_append_new(row->runs, run);
+    return run;
+}
+
+static void finish(void) {
+    ck_assert_int_eq(result_align(&results), 1);
+    for (size_t i = 0; i < results.row_count; i++)
+        result_row(&rows[i]);
+    result_mark(&results);
+    ck_assert_int_eq(findings_make(&results, &findings), 1);
+}
+
+/* "mapped pool": the names of those that are marked. */
+static const char *marked(const unsigned char *marks) {
+    static char text[128];
+
+    text[0] = '\0';
+    for (size_t i = 0; i < findings.count; i++)
+        if (marks[i])
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "",
+                     findings.standings[i].name);
+    return text;
+}
+
+static int says(const char *text) {
+    for (size_t i = 0; i < findings.sentence_count; i++)
+        if (strstr(findings.sentences[i], text))
+            return 1;
+    return 0;
+}
+
+CASE("result", 4, set_up, tear_down);
+
+TEST(test_median) {
+    uint64_t odd[] = {5, 1, 9}, even[] = {4, 2, 8, 6};
+
+    ck_assert_uint_eq(result_median(odd, 3), 5);
+    ck_assert_uint_eq(result_median(even, 4), 5);
+    ck_assert_uint_eq(result_median(even, 0), 0);
+}
+
+/* Returns the warm-up of iterations whose reserved memory and virtual time, in units of 100 us, are digits. */
+static size_t warm_up(const char *reserved, const char *times) {
+    struct iteration series[32] = {0};
+    size_t count = strlen(times);
+
+    for (size_t i = 0; i < count; i++) {
+        series[i].reserved_high = (uint64_t)(reserved[i] - '0');
+        series[i].driver_ns = (uint64_t)(times[i] - '0') * 100000;
+        series[i].alloc_ns = 9000000; /* the virtual time decides */
+    }
+    return result_warm_up(series, count, 0, 1);
+}
+
+TEST(test_warm_up_ends_with_the_last_peak) {
+    ck_assert_uint_eq(warm_up("12333333", "00000000"), 3);
+    ck_assert_uint_eq(warm_up("00000000", "00000000"), 0);
+    ck_assert_uint_eq(warm_up("33330303", "00000000"), 1); /* trims, and growth to what there was */
+    ck_assert_uint_eq(warm_up("33333334", "00000000"), 8);
+}
+
+TEST(test_warm_up_ends_with_the_last_long_iteration) {
+    ck_assert_uint_eq(warm_up("11111111", "93311111"), 3);
+    ck_assert_uint_eq(warm_up("11111111", "11911191"), 1); /* what comes again is steady */
+    ck_assert_uint_eq(warm_up("11111111", "11111119"), 1);
+}
+
+TEST(test_settles) {
+    ck_assert_int_eq(result_settles(5, 8), 1);
+    ck_assert_int_eq(result_settles(6, 8), 0);
+    ck_assert_int_eq(result_settles(60, 80), 1);
+    ck_assert_int_eq(result_settles(61, 80), 0);
+    ck_assert_int_eq(result_settles(0, 2), 0);
+}
+
+TEST(test_rows_have_the_same_iterations) {
+    make_rows(0);
+    for (size_t i = 0; i < MOST; i++)
+        add_run(&rows[i], 1000000, 0, 1000000);
+    json_object_set_new(json_array_get(rows[1].runs, 0), "warm_up_iterations", json_integer(4));
+    json_object_set_new(json_array_get(rows[2].runs, 0), "warm_up_iterations", json_integer(7));
+    json_object_set_new(json_array_get(rows[2].runs, 0), "settled", json_false());
+    finish();
+    for (size_t i = 0; i < MOST; i++)
+        ck_assert_uint_eq(rows[i].median.value[FIGURE_STEADY_FROM], 4);
+    ck_assert_int_eq(rows[2].settled, 0);
+}
+
+TEST(test_a_cost_that_comes_again_is_in_the_mean) {
+    json_t *run;
+
+    make_rows(0);
+    for (size_t i = 0; i < MOST; i++)
+        run = add_run(&rows[i], 1000000, 0, 1000000);
+    run = json_array_get(rows[0].runs, 0);
+    json_array_set_new(json_object_get(json_object_get(run, "iterations"), "alloc_ns"), 7,
+                       json_integer(8000000));
+    finish();
+    ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_MEDIAN], 1000000);
+    ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_MEAN], 2000000);
+    ck_assert_uint_eq(rows[0].median.value[FIGURE_STEADY_WORST], 8000000);
+    ck_assert_str_eq(marked(findings.is_fastest), "mapped pool");
+}
+
+TEST(test_ties_are_ties) {
+    make_rows(0);
+    add_run(&rows[0], 1050000, 0, 1005000);
+    add_run(&rows[1], 1000000, 0, 1000000);
+    add_run(&rows[2], 1300000, 0, 1030000);
+    add_run(&rows[3], 500000, 0, 900000);
+    finish();
+    ck_assert_str_eq(marked(findings.is_fastest), "driver-keep mapped");
+    ck_assert_str_eq(marked(findings.is_smallest), "driver-keep mapped");
+    ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 1); /* what is marked is what is said */
+    ck_assert_int_eq(rows[1].best[FIGURE_STEADY_MEAN], 1);
+    ck_assert_int_eq(rows[2].best[FIGURE_STEADY_MEAN], 0);
+    ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* it only compares */
+    ck_assert(says("driver-keep and mapped (a tie)"));
+    ck_assert(says("One run of each"));
+    ck_assert(says("mapped, weir's default, is worse than the driver in none of these figures."));
+}
+
+TEST(test_several_runs_have_their_own_range) {
+    make_rows(0);
+    results.repeat = 2;
+    for (size_t i = 0; i < MOST; i++) {
+        add_run(&rows[i], 1000000 + (json_int_t)i * 20000, 0, 1000000);
+        add_run(&rows[i], 1010000 + (json_int_t)i * 20000, 0, 1000000);
+    }
+    finish();
+    ck_assert_str_eq(marked(findings.is_fastest), "driver-keep");
+    ck_assert_int_eq(standing_compare(&findings.standings[0], &findings.standings[1]), -1);
+    ck_assert(!says("One run of each"));
+    ck_assert(says("mapped, weir's default, is worse than the driver in steady time"));
+}
+
+TEST(test_makespan_decides_before_time) {
+    make_rows(1);
+    for (size_t i = 0; i < MOST; i++)
+        add_run(result_at(&results, 0, i, 0), 1000000, 0, 1000000);
+    add_run(result_at(&results, 0, 0, 1), 900000, 50000000, 1000000);
+    add_run(result_at(&results, 0, 1, 1), 100000, 60000000, 1000000);
+    add_run(result_at(&results, 0, 2, 1), 400000, 50100000, 1000000);
+    add_run(result_at(&results, 0, 3, 1), 100000, 40000000, 1000000);
+    finish();
+    ck_assert_str_eq(marked(findings.is_fastest), "pool"); /* of two makespans that tie */
+    ck_assert_int_gt(standing_compare(&findings.standings[1], &findings.standings[0]), 0);
+    ck_assert_int_lt(standing_compare(&findings.standings[2], &findings.standings[0]), 0);
+    ck_assert(says("mapped, weir's default, is worse than the driver in makespan (1.20 times "));
+}
+
+TEST(test_what_failed_compares_with_nothing) {
+    results.trace_count = 2;
+    make_rows(0);
+    for (size_t i = 0; i < results.row_count; i++)
+        add_run(&rows[i], 1000000, 0, 1000000);
+    json_object_set_new(json_array_get(rows[MOST + 1].runs, 0), "failed", json_integer(1));
+    finish();
+    ck_assert_int_eq(findings.standings[1].is_complete, 0);
+    ck_assert_str_eq(marked(findings.is_fastest), "driver-keep pool");
+    ck_assert_str_eq(findings.usual->name, "pool");
+}
+
+int main(void) {
+    return run_tests("result", CK_FORK_GETENV);
+}
