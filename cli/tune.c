@@ -6,6 +6,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +43,6 @@ struct command {
     char folder[PATH_MAX];
     int failed;
 };
-
-/* ---- arguments ---- */
 
 static void take_limit(struct argp_state *state, const char *text, uint64_t *limit) {
     struct weir_problem problem = {.text = "it is 0"};
@@ -100,8 +99,6 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-/* ---- recording ---- */
-
 static int put(void *to, const char *name, const char *value) {
     (void)to;
     return setenv(name, value, 1);
@@ -124,10 +121,9 @@ static int tell_frameworks(void) {
 
 /* Records the program into a file.  Returns 0 with the exit status of `weir record`, or an errno. */
 static int run_record(char *const *program, char *trace, int *status) {
-    static char self[] = "/proc/self/exe", verb[] = "record", sync[] = "--mark-at-sync",
-                limit[] = "--limit=256MiB", output[] = "--output", dashes[] = "--";
     enum { BEFORE = 7 };
-    char *const before[BEFORE] = {self, verb, sync, limit, output, trace, dashes};
+    const char *const before[BEFORE] = {
+        "/proc/self/exe", "record", "--mark-at-sync", "--limit=256MiB", "--output", trace, "--"};
     size_t count = 0;
     char **command;
     pid_t started;
@@ -181,28 +177,24 @@ static int record(struct command *command) {
     return 1;
 }
 
-/* ---- answers ---- */
-
-static void put_ms(const struct row *row, enum result_figure figure) {
-    char text[32] = "-";
-
-    if (row->median.has[figure])
-        findings_ms((double)row->median.value[figure], text, sizeof text);
-    printf(" %9s", text);
-}
-
 /* Prints what a trial came to on a trace, and why it is not followed. */
 static void put_trial(const struct command *command, size_t trace, int trial) {
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);
+    const enum result_figure times[] = {trials->creation, FIGURE_MAKESPAN, FIGURE_STEADY_MAKESPAN};
+    double iteration = trials_ratio(trials, trace, trial, FIGURE_STEADY_MAKESPAN);
 
     printf(" %10s %10s", WEIR_SHOWN(row->median.value[FIGURE_RESERVED]),
            WEIR_SHOWN(row->median.value[FIGURE_KEPT]));
-    put_ms(row, trials->creation);
-    put_ms(row, FIGURE_MAKESPAN);
-    put_ms(row, FIGURE_STEADY_MAKESPAN);
-    if (trial && trials_mean(trials, trial, FIGURE_STEADY_MAKESPAN) > 0)
-        printf(" %+7.2f%%", 100 * (advice_iteration(trials, trial) - 1));
+    for (int i = 0; i < 3; i++) {
+        char text[32] = "-";
+
+        if (row->median.has[times[i]])
+            findings_ms((double)row->median.value[times[i]], text, sizeof text);
+        printf(" %9s", text);
+    }
+    if (trial && isfinite(iteration))
+        printf(" %+7.2f%%", 100 * (iteration - 1));
     else
         printf("%9s", "");
     choice_write(stdout, &trials->choices[trial], " --", " ", "");
@@ -219,8 +211,8 @@ static void show_trials(const struct command *command) {
     for (size_t i = 0; i < command->contest.trace_count; i++) {
         table_trace(stdout, &command->contest.traces[i].header);
         if (command->advice.fits)
-            printf(" %10s %10s %9s %9s %9s %8s  in ms, with GPU work\n", "reserved", "kept",
-                   "creation", "all", "iteration", "");
+            printf(" %10s %10s %9s %9s %9s %8s  ms with GPU work\n", "reserved", "kept", "creation",
+                   "all", "each", "more");
         for (int trial = 0; command->advice.fits && trial < command->trials.count; trial++)
             put_trial(command, i, trial);
     }
@@ -238,7 +230,9 @@ static void show_answer(const struct command *command) {
                WEIR_SHOWN(advice->least));
     else
         puts("no memory of this device serves every request.");
-    if (advice->fits && trials_mean(&command->trials, 0, FIGURE_STEADY_MAKESPAN) < 0)
+    if (!advice->fits)
+        return;
+    if (!advice->has_times)
         puts("Fewer than 2 iterations: there is no time to judge other settings by.");
     fputs("Use:\n  weir run", stdout);
     choice_write(stdout, &command->trials.choices[advice->best], " --", " ", "");
@@ -280,34 +274,32 @@ static int check_files(struct command *command) {
     for (size_t i = 0; i < command->contest.trace_count; i++)
         if (!outputs_spare(&output, 1, "trace", command->contest.traces[i].path))
             return 2;
-    return jsonfile_check("--output", command->output) ? 0 : 1;
+    return !jsonfile_check("--output", command->output);
 }
 
 /* Returns the exit code. */
 static int tune(struct command *command) {
     struct contest *contest = &command->contest;
     struct trials *trials = &command->trials;
+    struct advice *advice = &command->advice;
 
     if (weir_options_init(&contest->options) != WEIR_OK)
         return 1;
-    contest->options.device = command->settings.options.device;
-    if (!contest->options.device)
-        contest->options.device = "model";
+    contest->options.device =
+        command->settings.options.device ? command->settings.options.device : "model";
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
     contest->busy_factor = 1;
     if (!contest_add_configuration(contest, configuration_find("replay")) ||
         (command->program && record(command) != 0) || !contest_prepare(contest))
         return 1;
     interrupt_watch();
-    if (!trials_open(trials, contest) || !advise(trials, &command->advice))
+    if (!trials_open(trials, contest, advice->goal == GOAL_MEMORY ? TRIALS : 4) ||
+        !advise(trials, advice))
         return 1;
     progress_clear(&trials->progress);
     show_trials(command);
     show_answer(command);
-    return weir_cli_written() && command->advice.fits &&
-                   (!command->output || write_settings(command))
-               ? 0
-               : 1;
+    return !weir_cli_written() || !advice->fits || (command->output && !write_settings(command));
 }
 
 int weir_cmd_tune(int argc, char **argv) {

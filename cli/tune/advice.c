@@ -6,46 +6,47 @@
  */
 #include "cli/tune/advice.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
 #include "cli/replay/least.h"
 
-/* How much longer iterations, and the run with the creation of the allocator, may take.  For the goal memory the program may
- * lose 2%; the answers may cost half of that, since the next run may lose more. */
+/* How much longer iterations, and all of them with the creation of the allocator, may take.  For the goal memory the program
+ * may lose 2%; each answer may cost half of that, since the next run may lose more. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* The least gains that count: in the time of the run, in memory that is kept, in reserved memory. */
-static const double gain_ratios[CHOICES] = {
-    [CHOICE_PREALLOC] = 0.99, [CHOICE_DECAY] = 0.9, [CHOICE_LIMIT] = 0.95};
+/* What each setting is to make smaller, and how much smaller it must get to count. */
+static const struct {
+    enum result_figure figure;
+    double ratio;
+} gains[CHOICES] = {[CHOICE_PREALLOC] = {FIGURE_MAKESPAN, 0.99},
+                    [CHOICE_DECAY] = {FIGURE_KEPT, 0.9},
+                    [CHOICE_LIMIT] = {FIGURE_RESERVED, 0.95}};
 /* Of the smallest limit. */
 static const uint64_t limit_percents[] = {125, 150, 200};
 
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-double advice_iteration(const struct trials *trials, int trial) {
-    return trials_mean(trials, trial, FIGURE_STEADY_MAKESPAN) /
-           trials_mean(trials, 0, FIGURE_STEADY_MAKESPAN);
+/* Returns the ratio of one trace: the largest by fmax, the least by fmin. */
+static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
+                       enum result_figure figure) {
+    double picked = trials_ratio(trials, 0, trial, figure);
+
+    for (size_t i = 1; i < trials->contest->trace_count; i++)
+        picked = pick(picked, trials_ratio(trials, i, trial, figure));
+    return picked;
 }
 
-/* Returns the figure that a setting is to make smaller; of a preallocation the time of the creation and all iterations. */
-static double aim_of(const struct trials *trials, int trial, int setting) {
-    return setting == CHOICE_LIMIT   ? trials_mean(trials, trial, FIGURE_RESERVED)
-           : setting == CHOICE_DECAY ? trials_mean(trials, trial, FIGURE_KEPT)
-                                     : trials_mean(trials, trial, trials->creation) +
-                                           trials_mean(trials, trial, FIGURE_MAKESPAN);
-}
-
-/* Returns why a trial does harm, or NULL. */
+/* Returns why a trial does harm on a trace, or NULL. */
 static const char *harm_of(const struct trials *trials, int trial, enum goal goal, double slack) {
-    if (trials_mean(trials, trial, FIGURE_STEADY_MAKESPAN) < 0)
+    if (isinf(ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
         return "requests fail";
-    if (advice_iteration(trials, trial) > slack)
+    if (ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
         return "slower";
-    if (aim_of(trials, trial, CHOICE_PREALLOC) > slack * aim_of(trials, 0, CHOICE_PREALLOC))
+    if (ratio_by(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
         return "slower in all";
-    return goal != GOAL_SPEED &&
-                   aim_of(trials, trial, CHOICE_LIMIT) > aim_of(trials, 0, CHOICE_LIMIT)
+    return goal != GOAL_SPEED && ratio_by(fmax, trials, trial, FIGURE_RESERVED) > 1
                ? "reserves more"
                : NULL;
 }
@@ -67,7 +68,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
         return -1;
     advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
     if (!advice->against[trial] &&
-        aim_of(trials, trial, setting) > gain_ratios[setting] * aim_of(trials, 0, setting))
+        ratio_by(fmin, trials, trial, gains[setting].figure) > gains[setting].ratio)
         advice->against[trial] = "gains nothing";
     if (!advice->against[trial])
         memcpy(best->text[setting], choice.text[setting], sizeof choice.text[setting]);
@@ -85,7 +86,7 @@ static uint64_t most_of(const struct trials *trials, enum result_figure figure) 
 
 /* Tries limits, the smallest first.  Returns as try_value(). */
 static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
-    double most = gain_ratios[CHOICE_LIMIT] * (double)most_of(trials, FIGURE_RESERVED);
+    double most = gains[CHOICE_LIMIT].ratio * (double)most_of(trials, FIGURE_RESERVED);
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
@@ -100,7 +101,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
 
 /* Tries all that the goal allows.  Returns 1, or 0 with a message printed. */
 static int try_all(struct trials *trials, struct advice *advice, struct choice *best) {
-    double iteration = trials_mean(trials, 0, FIGURE_STEADY_MAKESPAN);
+    uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
     uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
 
     if (advice->limit)
@@ -108,8 +109,7 @@ static int try_all(struct trials *trials, struct advice *advice, struct choice *
     peak -= peak % prealloc_unit;
     return try_value(trials, advice, CHOICE_PREALLOC, peak, best) >= 0 &&
            (advice->goal == GOAL_SPEED ||
-            try_value(trials, advice, CHOICE_DECAY,
-                      (uint64_t)(HALF_LIFE_ITERATIONS * iteration / 1e6) + 1, best) >= 0) &&
+            try_value(trials, advice, CHOICE_DECAY, half_life_ns / 1000000 + 1, best) >= 0) &&
            (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
 }
 
@@ -126,8 +126,9 @@ int advise(struct trials *trials, struct advice *advice) {
         weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
     if (trials_run(trials, &best) < 0)
         return 0;
-    advice->fits = trials_mean(trials, 0, FIGURE_RESERVED) >= 0;
-    if (trials_mean(trials, 0, FIGURE_STEADY_MAKESPAN) < 0)
+    advice->fits = isfinite(ratio_by(fmax, trials, 0, FIGURE_REQUESTED));
+    advice->has_times = isfinite(ratio_by(fmax, trials, 0, FIGURE_STEADY_MAKESPAN));
+    if (!advice->has_times)
         return 1;
     trial = try_all(trials, advice, &best) ? trials_run(trials, &best) : -1;
     if (trial < 0)

@@ -18,13 +18,11 @@ struct advice {
     uint64_t limit;              /* the user's; 0: none */
     uint64_t least;              /* the smallest limit that serves the traces; 0: none does */
     int fits;                    /* 0: the traces are not served, so that no trial tells anything */
+    int has_times;               /* 0: no trial but that of weir's defaults is made */
     const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
     int best;                    /* the trial to follow */
 };
 
 /* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1, or 0 with a message printed. */
 int advise(struct trials *trials, struct advice *advice);
-/* Returns the time of an iteration of a trial over that of weir's defaults. */
-double advice_iteration(const struct trials *trials, int trial);
-
 #endif

@@ -37,7 +37,7 @@ static void tell_broken(const struct trials *trials, size_t trace, const char *m
                 trials->contest->traces[trace].header.name, message);
 }
 
-int trials_open(struct trials *trials, struct contest *contest) {
+int trials_open(struct trials *trials, struct contest *contest, size_t most) {
     size_t rows = contest->trace_count * TRIALS;
 
     trials->contest = contest;
@@ -47,7 +47,7 @@ int trials_open(struct trials *trials, struct contest *contest) {
                                        .rows = calloc(rows, sizeof(struct row))};
     for (size_t i = 0; trials->results.rows && i < rows; i++)
         trials->results.rows[trials->results.row_count++].trace = i / TRIALS;
-    progress_begin(&trials->progress, 1 + TRIALS);
+    progress_begin(&trials->progress, 1 + most);
     return trials->results.rows != NULL;
 }
 
@@ -98,13 +98,12 @@ int trials_run(struct trials *trials, const struct choice *choice) {
     const struct contest *contest = trials->contest;
     struct results *results = &trials->results;
     char message[RUNNER_MESSAGE_BYTES] = "out of host memory";
-    const char *what = trials->count ? "other settings" : "weir's defaults";
     int trial = trials->count;
 
     for (int i = 0; i < trial; i++)
         if (memcmp(&trials->choices[i], choice, sizeof *choice) == 0)
             return i;
-    progress_step(&trials->progress, what);
+    progress_step(&trials->progress, "a replay of each trace");
     trials->choices[trials->count++] = *choice;
     for (size_t i = 0; i < contest->trace_count; i++)
         if (!run_trace(contest, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
@@ -112,23 +111,23 @@ int trials_run(struct trials *trials, const struct choice *choice) {
             tell_broken(trials, i, message);
             return -1;
         }
-    for (size_t i = 0; i < results->row_count; i++)
-        result_row(&results->rows[i]);
-    progress_done(&trials->progress, what, "done");
+    for (struct row *row = results->rows; row < results->rows + results->row_count; row++) {
+        result_row(row);
+        row->median.value[FIGURE_MAKESPAN] += row->median.value[trials->creation];
+    }
+    progress_done(&trials->progress, "a replay of each trace", "done");
     return trial;
 }
 
-double trials_mean(const struct trials *trials, int trial, enum result_figure figure) {
-    double logs = 0;
+double trials_ratio(const struct trials *trials, size_t trace, int trial,
+                    enum result_figure figure) {
+    const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
+    const struct row *usual = &trials->results.rows[trace * TRIALS];
 
-    for (size_t i = 0; i < trials->results.trace_count; i++) {
-        const struct row *row = result_at(&trials->results, i, (size_t)trial, 0);
-
-        if (!result_compares(row) || !row->median.has[figure])
-            return -1;
-        logs += log(fmax((double)row->median.value[figure], 1));
-    }
-    return exp(logs / (double)trials->results.trace_count);
+    return result_compares(row) && row->median.has[figure]
+               ? fmax((double)row->median.value[figure], 1) /
+                     fmax((double)usual->median.value[figure], 1)
+               : INFINITY;
 }
 
 void trials_free(struct trials *trials) {

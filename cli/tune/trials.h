@@ -2,7 +2,7 @@
 /* trials.h: the traces of a program, replayed with GPU work, each time with other settings.
  *
  * Trial 0 has weir's defaults, and the others are compared with it.  Rows are those of `weir bench` (result.h), with trials
- * in place of configurations.
+ * in place of configurations; their FIGURE_MAKESPAN has the creation of the allocator, too.
  *
  * Must not know: which settings are worth it, how anything is shown.
  */
@@ -35,15 +35,16 @@ struct trials {
     struct progress progress;
 };
 
-/* Opens the trials of traces that are read.  Returns 1, or 0 if there is no host memory. */
-int trials_open(struct trials *trials, struct contest *contest);
+/* Opens the trials of traces that are read, `most` of them.  Returns 1, or 0 if there is no host memory. */
+int trials_open(struct trials *trials, struct contest *contest, size_t most);
 /* Finds the smallest limit that serves all traces; 0: no memory of the device does.  Returns 1, or 0 with a message printed. */
 int trials_least(struct trials *trials, uint64_t *least);
 /* Replays all traces with a choice, unless a trial has that choice.  Returns the number of the trial, or -1 with a message
  * printed. */
 int trials_run(struct trials *trials, const struct choice *choice);
-/* Returns the geometric mean of a figure over the traces; below 0 if a trace lacks it, or has a request that failed. */
-double trials_mean(const struct trials *trials, int trial, enum result_figure figure);
+/* Returns a figure of a trial on a trace over that of trial 0; INFINITY if the figure is not known, or a request failed. */
+double trials_ratio(const struct trials *trials, size_t trace, int trial,
+                    enum result_figure figure);
 void trials_free(struct trials *trials);
 
 #endif
