@@ -33,7 +33,7 @@ EXTRA_DIST += bench/plan-others bench/vary-sizes
 # Programs, made up.
 EXTRA_DIST += bench/loads
 
-# What a search of fewer settings loses.
+# What settings of weir tune cost runs that it has not seen.
 EXTRA_DIST += bench/tune-regret
 
 # What a request costs by the kind of stream, for a machine with a GPU and nvcc.
