@@ -25,4 +25,5 @@ struct advice {
 
 /* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1, or 0 with a message printed. */
 int advise(struct trials *trials, struct advice *advice);
+
 #endif

@@ -30,7 +30,7 @@ struct trials {
     struct choice choices[TRIALS]; /* by trial */
     int count;
     enum result_figure
-        creation; /* the time of the creation: on the device model that of driver calls, which does not vary */
+        creation;           /* the driver's time on the device model, where that does not vary */
     struct results results; /* rows of trials that are not made yet have no runs */
     struct progress progress;
 };
