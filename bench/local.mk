@@ -30,10 +30,10 @@ EXTRA_DIST += bench/planners
 # These scripts make traces with other sizes.
 EXTRA_DIST += bench/plan-others bench/vary-sizes
 
-# This script makes traces of invented programs with several streams.
-EXTRA_DIST += bench/stream-loads
+# This script makes traces of invented programs.
+EXTRA_DIST += bench/loads
 
-# This script measures what a search of fewer settings loses.
+# This script measures what settings of weir tune cost runs that weir tune has not seen.
 EXTRA_DIST += bench/tune-regret
 
 # These scripts measure the cost of a request by the kind of stream, on a machine with a GPU and nvcc.

@@ -99,16 +99,10 @@ weir_SOURCES = \
 	cli/replay/table.h \
 	cli/replay/tape.c \
 	cli/replay/tape.h \
-	cli/tune/candidate.c \
-	cli/tune/candidate.h \
-	cli/tune/fit.c \
-	cli/tune/fit.h \
-	cli/tune/part.c \
-	cli/tune/part.h \
-	cli/tune/search.c \
-	cli/tune/search.h \
-	cli/tune/show.c \
-	cli/tune/show.h \
+	cli/tune/advice.c \
+	cli/tune/advice.h \
+	cli/tune/trials.c \
+	cli/tune/trials.h \
 	cli/micro/micro.c \
 	cli/micro/micro.h \
 	cli/micro/micro_measure.c \

@@ -36,7 +36,7 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
         echo '--build --help'
         ;;
     tune)
-        echo '--device-memory= --device= --goal= --limit= --output= --help'
+        echo '--device= --goal= --limit= --output= --help'
         ;;
     wake)
         echo '--help'
@@ -48,7 +48,7 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
 _weir_values() { # COMMAND FLAG
     case $1$2 in
     bench--json | bench-j | bench--report | bench--trace-events | bench--oom-report | bench--profile | info--json= | info--measure= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
-    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | bench--threads | bench--cache-idle | bench--cache-limit | bench--decay | bench--event-ring | bench--grow-ahead | bench--keep-free | bench--limit | bench--peers | bench--prealloc | bench--prealloc-deadline | bench--prealloc-min | bench--priority | bench--recovery-timeout | bench--release-threshold | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--device-memory | tune--limit) echo '' ;;
+    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | bench--threads | bench--cache-idle | bench--cache-limit | bench--decay | bench--event-ring | bench--grow-ahead | bench--keep-free | bench--limit | bench--peers | bench--prealloc | bench--prealloc-deadline | bench--prealloc-min | bench--priority | bench--recovery-timeout | bench--release-threshold | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--goal | tune--limit) echo '' ;;
     bench--configuration | bench-c) echo 'driver driver-keep pool pool-prealloc pool-prealloc-75 pool-threshold bfc-75 bfc-least bfc mapped direct mapped-compact mapped-fast driver-warm pool-unchecked mapped-trusted pool-learned mapped-learned pool-ahead mapped-ahead' ;;
     bench--device | bench-d | info--device | replay--device | tune--device | tune-d) echo 'cuda model' ;;
     bench--scenario) echo 'pair churn threads streams producer-consumer steal lifecycle' ;;
@@ -63,7 +63,6 @@ _weir_values() { # COMMAND FLAG
     bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
     bench--prealloc-mode | info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
     convert--to) echo 'rmm minimalloc weir' ;;
-    tune--goal) echo 'memory speed balanced' ;;
     *) return 1 ;;
     esac
 }

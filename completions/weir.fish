@@ -207,9 +207,8 @@ complete -c weir -n '__fish_seen_subcommand_from top' -l once -d 'Print one tabl
 complete -c weir -n '__fish_seen_subcommand_from top' -s p -l pid -r -f -d 'Show only this process, until it ends'
 complete -c weir -n '__fish_seen_subcommand_from top' -f
 complete -c weir -n '__fish_seen_subcommand_from torch' -s b -l build -d 'Compile the shim if there is none, also if that failed before'
-complete -c weir -n '__fish_seen_subcommand_from tune' -l device-memory -r -f -d 'As --limit, for a device that has SIZE; its context takes some of that'
 complete -c weir -n '__fish_seen_subcommand_from tune' -s d -l device -x -a 'cuda model' -d 'Replay on this device (the device model)'
-complete -c weir -n '__fish_seen_subcommand_from tune' -l goal -x -a 'memory speed balanced' -d 'Look for little reserved memory, for short calls, or for both (balanced, the default)'
+complete -c weir -n '__fish_seen_subcommand_from tune' -l goal -r -f -d 'memory'
 complete -c weir -n '__fish_seen_subcommand_from tune' -l limit -r -f -d 'Tell whether the trace is served with SIZE of reserved memory, and tune for that'
 complete -c weir -n '__fish_seen_subcommand_from tune' -s o -l output -r -d 'Write the settings to FILE, for weir run --settings'
 complete -c weir -n '__fish_seen_subcommand_from tune' -a '(__fish_complete_subcommand --fcs-skip=2)'

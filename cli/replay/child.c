@@ -34,11 +34,11 @@ static int open_configuration(struct replay *replay) {
     struct span_start start;
 
     span_begin(&replay->clock, &start);
-    replay->allocator = replay->configuration->open(&replay->session, replay->configuration);
+    replay->allocator = replay->kind->open(&replay->session, replay->configuration);
     span_end(&replay->clock, &start, &replay->creation);
     if (!replay->allocator)
         return child_fail(replay, "%s", replay->session.message);
-    replay->configuration->figures(replay->allocator, &replay->opened);
+    replay->kind->figures(replay->allocator, &replay->opened);
     replay->before = replay->opened;
     return 1;
 }
@@ -48,13 +48,13 @@ static int close_configuration(struct replay *replay) {
     for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
         void *address = replay->addresses[i];
 
-        if (address && replay->configuration->free(replay->allocator, (uint32_t)i, address,
-                                                   replay->streams[0]) != WEIR_OK)
+        if (address && replay->kind->free(replay->allocator, (uint32_t)i, address,
+                                          replay->streams[0]) != WEIR_OK)
             return child_fail(replay, "a block that the trace leaves live cannot be freed");
         replay->addresses[i] = NULL;
     }
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize()) &&
-           (replay->configuration->close(replay->allocator) ||
+           (replay->kind->close(replay->allocator) ||
             child_fail(replay, "%s", replay->session.message));
 }
 
@@ -119,7 +119,8 @@ static json_t *taken_json(const struct session *session) {
 /* Returns what the allocator says of itself at the end of the timed replay. */
 static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
     const struct configuration *configuration = replay->configuration;
-    json_t *out = json_object(), *options = configuration->options(replay->allocator), *latency;
+    const struct allocator_kind *kind = replay->kind;
+    json_t *out = json_object(), *options = kind->options(replay->allocator), *latency;
     const char *engine = json_string_value(json_object_get(options, "engine"));
     uint64_t after[WEIR_ENTRY_COUNT];
     char digest[17];
@@ -129,8 +130,7 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
         out, "configuration",
         json_string(configuration->is_given && engine ? engine : configuration->name));
     json_object_set_new(out, "options", options);
-    json_object_set_new(
-        out, "cache", configuration->front ? configuration->front(replay->allocator) : json_null());
+    json_object_set_new(out, "cache", kind->caches ? kind->caches(replay->allocator) : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(before, after));
     if (replay->sequence.calls > 0) {
         snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
@@ -138,7 +138,7 @@ static json_t *allocator_json(const struct replay *replay, const uint64_t before
     }
     if (replay->oom_report)
         json_object_set_new(out, "oom_report", replay->oom_report);
-    latency = configuration->latency ? configuration->latency(replay->allocator) : NULL;
+    latency = kind->latency ? kind->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
     json_object_set_new(out, "device_bytes", jsonfile_integer(replay->session.device_bytes));
@@ -159,7 +159,7 @@ static void set_timed(const struct replay *replay, struct result_figures *figure
         result_set(figures, FIGURE_RESERVED, replay->last.reserve_peak);
         result_set(figures, FIGURE_BEFOREHAND, replay->opened.reserve);
     }
-    if (replay->configuration->choose)
+    if (!configuration_is_driver(replay->configuration))
         result_set(figures, FIGURE_STALL, replay->last.stall_ns - replay->opened.stall_ns);
     result_set(figures, FIGURE_ALLOCS, replay->allocs);
     result_set(figures, FIGURE_FREES, replay->frees);
@@ -264,7 +264,7 @@ static int play_on(struct replay *replay, enum play kind) {
         child_show_now(replay);
     if (!child_play(replay))
         return 0;
-    replay->configuration->figures(replay->allocator, &replay->last);
+    replay->kind->figures(replay->allocator, &replay->last);
     return 1;
 }
 
@@ -325,7 +325,7 @@ static int try_into(struct replay *replay, json_t **out) {
         replay->refused = 1;
     }
     if (replay->allocator) {
-        replay->configuration->figures(replay->allocator, last);
+        replay->kind->figures(replay->allocator, last);
         if (!close_configuration(replay))
             return 0;
     }
@@ -532,6 +532,8 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.trial = job.trial;
     replay.busy_factor = job.busy_factor;
     replay.pace = job.pace;
+    if (replay.configuration)
+        replay.kind = replay.configuration->kind;
     if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;

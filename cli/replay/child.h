@@ -30,7 +30,8 @@ struct point {
 struct replay {
     struct session session;
     const struct configuration *configuration;
-    weir_options options; /* what session.given points to */
+    const struct allocator_kind *kind; /* of the configuration, or one that does nothing */
+    weir_options options;              /* what session.given points to */
     struct weir_cli_device device;
     struct tape tape;
     struct span_clock clock;

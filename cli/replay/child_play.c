@@ -100,7 +100,7 @@ static json_t *text_with_trace_streams(const struct replay *replay, const char *
 
 /* Returns why a request failed, with the trace's numbers of streams. */
 static json_t *oom_report_json(const struct replay *replay) {
-    json_t *report = replay->configuration->verdict(replay->allocator), *one;
+    json_t *report = replay->kind->oom_report(replay->allocator), *one;
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t i;
 
@@ -122,7 +122,7 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
                           op->bytes, weir_status_message(status));
     replay->refused = 1;
     if (!replay->trial && replay->play == PLAY_TIMED && !replay->oom_report &&
-        replay->configuration->verdict)
+        replay->kind->oom_report)
         replay->oom_report = oom_report_json(replay);
     return !replay->trial;
 }
@@ -131,8 +131,8 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
 
 static int do_alloc(struct replay *replay, const struct tape_op *op) {
     void *address = NULL;
-    weir_status status = replay->configuration->alloc(replay->allocator, op->block, op->bytes,
-                                                      replay->streams[op->stream], &address);
+    weir_status status = replay->kind->alloc(replay->allocator, op->block, op->bytes,
+                                             replay->streams[op->stream], &address);
 
     replay->allocs++;
     replay->addresses[op->block] = address;
@@ -147,8 +147,7 @@ static int do_free(struct replay *replay, const struct tape_op *op) {
     if (!address)
         return 1;
     replay->addresses[op->block] = NULL;
-    status = replay->configuration->free(replay->allocator, op->block, address,
-                                         replay->streams[op->stream]);
+    status = replay->kind->free(replay->allocator, op->block, address, replay->streams[op->stream]);
     replay->frees++;
     return status == WEIR_OK ||
            child_fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
@@ -160,8 +159,7 @@ static int do_use(struct replay *replay, const struct tape_op *op) {
 
     if (!address)
         return 1;
-    status = replay->configuration->use(replay->allocator, op->block, address,
-                                        replay->streams[op->stream]);
+    status = replay->kind->use(replay->allocator, op->block, address, replay->streams[op->stream]);
     replay->uses++;
     return status == WEIR_OK ||
            child_fail(replay, "use %" PRIu64 ": %s", replay->uses, weir_status_message(status));
@@ -209,7 +207,7 @@ static int do_mark(struct replay *replay) {
 
     if (!synchronise(replay))
         return 0;
-    replay->configuration->figures(replay->allocator, &after);
+    replay->kind->figures(replay->allocator, &after);
     replay->now.growths = after.growths - replay->before.growths;
     replay->now.trims = after.given_back - replay->before.given_back;
     replay->now.reserved_end = after.reserve;
@@ -236,7 +234,7 @@ static int do_operation(struct replay *replay, const struct tape_op *op) {
 /* ---- what is seen ---- */
 
 static void observe(struct replay *replay, uint64_t i) {
-    uint64_t reserved = replay->configuration->reserved(replay->allocator);
+    uint64_t reserved = replay->kind->reserved(replay->allocator);
     struct point *point = &replay->points[i * RESULT_POINTS / replay->tape.header->ops];
 
     if (reserved > replay->now.reserved_high)
@@ -259,13 +257,13 @@ void child_show_now(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];
 
-    replay->configuration->figures(replay->allocator, &figures);
+    replay->kind->figures(replay->allocator, &figures);
     values[WEIR_TIMELINE_REQUESTED] = replay->requested;
     values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
     values[WEIR_TIMELINE_RESERVE] = figures.has_reserve ? figures.reserve : WEIR_TIMELINE_UNKNOWN;
     weir__timeline_count(replay->timeline, since_begin(replay), values);
-    if (replay->configuration->steps)
-        replay->configuration->steps(replay->allocator, replay->timeline, replay->began_ticks);
+    if (replay->kind->steps)
+        replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
 /* Does an operation, and adds what came of it to the timeline. */
@@ -388,17 +386,17 @@ void child_begin(struct replay *replay, enum play kind) {
 
 /* Sets bare_ns.  The first round warms up. */
 int child_play_bare(struct replay *replay) {
-    static const struct configuration bare = {
-        .name = "bare", .alloc = bare_alloc, .free = bare_free, .use = bare_free};
-    const struct configuration *configuration = replay->configuration;
+    static const struct allocator_kind bare = {
+        .alloc = bare_alloc, .free = bare_free, .use = bare_free};
+    const struct allocator_kind *kind = replay->kind;
     int good = 1;
 
-    replay->configuration = &bare;
+    replay->kind = &bare;
     for (int round = 0; round < 2 && good; round++) {
         child_begin(replay, PLAY_BARE);
         good = child_play(replay);
     }
-    replay->configuration = configuration;
+    replay->kind = kind;
     replay->longest_ns = 0;
     return good;
 }

@@ -50,14 +50,12 @@ struct figures {
 };
 
 struct weir_timeline;
+struct configuration;
 
-struct configuration {
-    const char *name;
-    const char *what; /* one line for --help */
-    /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
-    const char *unusable;
+/* How a replay calls an allocator. */
+struct allocator_kind {
     /* Returns an allocator, or NULL with session->message. */
-    void *(*open)(struct session *session, const struct configuration *self);
+    void *(*open)(struct session *session, const struct configuration *configuration);
     /* The three calls that are timed.  `block` is the block's index. */
     weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
                          void **out);
@@ -72,11 +70,25 @@ struct configuration {
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
     json_t *(*options)(void *allocator); /* returns the settings in force, a new reference */
     json_t *(*latency)(void *allocator); /* returns the allocator's own histograms, or NULL */
-    /* Returns why the last request failed, with streams by the driver's ids; NULL: the configuration does not tell. */
-    json_t *(*verdict)(void *allocator);
-    json_t *(*front)(void *allocator); /* returns how requests met the caches; NULL: it has none */
+    /* Returns why the last request failed, with streams by the driver's ids; NULL: the allocator does not tell. */
+    json_t *(*oom_report)(void *allocator);
+    json_t *(*caches)(void *allocator); /* returns how requests met the caches; NULL: it has none */
     /* Returns 1, or 0 with session->message if a block was left or a call failed. */
     int (*close)(void *allocator);
+};
+
+extern const struct allocator_kind
+    raw_kind; /* a private pool of the driver's, as an application would use it */
+extern const struct allocator_kind public_kind; /* weir's public interface */
+
+struct configuration {
+    const char *name;
+    const char *what; /* one line for --help */
+    const struct allocator_kind *kind;
+    /* Weir's settings, NAME=VALUE and commas between; @N stands for N eighths of the trace's peak requested memory. */
+    const char *settings;
+    /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
+    const char *unusable;
     int release_threshold_max; /* the driver's pools */
     int primed;    /* the driver's pools: the peak requested memory is allocated and freed before */
     int least;     /* weir's: the limit is the smallest that serves the trace */
@@ -84,42 +96,20 @@ struct configuration {
     int learns;    /* weir's: an earlier run, which does not count, has filled given->profile */
     int by_name_only;  /* runs only if it is named */
     int needs_virtual; /* needs memory mapped by handles */
-    int is_given;      /* "replay": known by its engine, and not one of `weir bench` */
-    /* Sets the options; NULL for the driver's pools. */
-    void (*choose)(const struct session *session, weir_options *options);
+    int is_given;      /* "replay": all options are the session's; known by its engine */
 };
 
 /* The configurations of `weir bench`, in order; the last one has no name. */
 extern const struct configuration configurations[];
 /* Returns the configuration of that name, "replay" among them; NULL: there is none. */
 const struct configuration *configuration_find(const char *name);
+/* Returns 1 if the configuration is a pool of the driver's. */
+int configuration_is_driver(const struct configuration *configuration);
+/* Sets the options of one of weir's configurations, but for device and log. */
+void configuration_choose(const struct configuration *configuration, const struct session *session,
+                          weir_options *options);
 /* Returns what the device cannot and the configuration cannot do without, or NULL. */
 const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device);
-
-/* configuration_raw.c: a private pool of the driver's, as an application would use it. */
-void *raw_open(struct session *session, const struct configuration *self);
-weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out);
-weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream);
-weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream);
-void raw_figures(void *allocator, struct figures *out);
-uint64_t raw_reserved(void *allocator);
-json_t *raw_options(void *allocator);
-int raw_close(void *allocator);
-
-/* configuration_weir.c: weir's public interface. */
-void *public_open(struct session *session, const struct configuration *self);
-weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                         void **out);
-weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream);
-weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream);
-void public_figures(void *allocator, struct figures *out);
-uint64_t public_reserved(void *allocator);
-void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-json_t *public_options(void *allocator);
-json_t *public_latency(void *allocator);
-json_t *public_oom_report(void *allocator);
-json_t *public_caches(void *allocator);
-int public_close(void *allocator);
 
 #endif

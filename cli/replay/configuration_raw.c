@@ -65,7 +65,7 @@ static CUresult prime(struct raw *raw) {
     return result;
 }
 
-void *raw_open(struct session *session, const struct configuration *self) {
+static void *raw_open(struct session *session, const struct configuration *self) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, session->device}};
@@ -102,7 +102,8 @@ void *raw_open(struct session *session, const struct configuration *self) {
     return raw;
 }
 
-weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream, void **out) {
+static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                             void **out) {
     struct raw *raw = allocator;
     CUdeviceptr address = 0;
     CUresult result =
@@ -137,7 +138,7 @@ static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     return result;
 }
 
-weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status raw_free(void *allocator, uint32_t block, void *address, CUstream stream) {
     struct raw *raw = allocator;
     CUresult result = CUDA_SUCCESS;
 
@@ -170,7 +171,7 @@ static uint32_t new_note(struct raw *raw) {
     return raw->note_count++;
 }
 
-weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status raw_use(void *allocator, uint32_t block, void *address, CUstream stream) {
     struct raw *raw = allocator;
     uint32_t i;
 
@@ -207,14 +208,14 @@ static void look(struct raw *raw) {
     raw->reserve = reserve;
 }
 
-uint64_t raw_reserved(void *allocator) {
+static uint64_t raw_reserved(void *allocator) {
     struct raw *raw = allocator;
 
     look(raw);
     return raw->reserve;
 }
 
-void raw_figures(void *allocator, struct figures *out) {
+static void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
     look(raw);
@@ -224,7 +225,7 @@ void raw_figures(void *allocator, struct figures *out) {
     *out = raw->so_far;
 }
 
-json_t *raw_options(void *allocator) {
+static json_t *raw_options(void *allocator) {
     const struct raw *raw = allocator;
     weir_amount amount = {raw->threshold,
                           raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES, 0};
@@ -234,7 +235,7 @@ json_t *raw_options(void *allocator) {
     return json_pack("{s:s}", "release-threshold", text);
 }
 
-int raw_close(void *allocator) {
+static int raw_close(void *allocator) {
     struct raw *raw = allocator;
     struct session *session = raw->session;
     CUresult result = session->counted->cuMemPoolDestroy(raw->pool);
@@ -247,3 +248,12 @@ int raw_close(void *allocator) {
     refuse(session, "cuMemPoolDestroy", result);
     return 0;
 }
+
+const struct allocator_kind raw_kind = {.open = raw_open,
+                                        .alloc = raw_alloc,
+                                        .free = raw_free,
+                                        .use = raw_use,
+                                        .figures = raw_figures,
+                                        .reserved = raw_reserved,
+                                        .options = raw_options,
+                                        .close = raw_close};

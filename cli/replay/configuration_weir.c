@@ -42,7 +42,7 @@ static void refuse(struct session *session, const char *what, weir_status status
                  weir_status_message(status));
 }
 
-void *public_open(struct session *session, const struct configuration *self) {
+static void *public_open(struct session *session, const struct configuration *self) {
     struct public *opened = calloc(1, sizeof *opened);
     char message[CONFIGURATION_MESSAGE_BYTES - 40] = "";
     weir_options options;
@@ -57,7 +57,7 @@ void *public_open(struct session *session, const struct configuration *self) {
     if (status == WEIR_OK) {
         opened->options.device = session->given->device;
         opened->options.log = session->given->log;
-        self->choose(session, &opened->options);
+        configuration_choose(self, session, &opened->options);
         if (opened->options.log == WEIR_LOG_DEFAULT)
             opened->options.log = WEIR_LOG_WARNING;
         if (session->limit)
@@ -86,22 +86,22 @@ void *public_open(struct session *session, const struct configuration *self) {
     return opened;
 }
 
-weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
-                         void **out) {
+static weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                                void **out) {
     const struct public *opened = allocator;
 
     (void)block;
     return weir_alloc(opened->allocator, bytes, stream, out);
 }
 
-weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
     const struct public *opened = allocator;
 
     (void)block;
     return weir_free(opened->allocator, address, stream);
 }
 
-weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+static weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
     const struct public *opened = allocator;
 
     (void)block;
@@ -128,7 +128,7 @@ static void look_at_events(struct public *opened) {
     } while (count == sizeof events / sizeof events[0]);
 }
 
-void public_figures(void *allocator, struct figures *out) {
+static void public_figures(void *allocator, struct figures *out) {
     struct public *opened = allocator;
     weir_statistics stats;
 
@@ -151,7 +151,7 @@ void public_figures(void *allocator, struct figures *out) {
 
 /* The direct engine has neither events nor caches.  For others the events tell, since weir_stats() adds up what caches
  * hold, and caches that were counted are larger behind a higher peak. */
-uint64_t public_reserved(void *allocator) {
+static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
 
@@ -163,7 +163,7 @@ uint64_t public_reserved(void *allocator) {
     return figures.reserve;
 }
 
-void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
+static void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
     struct public *opened = allocator;
     const struct weir_device *device = &opened->allocator->device;
     uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
@@ -179,7 +179,7 @@ void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t bega
     } while (count == sizeof events / sizeof events[0]);
 }
 
-json_t *public_options(void *allocator) {
+static json_t *public_options(void *allocator) {
     const struct public *opened = allocator;
     weir_options complete;
     char message[256];
@@ -202,7 +202,7 @@ static json_t *latency_of(const struct public *opened, int operation) {
                      (json_int_t)latency.max_ns, "total", (json_int_t)latency.total_ns);
 }
 
-json_t *public_latency(void *allocator) {
+static json_t *public_latency(void *allocator) {
     const struct public *opened = allocator;
 
     if (opened->options.latency != WEIR_SWITCH_ON)
@@ -239,7 +239,7 @@ static void advise_for_trace(const struct session *session, weir_verdict *verdic
 }
 
 /* Returns the OOM report as JSON, with the text that a person reads. */
-json_t *public_oom_report(void *allocator) {
+static json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
     weir_verdict verdict = {.size = sizeof verdict};
     char written[4096];
@@ -256,7 +256,7 @@ json_t *public_oom_report(void *allocator) {
     return out;
 }
 
-json_t *public_caches(void *allocator) {
+static json_t *public_caches(void *allocator) {
     const struct public *opened = allocator;
     weir_statistics stats = {.size = sizeof stats};
 
@@ -271,7 +271,7 @@ json_t *public_caches(void *allocator) {
                      "streams", (json_int_t)stats.front_streams);
 }
 
-int public_close(void *allocator) {
+static int public_close(void *allocator) {
     struct public *opened = allocator;
     struct session *session = opened->session;
     weir_status status = weir_allocator_destroy(opened->allocator);
@@ -282,3 +282,16 @@ int public_close(void *allocator) {
     refuse(session, "the allocator cannot be destroyed", status);
     return 0;
 }
+
+const struct allocator_kind public_kind = {.open = public_open,
+                                           .alloc = public_alloc,
+                                           .free = public_free,
+                                           .use = public_use,
+                                           .figures = public_figures,
+                                           .reserved = public_reserved,
+                                           .steps = public_steps,
+                                           .options = public_options,
+                                           .latency = public_latency,
+                                           .oom_report = public_oom_report,
+                                           .caches = public_caches,
+                                           .close = public_close};

@@ -149,7 +149,7 @@ static const struct standing *find(const struct findings *findings, const char *
 
 /* Returns 1 if the configuration is a pool of the driver's. */
 static int is_driver(const struct standing *standing) {
-    return !standing->configuration->choose;
+    return configuration_is_driver(standing->configuration);
 }
 
 static void find_references(struct findings *findings) {
@@ -364,7 +364,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     for (size_t i = 0; i < results->configuration_count; i++) {
         const struct row *row = row_of(results, trace, i);
 
-        if (!row->configuration->choose && result_compares(row) && row->median.has[figure] &&
+        if (configuration_is_driver(row->configuration) && result_compares(row) &&
+            row->median.has[figure] &&
             (!best || row->median.value[figure] < best->median.value[figure]))
             best = row;
     }

@@ -186,10 +186,6 @@ static void print_note(FILE *file, const struct contest *contest,
         fprintf(file, ": %s\n", note);
 }
 
-static int is_drivers(const struct configuration *configuration) {
-    return !configuration->choose;
-}
-
 static int foreknows(const struct configuration *configuration) {
     return configuration->foreknows;
 }
@@ -208,7 +204,7 @@ static void print_legend(FILE *file, const struct contest *contest) {
     if (contest->configuration_count < 2)
         return;
     fputs("* the least of its column, and what ties with it\n", file);
-    print_note(file, contest, is_drivers, "CUDA's own pool (cudaMallocAsync)");
+    print_note(file, contest, configuration_is_driver, "CUDA's own pool (cudaMallocAsync)");
     print_note(file, contest, foreknows,
                "a setting comes from the trace, which a program would have to know before");
     for (size_t i = 0; i < contest->configuration_count; i++)

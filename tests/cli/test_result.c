@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_result.c: where warm-up ends, which iterations count as steady, what ties, and what the findings say. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/replay/findings.h"
@@ -10,13 +9,18 @@
 
 enum { MOST = 4 };
 
+/* configuration.c is not linked. */
+const struct allocator_kind raw_kind, public_kind;
+
+int configuration_is_driver(const struct configuration *configuration) {
+    return configuration->kind == &raw_kind;
+}
+
 static const struct configuration kinds[] = {
-    {.name = "driver-keep"},
-    {.name = "mapped", .choose = (void (*)(const struct session *, weir_options *))abort},
-    {.name = "pool", .choose = (void (*)(const struct session *, weir_options *))abort},
-    {.name = "bfc-75",
-     .unusable = "it is large",
-     .choose = (void (*)(const struct session *, weir_options *))abort}};
+    {.name = "driver-keep", .kind = &raw_kind},
+    {.name = "mapped", .kind = &public_kind},
+    {.name = "pool", .kind = &public_kind},
+    {.name = "bfc-75", .kind = &public_kind, .unusable = "it is large"}};
 
 static const struct configuration *const all[] = {&kinds[0], &kinds[1], &kinds[2], &kinds[3]};
 static const char *const names[] = {"first", "second"};
