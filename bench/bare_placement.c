@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the arena
- * engine makes of it is in `weir bench --micro --subject bfc`.
+/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the bfc
+ * engine makes of it is in `bench/micro --subject bfc`.
  *
  *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *

@@ -357,7 +357,8 @@ int main(int argc, char **argv) {
     if (argc > 2 || device[0] == '-') {
         fputs("usage: measure [cuda[:N]|model[:N]] >FILE\n"
               "Measures the driver's calls, and writes a profile for the device model\n"
-              "(WEIR_MODEL_PROFILE=FILE).  This takes some seconds.\n",
+              "(WEIR_MODEL_PROFILE=FILE).  This takes some seconds, and at most 20 GiB and 60% of\n"
+              "the free memory at a time.\n",
               strcmp(device, "--help") == 0 ? stdout : stderr);
         return strcmp(device, "--help") == 0 ? 0 : 2;
     }

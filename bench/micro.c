@@ -924,7 +924,7 @@ static void open_clocks(void) {
 static void print_head(int argc, char **argv) {
     const uint64_t timer_ns = stopwatch_ns(&alone.watch, alone.watch.cost);
 
-    printf("weir %s on %s, driver %d.%d; %" PRIu64 " rounds; the timer's cost, %" PRIu64
+    printf("weir %s on %s, driver %d.%d\n%" PRIu64 " rounds; the timer's cost, %" PRIu64
            " ns a call, is subtracted\n",
            weir_version(), bench_device_name, bench_driver->version / 1000,
            bench_driver->version % 1000 / 10, asked.rounds, timer_ns);

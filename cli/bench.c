@@ -7,12 +7,11 @@
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/common/help.h"
-#include "cli/micro/micro.h"
 #include "cli/replay/contest.h"
 #include "cli/replay/configuration.h"
 #include "cli/replay/limit_sweep.h"
 
-enum { MICRO_KEY = 0x5600, LIMIT_KEY, THRESHOLD_KEY };
+enum { LIMIT_KEY = 0x5600, THRESHOLD_KEY };
 
 struct command {
     struct contest contest;
@@ -60,7 +59,8 @@ static int is_setting(const char *option, size_t length) {
     return 0;
 }
 
-/* Flags that others have, before argp takes one for the beginning of another: --limit for --limit-sweep.  1: told. */
+/* Refuses flags of other commands before argp takes one for the beginning of another flag: --limit for --limit-sweep.
+ * Returns 1 if it has printed a message. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         const char *option;
@@ -76,8 +76,6 @@ static int refuse_others(int argc, char **argv) {
                 "weir bench: --%.*s: configurations have settings of their own; expected "
                 "--configuration, or weir replay, which takes settings\n",
                 length, option);
-        if (micro_alone_has(option, (size_t)length))
-            return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
     }
     return 0;
 }
@@ -97,34 +95,12 @@ static const struct argp_option options[] = {
      "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
      "and max; of configurations driver and pool by default.",
      0},
-    {"micro", MICRO_KEY, NULL, 0,
-     "Measure single calls instead of traces; see weir bench --micro --help.", 0},
     {0}};
 
-static int is_one_of(const struct argp_option *list, const char *option, size_t length) {
-    for (const struct argp_option *o = list; o->name; o++)
+int bench_alone_has(const char *option, size_t length) {
+    for (const struct argp_option *o = options; o->name; o++)
         if (o->key != 'd' && strlen(o->name) == length && strncmp(o->name, option, length) == 0)
             return 1;
-    return 0;
-}
-
-int bench_alone_has(const char *option, size_t length) {
-    return is_one_of(options, option, length) || micro_alone_has(option, length);
-}
-
-/* With --micro, flags of what replays traces.  1: told. */
-static int refuse_replaying(int argc, char **argv) {
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *option = argv[i] + 2;
-        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
-
-        if (length && !micro_has(option, length) &&
-            (is_one_of(options, option, length) || is_one_of(contest_argp.options, option, length)))
-            return fprintf(stderr,
-                           "weir bench: --%.*s replays traces, which --micro does not: see weir "
-                           "bench --micro --help\n",
-                           (int)length, option);
-    }
     return 0;
 }
 
@@ -143,9 +119,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                        names());
         command->failed |= named && !add_configuration(&command->contest, named->name);
         return 0;
-    case MICRO_KEY:
-        argp_error(state, "--micro must be written in full");
-        return EINVAL;
     case LIMIT_KEY:
         command->limits = 1;
         command->earlier = argument;
@@ -217,8 +190,6 @@ int weir_cmd_bench(int argc, char **argv) {
     struct contest *contest = &command.contest;
     int code;
 
-    if (micro_is_asked(argc, argv))
-        return refuse_replaying(argc, argv) ? 2 : weir_cmd_micro(argc, argv);
     if (refuse_others(argc, argv))
         return 2;
     contest_init(contest, argc, argv);

@@ -40,7 +40,6 @@ struct job {
     int trial;     /* only whether every request is served; ends at the first that is not */
     int buckets;   /* single operations: also every bucket of the histograms */
     int forgets; /* a profile is read, and not written: another child of the same result does that */
-    int measure;  /* an enum measure_part instead of all that; 0: none */
     int timeline; /* not 0: tell only what happened when, as process of that number in a picture */
     uint64_t limit;    /* the most that the configuration may reserve; 0: as it has it */
     int has_threshold; /* the release threshold is `threshold`, not the configuration's */

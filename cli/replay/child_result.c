@@ -13,7 +13,6 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/runner.h"
 #include "cli/common/span.h"
-#include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/configuration.h"
 #include "cli/replay/pending.h"

@@ -29,7 +29,6 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/runner.h"
 #include "cli/common/span.h"
-#include "cli/measure/measure.h"
 #include "cli/replay/busy.h"
 #include "cli/replay/configuration.h"
 #include "cli/replay/pending.h"
@@ -398,8 +397,6 @@ int weir_cmd_replay_child(int argc, char **argv) {
     weir_cli_settings_init(&settings);
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
-    if (job.measure)
-        return measure_child(&settings, (enum measure_part)job.measure);
     if (!job.configuration[0])
         return look_at_device(&settings, &job);
     replay.configuration = configuration_find(job.configuration);
