@@ -44,6 +44,9 @@ EXTRA_DIST += bench/plan-others bench/vary-sizes
 # Programs with several streams, made up.
 EXTRA_DIST += bench/stream-loads
 
+# The smallest limit of each configuration, on the device model.
+EXTRA_DIST += bench/smallest-limit
+
 # What a search of fewer settings loses.
 EXTRA_DIST += bench/tune-regret
 

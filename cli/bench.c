@@ -9,15 +9,12 @@
 #include "cli/common/help.h"
 #include "cli/replay/contest.h"
 #include "cli/replay/configuration.h"
-#include "cli/replay/limit_sweep.h"
 
-enum { LIMIT_KEY = 0x5600, THRESHOLD_KEY };
+enum { THRESHOLD_KEY = 0x5600 };
 
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
-    int limits;          /* --limit-sweep */
-    const char *earlier; /* its file; NULL: none */
     int failed;
 };
 
@@ -59,8 +56,7 @@ static int is_setting(const char *option, size_t length) {
     return 0;
 }
 
-/* Refuses flags of other commands before argp takes one for the beginning of another flag: --limit for --limit-sweep.
- * Returns 1 if it has printed a message. */
+/* Refuses settings, and names the command that takes them.  Returns 1 if it has printed a message. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         const char *option;
@@ -86,10 +82,6 @@ static const struct argp_option options[] = {
     {"device", 'd', "DEVICE", 0,
      "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
      "cuda:N, model or model:N.",
-     0},
-    {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-     "Find the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  "
-     "With FILE, the JSON of an earlier sweep: try its limits, one step less and one step more.",
      0},
     {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
      "Replay with release thresholds of 0, 25, 50 and 75% of the trace's peak requested memory, "
@@ -119,10 +111,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                        names());
         command->failed |= named && !add_configuration(&command->contest, named->name);
         return 0;
-    case LIMIT_KEY:
-        command->limits = 1;
-        command->earlier = argument;
-        return 0;
     case THRESHOLD_KEY:
         command->contest.thresholds = 1;
         return 0;
@@ -133,15 +121,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_END:
-        if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0 ||
-                                command->contest.pace > 0))
-            argp_error(state, "--limit-sweep goes with none of --repeat, --busy and --pace");
-        if (command->limits && command->contest.samples)
-            argp_error(state, "--limit-sweep goes with neither --samples nor --report");
-        if (command->limits && command->contest.timeline_file)
-            argp_error(state, "--limit-sweep has no --trace-events: its runs are trials");
-        if (command->limits && command->contest.thresholds)
-            argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
         for (size_t i = 0; i < command->contest.configuration_count; i++)
             if (command->contest.thresholds &&
                 !configuration_find(command->contest.configurations[i])->has_threshold)
@@ -209,7 +188,7 @@ int weir_cmd_bench(int argc, char **argv) {
     if (code == 0)
         code = contest_check_outputs(contest, &command.settings);
     if (code == 0)
-        code = command.limits ? limit_sweep_run(contest, command.earlier) : contest_run(contest);
+        code = contest_run(contest);
     contest_free(contest);
     return code;
 }

@@ -111,8 +111,8 @@ weir_SOURCES = \
 	cli/replay/explain.c \
 	cli/replay/explain.h \
 	cli/replay/explain_show.c \
-	cli/replay/limit_sweep.c \
-	cli/replay/limit_sweep.h \
+	cli/replay/least.c \
+	cli/replay/least.h \
 	cli/replay/merge.c \
 	cli/replay/merge.h \
 	cli/replay/pending.c \

@@ -3,7 +3,7 @@
 _weir_flags() { # COMMAND
     case $1 in
     bench)
-        echo '--busy= --configuration= --device= --iterations= --json= --limit-sweep --pace= --repeat= --report= --samples --threshold-sweep --trace-events= --help'
+        echo '--busy= --configuration= --device= --iterations= --json= --pace= --repeat= --report= --samples --threshold-sweep --trace-events= --help'
         ;;
     convert)
         echo '--to= --help'
@@ -44,7 +44,7 @@ _weir_flags() { # COMMAND
 # Words, or FILE, or nothing where only the user knows; it fails where the next word is no value.
 _weir_values() { # COMMAND FLAG
     case $1$2 in
-    bench--json | bench-j | bench--limit-sweep= | bench--report | bench--trace-events | info--json= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
+    bench--json | bench-j | bench--report | bench--trace-events | info--json= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
     bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--device-memory | tune--limit) echo '' ;;
     bench--configuration | bench-c) echo 'driver driver-keep direct pool pool-prealloc bfc-fixed bfc mapped mapped-compact mapped-fast driver-warm pool-unchecked mapped-trusted pool-learned mapped-learned pool-ahead mapped-ahead' ;;
     bench--device | bench-d | info--device | replay--device | tune--device | tune-d) echo 'cuda model' ;;

@@ -20,7 +20,6 @@ complete -c weir -n '__fish_seen_subcommand_from bench' -s c -l configuration -x
 complete -c weir -n '__fish_seen_subcommand_from bench' -s d -l device -x -a 'cuda model' -d 'Use this device'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s i -l iterations -r -f -d 'Stop after N iterations of each trace'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s j -l json -r -d 'Write all results to FILE as a JSON array'
-complete -c weir -n '__fish_seen_subcommand_from bench' -l limit-sweep -d 'Find the smallest limit at which each configuration serves each trace, in steps of 32 MiB.  With FILE, the JSON of an earlier sweep'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s p -l pace -r -f -d 'Wait between calls for FACTOR times the time that the recorded program took'
 complete -c weir -n '__fish_seen_subcommand_from bench' -l report -r -d 'Make a page with pictures (weir report)'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s r -l repeat -r -f -d 'Run each pair of trace and configuration N times'

@@ -408,6 +408,7 @@ script_tests = \
 	tests/cli/check-bench \
 	tests/bench/check-measure \
 	tests/bench/check-micro \
+	tests/bench/check-smallest-limit \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \

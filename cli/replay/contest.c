@@ -126,7 +126,6 @@ static int look_at_device(struct contest *contest) {
     int good;
 
     job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
-    job.trial = contest->limits;
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])

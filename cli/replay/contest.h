@@ -47,7 +47,6 @@ struct contest {
     double pace;    /* what the program does between its calls, of the trace's time; 0: nothing */
     int thresholds; /* every pair with each of contest_thresholds; 0: with its own */
     int samples;    /* also replay with memory noted, and keep histograms whole */
-    int limits;     /* configurations will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     const char *report;    /* where the report goes; NULL: none */
     const char *

@@ -170,10 +170,10 @@ int contest_make_tapes(struct contest *contest) {
 
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd >= 0 && contest->iterations == 1 && !contest->limits)
+        if (trace->tape_fd >= 0 && contest->iterations == 1)
             fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
                     trace->header.name);
-        else if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->limits)
+        else if (trace->tape_fd >= 0 && trace->header.marks < 2)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
                     trace->header.name, trace->header.marks ? "only one mark" : "no marks",
                     trace->header.is_converted

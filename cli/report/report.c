@@ -85,8 +85,6 @@ static int foreign(const char *from, const char *what) {
 static const char *other_kind(const json_t *object) {
     if (json_object_get(object, "scenario"))
         return "single calls (bench/micro), which have no time line";
-    if (json_object_get(object, "trials"))
-        return "smallest limits (weir bench --limit-sweep), which have no time line";
     if (json_object_get(object, "settings") && json_object_get(object, "devices"))
         return "settings and devices (weir info)";
     return "JSON, but not of weir";
@@ -758,8 +756,7 @@ static json_t *read_all(const struct command *command, size_t ends[]) {
 
 int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
-        "Makes a page with pictures from the JSON of weir bench, replay or run; not from that of "
-        "bench --limit-sweep.\vRUN.json may be several files: their configurations "
+        "Makes a page with pictures from the JSON of weir bench, replay or run.\vRUN.json may be several files: their configurations "
         "stand side by side.  Pictures are drawn by gnuplot (Debian: gnuplot-nox).  Time lines, "
         "address maps and latency curves need results made with --samples, or with --report, which "
         "makes the page at once.\n\nExit code: 0 all went well, 1 something failed, 2 usage or a "

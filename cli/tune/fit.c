@@ -9,9 +9,7 @@
 #include "base/text.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
-#include "cli/replay/limit_sweep.h"
-
-static const uint64_t unit = UINT64_C(32) << 20;
+#include "cli/replay/least.h"
 
 static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
@@ -37,13 +35,8 @@ static json_t *try(const struct tuning *tuning, const struct candidate *candidat
     const struct contest *contest = tuning->contest;
     weir_options options = options_of(tuning, candidate);
     char message[RUNNER_MESSAGE_BYTES];
-    struct job job;
-    json_t *result;
+    json_t *result = least_try(contest, trace, "replay", &options, 0, limit, message);
 
-    job_make(&job, "replay", 0, &options, contest->device_source);
-    job.trial = 1;
-    job.limit = limit;
-    result = runner_run(&job, contest->traces[trace].tape_fd, message, sizeof message);
     if (!result)
         tell(contest->traces[trace].header.name, message);
     return result;
@@ -69,18 +62,17 @@ int fit_holds(const struct tuning *tuning, const struct candidate *candidate) {
 
 /* The smallest limit at which that base serves every trace; 0: there is none, or it cannot be told. */
 static uint64_t least_of(const struct tuning *tuning, const struct candidate *base) {
-    const char *name = "replay";
-    struct contest contest = *tuning->contest;
+    weir_options options = options_of(tuning, base);
+    char message[RUNNER_MESSAGE_BYTES] = "";
     uint64_t least = 0;
 
-    contest.configurations = &name;
-    contest.configuration_count = 1;
-    contest.options = options_of(tuning, base);
-    for (size_t i = 0; i < contest.trace_count; i++) {
-        uint64_t found = limit_sweep_least(&contest, i);
+    for (size_t i = 0; i < tuning->contest->trace_count; i++) {
+        uint64_t found = least_limit(tuning->contest, i, "replay", &options, 0, message);
 
-        if (!found)
+        if (!found) {
+            tell(tuning->contest->traces[i].header.name, message);
             return 0;
+        }
         if (found > least)
             least = found;
     }
@@ -94,7 +86,7 @@ static int find_missing(const struct tuning *tuning, struct fit *fit) {
         uint64_t least;
 
         if (served && fit->least)
-            served = serves(tuning, &candidate, fit->least - unit);
+            served = serves(tuning, &candidate, fit->least - least_unit);
         if (served < 0 || interrupt_came())
             return -1;
         least = served ? least_of(tuning, &candidate) : 0;
