@@ -64,7 +64,7 @@ struct backend {
 static struct weir_placement *placement;
 static uint64_t sequence;
 
-static void die(const char *what) {
+static _Noreturn void die(const char *what) {
     fprintf(stderr, "bare_placement: %s\n", what);
     exit(1);
 }
