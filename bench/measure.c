@@ -7,9 +7,9 @@
  * Ten processes measure in turn: five the memory pools, five the physical allocations (VMM handles).  The first calls of
  * a process cost more, and so each process shows them once.  The profile gets the median over the processes.
  *
- * Terms of the profile that are part of one call's time are separated here: a growth contains the allocation of a
- * pair, an access the call's own cost.  The time of a call on a handle is a line by the handle's size, through the
- * medians, each with its share as the weight, since programs use mostly small handles.
+ * Some terms of the profile are part of another measured time, and are subtracted here: a growth contains the
+ * allocation of a pair, and an access contains the call's own cost.  The time of a call on a handle becomes a line over
+ * the handle's size.  The line has the least relative error, since programs use mostly small handles.
  *
  * A value that cannot be measured is the built-in profile's, and the file says so.  A curve's points beyond the largest
  * size with room are the built-in points, times the ratio at that size.
@@ -49,7 +49,7 @@ static char device_name[128];
 
 /* ------------------------------------------------------------------- figures ---- */
 
-static struct figure *find(struct figures *list, const char *name) {
+static struct figure *find_figure(struct figures *list, const char *name) {
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->of[i].name, name) == 0)
             return &list->of[i];
@@ -57,7 +57,7 @@ static struct figure *find(struct figures *list, const char *name) {
 }
 
 static void add_value(struct figures *list, const char *name, double value) {
-    struct figure *figure = find(list, name);
+    struct figure *figure = find_figure(list, name);
 
     if (!figure && list->count < MOST_FIGURES) {
         figure = &list->of[list->count++];
@@ -79,7 +79,7 @@ static double place_on(const char *curve, const struct figure *figure) {
 
 /* Returns the median over the processes, or a value below 0 if the figure was not measured. */
 static double sample(const char *name) {
-    struct figure *figure = find(&samples, name);
+    struct figure *figure = find_figure(&samples, name);
 
     return figure ? bench_median(figure->values, figure->count) : -1;
 }
@@ -90,7 +90,7 @@ static void set_term(const char *name, double value) {
 
 /* ----------------------------------------------------------------- processes ---- */
 
-static void read_figures(FILE *from) {
+static void receive_figures(FILE *from) {
     char line[256], name[64];
     double value;
 
@@ -103,7 +103,7 @@ static void read_figures(FILE *from) {
 }
 
 /* Measures one part in a process of its own.  This process never opens the driver, since CUDA does not survive a fork. */
-static void run_process(const char *device, enum measure_part part) {
+static void measure_in_process(const char *device, enum measure_part part) {
     int ends[2], status = 0;
     FILE *file;
     pid_t child;
@@ -122,7 +122,7 @@ static void run_process(const char *device, enum measure_part part) {
     file = fdopen(ends[0], "r");
     if (!file)
         bench_fail("fdopen", "out of memory");
-    read_figures(file);
+    receive_figures(file);
     fclose(file);
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
         bench_fail(device, "a process was killed");
@@ -140,7 +140,7 @@ struct line {
 
 /* Returns the line with the least sum of squares of the shares by which it misses a point.  The line does not fall, and
  * does not begin below 0. */
-static struct line fit(const char *name) {
+static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
 
@@ -165,12 +165,12 @@ static struct line fit(const char *name) {
     return line.each < 0 ? (struct line){0, wxy / wxx} : line;
 }
 
-static double at(struct line line, double mib) {
+static double line_at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
 /* Returns how much longer the first calls of a process took, together, than as many later ones. */
-static double early(const char *name, double later) {
+static double early_excess(const char *name, double later) {
     double more = 0;
 
     for (size_t i = 0; i < samples.count; i++)
@@ -180,15 +180,16 @@ static double early(const char *name, double later) {
 }
 
 static void handle_terms(void) {
-    const struct line create = fit("create"), map = fit("map"), access = fit("access"),
-                      unmap = fit("unmap"), release = fit("release"), again = fit("access-again"),
-                      nothing = fit("unmap-nothing");
+    const struct line create = fit_line("create"), map = fit_line("map"),
+                      access = fit_line("access"), unmap = fit_line("unmap"),
+                      release = fit_line("release"), again = fit_line("access-again"),
+                      nothing = fit_line("unmap-nothing");
 
     if (sample("create:2") < 0)
         return;
     set_term("cuMemCreate", create.each);
     set_term("virtual_create_gib_ns", create.gib);
-    set_term("cuMemMap", at(map, EARLY_MIB));
+    set_term("cuMemMap", line_at(map, EARLY_MIB));
     set_term("cuMemSetAccess", again.each);
     set_term("virtual_access_handle_ns", access.each - again.each);
     set_term("virtual_access_gib_ns", access.gib);
@@ -197,11 +198,12 @@ static void handle_terms(void) {
     set_term("virtual_unmap_gib_ns", unmap.gib);
     set_term("cuMemRelease", release.each);
     set_term("virtual_release_gib_ns", release.gib);
-    set_term("virtual_first_ns", early("early-handle", at(create, EARLY_MIB) + at(map, EARLY_MIB) +
-                                                           at(access, EARLY_MIB)));
+    set_term("virtual_first_ns",
+             early_excess("early-handle", line_at(create, EARLY_MIB) + line_at(map, EARLY_MIB) +
+                                              line_at(access, EARLY_MIB)));
 }
 
-/* Sets the points of a curve, less what else is in them. */
+/* Sets the points of a curve.  `less` is the part of each sample that belongs to another term. */
 static void curve_terms(const char *name, double less) {
     for (size_t i = 0; i < samples.count; i++)
         if (place_on(name, &samples.of[i]) >= 0)
@@ -219,7 +221,7 @@ static void pool_terms(void) {
     curve_terms("mem_free_ns", 0);
     set_term("pool_alloc_percent", fmin(round(100 * alloc / sample("pool_pair_ns:1")), 100));
     if (grown > 0)
-        set_term("pool_first_ns", early("early-grow", grown));
+        set_term("pool_first_ns", early_excess("early-grow", grown));
 }
 
 /* Sets a term that is as it was measured.  `least` and `most` are not 0 for a term that must be a power of two: the
@@ -228,7 +230,7 @@ static void plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = sample(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
 
-    if (value >= 0 && !find(&terms, key) &&
+    if (value >= 0 && !find_figure(&terms, key) &&
         (!most || (is_power && value >= (double)least && value <= (double)most)))
         set_term(key, value);
 }
@@ -252,9 +254,9 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number, if it is one that was measured, or one that was not. */
+/* Writes a number of the profile.  Does nothing if `measured` is 1 and the number was not measured, or the reverse. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
-    const struct figure *term = find(&terms, key);
+    const struct figure *term = find_figure(&terms, key);
 
     if ((term != NULL) == measured)
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
@@ -322,13 +324,13 @@ static void write_keys(int measured) {
     MODEL_PROFILE_CURVES(WRITE)
 #undef WRITE
 #define WRITE(group, name, symbol, version, params, args)                                          \
-    if (built_in.call_ns[WEIR_ENTRY_##name] || find(&terms, #name))                                \
+    if (built_in.call_ns[WEIR_ENTRY_##name] || find_figure(&terms, #name))                         \
         write_number(measured, #name, built_in.call_ns[WEIR_ENTRY_##name]);
     WEIR_DRIVER_ENTRIES(WRITE)
 #undef WRITE
 }
 
-static void write_profile(const char *device) {
+static void print_profile(const char *device) {
     static const char modelled[] = " (device model)"; /* the end of the model's own name */
     char *end = strstr(device_name, modelled), date[32] = "";
     time_t now = time(NULL);
@@ -365,13 +367,13 @@ int main(int argc, char **argv) {
     if (weir__model_profile_load(&built_in, NULL, &failure) != 0)
         bench_fail("the built-in profile", failure.text);
     for (int i = 0; i < PROCESSES; i++) {
-        run_process(device, MEASURE_POOLS);
+        measure_in_process(device, MEASURE_POOLS);
         if (sample("virtual_memory") > 0)
-            run_process(device, MEASURE_HANDLES);
+            measure_in_process(device, MEASURE_HANDLES);
     }
     handle_terms();
     pool_terms();
     plain_terms();
-    write_profile(device);
+    print_profile(device);
     return 0;
 }

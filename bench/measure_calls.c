@@ -3,7 +3,7 @@
  * allocations (VMM handles).
  *
  * A pool grows here as in a program: by one request after another, beside blocks that live.  The reserved memory is read
- * before and after each growth and trim; a call that did not do what it was to do is not counted.
+ * before and after each growth and trim.  A call that changed it by another number of units is not counted.
  *
  * Before each growth, trim and handle the process goes through 1 MiB of host memory, about a core's own cache, since a
  * program does so, too.  With 1 MiB, the stalls of the model were nearest to those of the H200.
@@ -61,7 +61,7 @@ static void chill(void) {
         ((volatile char *)cold)[i]++;
 }
 
-static void add(struct series *series, double ns) {
+static void add_time(struct series *series, double ns) {
     if (series->count < SERIES)
         series->ns[series->count++] = ns;
 }
@@ -71,7 +71,7 @@ static void send_figure(const char *name, double value) {
 }
 
 /* Sends the mean of the series without the tenth at either end. */
-static void note(const char *name, struct series *series) {
+static void send_mean(const char *name, struct series *series) {
     const size_t cut = series->count / 10;
     double sum = 0;
 
@@ -83,20 +83,20 @@ static void note(const char *name, struct series *series) {
     send_figure(name, sum / (double)(series->count - 2 * cut));
 }
 
-static void note_at(const char *curve, uint64_t x, struct series *series) {
+static void send_point(const char *curve, uint64_t x, struct series *series) {
     char name[64];
 
     snprintf(name, sizeof name, "%s:%" PRIu64, curve, x);
-    note(name, series);
+    send_mean(name, series);
 }
 
-static void note_early(const char *curve, uint64_t x, double ns) {
+static void send_early(const char *curve, uint64_t x, double ns) {
     struct series one = {1, {ns}};
 
-    note_at(curve, x, &one);
+    send_point(curve, x, &one);
 }
 
-static int has(unsigned capability) {
+static int driver_has(unsigned capability) {
     return (bench_driver->capabilities & capability) != 0;
 }
 
@@ -110,32 +110,32 @@ static CUdeviceptr blocks[MOST_BLOCKS];
 static size_t block_count;
 
 /* Returns the reserved memory of the pool, or 0 if the driver (before 11.3) does not say. */
-static uint64_t reserved(void) {
+static uint64_t pool_reserved(void) {
     uint64_t bytes = 0;
 
-    if (has(WEIR_CAP_POOL_FIGURES))
+    if (driver_has(WEIR_CAP_POOL_FIGURES))
         BENCH_CALL(cuMemPoolGetAttribute, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
     return bytes;
 }
 
 /* Allocates one more block.  Adds the time to the series if the pool grew by so many units. */
-static void grow(uint64_t bytes, uint64_t units, struct series *series) {
-    const uint64_t before = reserved();
+static void grow_timed(uint64_t bytes, uint64_t units, struct series *series) {
+    const uint64_t before = pool_reserved();
     double ns;
 
     chill();
     ns = TIME(cuMemAllocFromPoolAsync, &blocks[block_count++], bytes, pool, stream);
-    if (reserved() == before + units * unit || !has(WEIR_CAP_POOL_FIGURES))
-        add(series, ns);
+    if (pool_reserved() == before + units * unit || !driver_has(WEIR_CAP_POOL_FIGURES))
+        add_time(series, ns);
 }
 
-static void free_all(void) {
+static void free_pool_blocks(void) {
     while (block_count > 0)
         BENCH_CALL(cuMemFreeAsync, blocks[--block_count], stream);
     BENCH_CALL(cuStreamSynchronize, stream);
 }
 
-static double make_pool(void) {
+static double make_timed_pool(void) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, bench_device}};
     uint64_t keep = UINT64_MAX;
@@ -148,32 +148,32 @@ static double make_pool(void) {
 /* Measures the first requests of the process.  Each one grows the pool by a unit, and the first one shows how large a
  * unit is. */
 static void measure_early_growth(void) {
-    make_pool();
+    make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
         chill();
-        note_early("early-grow", i + 1,
+        send_early("early-grow", i + 1,
                    TIME(cuMemAllocFromPoolAsync, &blocks[block_count++], i ? unit : 64 * KIB, pool,
                         stream));
         if (i > 0)
             continue;
-        unit = reserved();
+        unit = pool_reserved();
         if (unit > 0)
             send_figure("unit_bytes", (double)unit);
         else
             unit = 32 * MIB;
     }
-    free_all();
+    free_pool_blocks();
     BENCH_CALL(cuMemPoolTrimTo, pool, 0);
 }
 
-static void trim(uint64_t units, uint64_t to, struct series *series) {
-    const uint64_t before = reserved();
+static void trim_timed(uint64_t units, uint64_t to, struct series *series) {
+    const uint64_t before = pool_reserved();
     double ns;
 
     chill();
     ns = TIME(cuMemPoolTrimTo, pool, to * unit);
-    if (before - reserved() == units * unit || !has(WEIR_CAP_POOL_FIGURES))
-        add(series, ns);
+    if (before - pool_reserved() == units * unit || !driver_has(WEIR_CAP_POOL_FIGURES))
+        add_time(series, ns);
 }
 
 /* Grows by each of the steps in turn, in some rounds, and shrinks by them again.  Steps without room are left out. */
@@ -189,40 +189,40 @@ static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) 
     }
     units *= rounds;
     for (size_t i = 0; i < rounds * count; i++)
-        grow(steps[i % count] * unit, steps[i % count], &grown[i % count]);
-    free_all();
+        grow_timed(steps[i % count] * unit, steps[i % count], &grown[i % count]);
+    free_pool_blocks();
     for (size_t i = 0; i < rounds * count; i++) {
         units -= steps[i % count];
-        trim(steps[i % count], units, &trimmed[i % count]);
+        trim_timed(steps[i % count], units, &trimmed[i % count]);
     }
     for (size_t i = 0; i < count; i++) {
-        note_at("pool_grow_ns", steps[i], &grown[i]);
-        note_at("pool_trim_ns", steps[i], &trimmed[i]);
+        send_point("pool_grow_ns", steps[i], &grown[i]);
+        send_point("pool_trim_ns", steps[i], &trimmed[i]);
     }
 }
 
-/* Measures a request that the driver serves by moving: every other one of its blocks of a unit was freed. */
+/* Measures a request that the driver serves by moving memory, after every other block of a unit was freed. */
 static void measure_move(uint64_t units) {
     struct series moved = {0}, unused = {0};
 
     for (int round = 0; round < 3 && 2 * units * unit <= budget; round++) {
         for (size_t i = 0; i < 2 * units; i++)
-            grow(unit, 1, &unused);
+            grow_timed(unit, 1, &unused);
         for (size_t i = 0; i < units; i++) {
             BENCH_CALL(cuMemFreeAsync, blocks[2 * i], stream);
             blocks[i] = blocks[2 * i + 1];
         }
         block_count -= units;
         BENCH_CALL(cuStreamSynchronize, stream);
-        grow(units * unit, 0, &moved);
-        free_all();
+        grow_timed(units * unit, 0, &moved);
+        free_pool_blocks();
         BENCH_CALL(cuMemPoolTrimTo, pool, 0);
     }
-    note_at("pool_move_ns", units, &moved);
+    send_point("pool_move_ns", units, &moved);
 }
 
 /* Measures pairs beside live blocks of 4 to 36 KiB, or of one block of 64 KiB alone. */
-static void measure_pairs(size_t live) {
+static void measure_pool_pairs(size_t live) {
     struct series pair = {0}, alloc = {0};
     uint64_t seed = live;
 
@@ -240,13 +240,13 @@ static void measure_pairs(size_t live) {
         }
         at = (seed >> 33) % live;
         freed = TIME(cuMemFreeAsync, blocks[at], stream);
-        add(&alloc, TIME(cuMemAllocFromPoolAsync, &blocks[at], bytes, pool, stream));
-        add(&pair, freed + alloc.ns[i]);
+        add_time(&alloc, TIME(cuMemAllocFromPoolAsync, &blocks[at], bytes, pool, stream));
+        add_time(&pair, freed + alloc.ns[i]);
     }
     if (live == 1)
-        note("pool-alloc", &alloc);
-    note_at("pool_pair_ns", live, &pair);
-    free_all();
+        send_mean("pool-alloc", &alloc);
+    send_point("pool_pair_ns", live, &pair);
+    free_pool_blocks();
 }
 
 static void measure_pools(void) {
@@ -260,14 +260,14 @@ static void measure_pools(void) {
     measure_move(8);
     measure_move(64);
     for (size_t live = 1; live <= MOST_BLOCKS; live *= live == 1 ? 100 : 10)
-        measure_pairs(live);
+        measure_pool_pairs(live);
     BENCH_CALL(cuMemPoolDestroy, pool);
     for (int i = 0; i < 8; i++) {
-        add(&made, make_pool());
-        add(&ended, TIME(cuMemPoolDestroy, pool));
+        add_time(&made, make_timed_pool());
+        add_time(&ended, TIME(cuMemPoolDestroy, pool));
     }
-    note("pool_create_ns", &made);
-    note("pool_destroy_ns", &ended);
+    send_mean("pool_create_ns", &made);
+    send_mean("pool_destroy_ns", &ended);
 }
 
 /* ---------------------------------------------------------------- cuMemAlloc ---- */
@@ -283,33 +283,33 @@ static void measure_direct(void) {
 
         for (int i = 0; i < 6; i++) {
             chill();
-            add(&allocs, TIME(cuMemAlloc, &block, sizes[s] ? sizes[s] * KIB : 512));
+            add_time(&allocs, TIME(cuMemAlloc, &block, sizes[s] ? sizes[s] * KIB : 512));
             chill();
-            add(&frees, TIME(cuMemFree, block));
+            add_time(&frees, TIME(cuMemFree, block));
         }
-        note_at("mem_alloc_ns", sizes[s], &allocs);
-        note_at("mem_free_ns", sizes[s], &frees);
+        send_point("mem_alloc_ns", sizes[s], &allocs);
+        send_point("mem_free_ns", sizes[s], &frees);
     }
     BENCH_CALL(cuMemAlloc, &block, 512); /* it keeps the page of the small blocks */
     for (int i = 0; i < SMALL; i++)
-        add(&small_allocs, TIME(cuMemAlloc, &small[i], 4096));
+        add_time(&small_allocs, TIME(cuMemAlloc, &small[i], 4096));
     for (int i = 0; i < SMALL; i++)
-        add(&small_frees, TIME(cuMemFree, small[i]));
+        add_time(&small_frees, TIME(cuMemFree, small[i]));
     BENCH_CALL(cuMemFree, block);
-    note("small_alloc_ns", &small_allocs);
-    note("small_free_ns", &small_frees);
+    send_mean("small_alloc_ns", &small_allocs);
+    send_mean("small_free_ns", &small_frees);
 }
 
 /* --------------------------------------------------------------- other calls ---- */
 
-/* Measures one call many times, and notes it by its name. */
+/* Measures one call many times, and sends the mean by the name of the call. */
 #define MEASURE(entry, ...)                                                                        \
     do {                                                                                           \
         struct series series = {0};                                                                \
                                                                                                    \
         for (int i = 0; i < 200; i++)                                                              \
-            add(&series, TIME(entry, __VA_ARGS__));                                                \
-        note(#entry, &series);                                                                     \
+            add_time(&series, TIME(entry, __VA_ARGS__));                                           \
+        send_mean(#entry, &series);                                                                \
         BENCH_CALL(cuStreamSynchronize, stream);                                                   \
     } while (0)
 
@@ -343,12 +343,12 @@ static void measure_queries(CUevent event) {
     MEASURE(cuStreamGetFlags, stream, &flags);
     MEASURE(cuStreamQuery, stream);
     MEASURE(cuStreamSynchronize, stream);
-    if (has(WEIR_CAP_STREAM_ID))
+    if (driver_has(WEIR_CAP_STREAM_ID))
         MEASURE(cuStreamGetId, stream, &id);
     MEASURE(cuEventRecord, event, stream);
     MEASURE(cuStreamWaitEvent, stream, event, 0);
     MEASURE(cuEventQuery, event);
-    if (has(WEIR_CAP_POOL_FIGURES))
+    if (driver_has(WEIR_CAP_POOL_FIGURES))
         MEASURE(cuMemPoolGetAttribute, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
     MEASURE(cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
     MEASURE(cuMemPoolTrimTo, pool, 0);
@@ -356,7 +356,7 @@ static void measure_queries(CUevent event) {
 }
 
 /* Adds what a call takes to the series of its name. */
-#define ADD_TIME(entry, ...) add(&series[AT_##entry], TIME(entry, __VA_ARGS__))
+#define ADD_TIME(entry, ...) add_time(&series[AT_##entry], TIME(entry, __VA_ARGS__))
 #define MADE_AND_ENDED(X)                                                                          \
     X(cuStreamCreate)                                                                              \
     X(cuStreamDestroy)                                                                             \
@@ -380,7 +380,7 @@ static void measure_calls(void) {
     void *host;
 
     BENCH_CALL(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
-    make_pool();
+    make_timed_pool();
     measure_queries(event);
     BENCH_CALL(cuMemPoolDestroy, pool);
     BENCH_CALL(cuEventDestroy, event);
@@ -397,7 +397,7 @@ static void measure_calls(void) {
         chill(); /* a program that grows calls this in between */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
-#define NOTE(entry) note(#entry, &series[AT_##entry]);
+#define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
     MADE_AND_ENDED(NOTE)
 #undef NOTE
 }
@@ -413,23 +413,23 @@ static CUdeviceptr range;
 static CUmemGenericAllocationHandle handles[MOST_HANDLES];
 
 /* Maps a handle at its place in the range. */
-static void map_handle(int i, uint64_t bytes, struct series kinds[KINDS]) {
+static void map_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
     chill();
-    add(&kinds[CREATE], TIME(cuMemCreate, &handles[i], bytes, &handle_properties, 0));
-    add(&kinds[MAP], TIME(cuMemMap, at, bytes, 0, handles[i], 0));
-    add(&kinds[ACCESS], TIME(cuMemSetAccess, at, bytes, &handle_access, 1));
-    add(&kinds[ACCESS_AGAIN], TIME(cuMemSetAccess, at, bytes, &handle_access, 1));
+    add_time(&kinds[CREATE], TIME(cuMemCreate, &handles[i], bytes, &handle_properties, 0));
+    add_time(&kinds[MAP], TIME(cuMemMap, at, bytes, 0, handles[i], 0));
+    add_time(&kinds[ACCESS], TIME(cuMemSetAccess, at, bytes, &handle_access, 1));
+    add_time(&kinds[ACCESS_AGAIN], TIME(cuMemSetAccess, at, bytes, &handle_access, 1));
 }
 
-static void unmap_handle(int i, uint64_t bytes, struct series kinds[KINDS]) {
+static void unmap_timed(int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = range + (uint64_t)i * bytes;
 
     chill();
-    add(&kinds[UNMAP], TIME(cuMemUnmap, at, bytes));
-    add(&kinds[RELEASE], TIME(cuMemRelease, handles[i]));
-    add(&kinds[UNMAP_NOTHING], TIME(cuMemUnmap, at, bytes));
+    add_time(&kinds[UNMAP], TIME(cuMemUnmap, at, bytes));
+    add_time(&kinds[RELEASE], TIME(cuMemRelease, handles[i]));
+    add_time(&kinds[UNMAP_NOTHING], TIME(cuMemUnmap, at, bytes));
 }
 
 static void measure_handle_size(uint64_t mib, int count) {
@@ -438,11 +438,11 @@ static void measure_handle_size(uint64_t mib, int count) {
     struct series kinds[KINDS] = {{0}};
 
     for (int i = 0; i < count; i++)
-        map_handle(i, mib * MIB, kinds);
+        map_timed(i, mib * MIB, kinds);
     for (int i = 0; i < count; i++)
-        unmap_handle(i, mib * MIB, kinds);
+        unmap_timed(i, mib * MIB, kinds);
     for (int kind = 0; kind < KINDS; kind++)
-        note_at(names[kind], mib, &kinds[kind]);
+        send_point(names[kind], mib, &kinds[kind]);
 }
 
 /* Measures the first handles of the process: creation, mapping and access together. */
@@ -450,12 +450,12 @@ static void measure_early_handles(void) {
     struct series kinds[KINDS] = {{0}};
 
     for (int i = 0; i < MEASURE_EARLY; i++) {
-        map_handle(i, EARLY_MIB * MIB, kinds);
-        note_early("early-handle", (uint64_t)i + 1,
+        map_timed(i, EARLY_MIB * MIB, kinds);
+        send_early("early-handle", (uint64_t)i + 1,
                    kinds[CREATE].ns[i] + kinds[MAP].ns[i] + kinds[ACCESS].ns[i]);
     }
     for (int i = 0; i < MEASURE_EARLY; i++)
-        unmap_handle(i, EARLY_MIB * MIB, kinds);
+        unmap_timed(i, EARLY_MIB * MIB, kinds);
 }
 
 static void measure_handles(void) {
@@ -478,14 +478,14 @@ static void measure_handles(void) {
     }
     BENCH_CALL(cuMemAddressFree, range, range_bytes);
     for (int i = 0; i < 32; i++) {
-        add(&reserve, TIME(cuMemAddressReserve, &address, 64 * MIB, 0, 0, 0));
-        add(&end, TIME(cuMemAddressFree, address, 64 * MIB));
-        add(&granularity, TIME(cuMemGetAllocationGranularity, &bytes, &handle_properties,
-                               CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        add_time(&reserve, TIME(cuMemAddressReserve, &address, 64 * MIB, 0, 0, 0));
+        add_time(&end, TIME(cuMemAddressFree, address, 64 * MIB));
+        add_time(&granularity, TIME(cuMemGetAllocationGranularity, &bytes, &handle_properties,
+                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     }
-    note("cuMemAddressReserve", &reserve);
-    note("cuMemAddressFree", &end);
-    note("cuMemGetAllocationGranularity", &granularity);
+    send_mean("cuMemAddressReserve", &reserve);
+    send_mean("cuMemAddressFree", &end);
+    send_mean("cuMemGetAllocationGranularity", &granularity);
     send_figure("page_bytes", (double)bytes);
 }
 
@@ -498,7 +498,8 @@ static int device_can(CUdevice_attribute attribute) {
     return value;
 }
 
-/* Sends what the device says of itself.  The memory of others counts as the context's: it is as little available. */
+/* Sends the properties of the device.  Memory of other processes counts as the context's, since it is not available
+ * either. */
 static void send_device(size_t free_bytes, size_t total) {
     char name[96];
 
@@ -508,7 +509,7 @@ static void send_device(size_t free_bytes, size_t total) {
     send_figure("capacity", (double)total);
     send_figure("context_bytes", (double)(total - free_bytes));
     send_figure("virtual_memory",
-                has(WEIR_CAP_VIRTUAL) &&
+                driver_has(WEIR_CAP_VIRTUAL) &&
                     device_can(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
 }
 
@@ -522,7 +523,7 @@ void measure_child(const char *device, enum measure_part part, FILE *to) {
         stopwatch_make(&watch);
         cold = calloc(1, COLD_BYTES);
     }
-    /* As in a program: a stream is there before memory of the device is wanted. */
+    /* A program has a stream before it wants memory of the device. */
     BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     BENCH_CALL(cuMemGetInfo, &free_bytes, &total);
     if (free_bytes < LEAST_FREE) {

@@ -64,7 +64,7 @@ static struct {
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
-    *table;                            /* what the subjects call: on the model, the counted table */
+    *table; /* the subjects' driver table; on the model, it counts calls */
 static struct span_clock alone, among; /* for one thread, and for several */
 static CUcontext context;
 static FILE *json;
@@ -103,7 +103,7 @@ static weir_status free_weir(struct instance *instance, void *block, CUstream st
     return weir_free(instance->allocator, block, stream);
 }
 
-static void open_driver(struct instance *instance) {
+static void open_driver_pool(struct instance *instance) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, bench_device}};
     uint64_t keep = UINT64_MAX;
@@ -112,12 +112,12 @@ static void open_driver(struct instance *instance) {
     BENCH_CALL(cuMemPoolSetAttribute, instance->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
 }
 
-static void close_driver(struct instance *instance) {
+static void close_driver_pool(struct instance *instance) {
     BENCH_CALL(cuMemPoolDestroy, instance->pool);
 }
 
-static weir_status alloc_driver(struct instance *instance, size_t bytes, CUstream stream,
-                                void **block) {
+static weir_status alloc_driver_pool(struct instance *instance, size_t bytes, CUstream stream,
+                                     void **block) {
     CUdeviceptr address = 0;
     CUresult result = table->cuMemAllocFromPoolAsync(&address, bytes, instance->pool, stream);
 
@@ -127,7 +127,7 @@ static weir_status alloc_driver(struct instance *instance, size_t bytes, CUstrea
                                                 : WEIR_E_DRIVER;
 }
 
-static weir_status free_driver(struct instance *instance, void *block, CUstream stream) {
+static weir_status free_driver_pool(struct instance *instance, void *block, CUstream stream) {
     (void)instance;
     return table->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, stream) == CUDA_SUCCESS
                ? WEIR_OK
@@ -183,10 +183,10 @@ static const struct subject subjects[] = {
     {.name = "bfc", .what = "weir's bfc engine", .engine = "bfc", WEIR_SUBJECT},
     {.name = "driver",
      .what = "the driver's pool, release threshold max",
-     .open = open_driver,
-     .close = close_driver,
-     .alloc = alloc_driver,
-     .free = free_driver},
+     .open = open_driver_pool,
+     .close = close_driver_pool,
+     .alloc = alloc_driver_pool,
+     .free = free_driver_pool},
     {.name = "malloc",
      .what = "malloc, on the host; LD_PRELOAD chooses another one",
      .on_host = 1,
@@ -249,7 +249,7 @@ struct worker {
     size_t next_stream;
     struct ring *ring;
     unsigned index;
-    uint64_t chunk; /* pairs between two looks at the clock */
+    uint64_t chunk; /* pairs between two readings of the clock */
     uint64_t pairs; /* of the last batch */
     double ns;      /* the time of all these pairs */
     struct latency own_latency;
@@ -273,24 +273,24 @@ struct run {
 enum { SIZES = 4096 };
 static uint32_t sizes[SIZES];
 
-static inline uint64_t next_random(uint64_t *state) {
+static inline uint64_t micro_random(uint64_t *state) {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
     return *state;
 }
 
-static void draw_sizes(const struct micro_case *of) {
+static void draw_live_sizes(const struct micro_case *of) {
     uint64_t random = UINT64_C(88172645463325252);
     unsigned octaves = 0;
 
     while (of->smallest << (octaves + 1) <= of->largest)
         octaves++;
     for (size_t i = 0; i < SIZES; i++) {
-        size_t from = of->smallest << (next_random(&random) >> 32) % (octaves + 1), to = from * 2;
+        size_t from = of->smallest << (micro_random(&random) >> 32) % (octaves + 1), to = from * 2;
 
         to = to < of->largest ? to : of->largest;
-        sizes[i] = (uint32_t)(from + (next_random(&random) >> 32) % (to - from + 1));
+        sizes[i] = (uint32_t)(from + (micro_random(&random) >> 32) % (to - from + 1));
     }
 }
 
@@ -300,15 +300,15 @@ static uint64_t own_ns(const struct span_clock *clock, const struct span *span) 
 
 /* ------------------------------------------------------------------- calls ---- */
 
-static void end_call(const struct worker *worker, const struct span_start *start,
-                     struct weir_histogram *times) {
+static void add_call_time(const struct worker *worker, const struct span_start *start,
+                          struct weir_histogram *times) {
     struct span span = {0, 0, 0};
 
     span_end(worker->clock, start, &span);
     weir__histogram_add(times, own_ns(worker->clock, &span));
 }
 
-static inline void *allocate(struct worker *worker, size_t bytes, CUstream stream) {
+static inline void *timed_alloc(struct worker *worker, size_t bytes, CUstream stream) {
     void *block = NULL;
     weir_status status;
     struct span_start start;
@@ -317,13 +317,13 @@ static inline void *allocate(struct worker *worker, size_t bytes, CUstream strea
         span_begin(worker->clock, &start);
     status = worker->instance->subject->alloc(worker->instance, bytes, stream, &block);
     if (worker->latency)
-        end_call(worker, &start, &worker->latency->alloc);
+        add_call_time(worker, &start, &worker->latency->alloc);
     if (status != WEIR_OK)
         weir_check("an allocation", status);
     return block;
 }
 
-static inline void release(struct worker *worker, void *block, CUstream stream) {
+static inline void timed_free(struct worker *worker, void *block, CUstream stream) {
     weir_status status;
     struct span_start start;
 
@@ -331,7 +331,7 @@ static inline void release(struct worker *worker, void *block, CUstream stream) 
         span_begin(worker->clock, &start);
     status = worker->instance->subject->free(worker->instance, block, stream);
     if (worker->latency)
-        end_call(worker, &start, &worker->latency->free);
+        add_call_time(worker, &start, &worker->latency->free);
     if (status != WEIR_OK)
         weir_check("a free", status);
 }
@@ -342,7 +342,7 @@ static void turn_pair(struct worker *worker, uint64_t pairs) {
     const size_t bytes = worker->run->of->bytes;
 
     for (uint64_t i = 0; i < pairs; i++)
-        release(worker, allocate(worker, bytes, worker->stream), worker->stream);
+        timed_free(worker, timed_alloc(worker, bytes, worker->stream), worker->stream);
 }
 
 /* Frees a random live block, and allocates another one in its place. */
@@ -350,15 +350,15 @@ static void turn_churn(struct worker *worker, uint64_t pairs) {
     struct run *run = worker->run;
 
     for (uint64_t i = 0; i < pairs; i++) {
-        uint64_t random = next_random(&worker->random);
+        uint64_t random = micro_random(&worker->random);
         void **block = &run->live[((random & 0xffffffffu) * run->live_count) >> 32];
 
-        release(worker, *block, worker->stream);
-        *block = allocate(worker, sizes[random >> 52], worker->stream);
+        timed_free(worker, *block, worker->stream);
+        *block = timed_alloc(worker, sizes[random >> 52], worker->stream);
     }
 }
 
-static void turn_streams(struct worker *worker, uint64_t pairs) {
+static void turn_by_streams(struct worker *worker, uint64_t pairs) {
     const struct run *run = worker->run;
     const size_t bytes = run->of->bytes;
 
@@ -367,7 +367,7 @@ static void turn_streams(struct worker *worker, uint64_t pairs) {
 
         if (++worker->next_stream == run->of->streams)
             worker->next_stream = 0;
-        release(worker, allocate(worker, bytes, stream), stream);
+        timed_free(worker, timed_alloc(worker, bytes, stream), stream);
     }
 }
 
@@ -389,7 +389,7 @@ static void turn_produce(struct worker *worker, uint64_t pairs) {
             if (pushed - ring->popped_seen == RING_SLOTS)
                 rest(&waits);
         }
-        ring->slots[pushed % RING_SLOTS] = allocate(worker, bytes, worker->stream);
+        ring->slots[pushed % RING_SLOTS] = timed_alloc(worker, bytes, worker->stream);
         atomic_store_explicit(&ring->pushed, ++pushed, memory_order_release);
     }
 }
@@ -402,7 +402,7 @@ static void consume(struct worker *worker) {
 
     for (;;) {
         if (popped == ring->pushed_seen) {
-            /* The order matters: all that was pushed before the ring was closed must be seen. */
+            /* The flag is read first, so that no block that was pushed before stays behind. */
             int is_closed = atomic_load_explicit(&ring->is_closed, memory_order_acquire);
 
             ring->pushed_seen = atomic_load_explicit(&ring->pushed, memory_order_acquire);
@@ -413,7 +413,7 @@ static void consume(struct worker *worker) {
                 continue;
             }
         }
-        release(worker, ring->slots[popped % RING_SLOTS], worker->stream);
+        timed_free(worker, ring->slots[popped % RING_SLOTS], worker->stream);
         atomic_store_explicit(&ring->popped, ++popped, memory_order_release);
     }
 }
@@ -429,7 +429,7 @@ static void close_ring(struct ring *ring) {
 }
 
 static const struct load pair_load = {.turn = turn_pair}, churn_load = {.turn = turn_churn},
-                         streams_load = {.turn = turn_streams},
+                         streams_load = {.turn = turn_by_streams},
                          sides_load = {.turn = turn_produce, .has_sides = 1};
 
 /* ------------------------------------------------------------------- batches ---- */
@@ -460,11 +460,11 @@ static void pin(size_t index) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-/* Makes pairs until the time is up.  The cost of looking at the clock is subtracted. */
+/* Makes pairs until the time is up.  Subtracts the cost of reading the clock. */
 static void turn_for(struct worker *worker, uint64_t batch_ns) {
     enum { CHUNK_NS = 20000, MOST = 1 << 16 };
     const struct stopwatch *watch = &worker->clock->watch;
-    uint64_t looks = 1, cost, from, last, now;
+    uint64_t readings = 1, cost, from, last, now;
     struct span span = {0, 0, 0};
     struct span_start start;
 
@@ -475,7 +475,7 @@ static void turn_for(struct worker *worker, uint64_t batch_ns) {
         worker->run->of->load->turn(worker, worker->chunk);
         worker->pairs += worker->chunk;
         now = stopwatch_read(watch);
-        looks++;
+        readings++;
         if (stopwatch_ns(watch, now - last) < CHUNK_NS && worker->chunk < MOST)
             worker->chunk *= 2;
         last = now;
@@ -483,12 +483,12 @@ static void turn_for(struct worker *worker, uint64_t batch_ns) {
     if (worker->ring)
         close_ring(worker->ring);
     span_end(worker->clock, &start, &span);
-    cost = stopwatch_ns(watch, looks * watch->cost);
+    cost = stopwatch_ns(watch, readings * watch->cost);
     worker->ns =
         own_ns(worker->clock, &span) > cost ? (double)(own_ns(worker->clock, &span) - cost) : 0.0;
 }
 
-static void *work(void *argument) {
+static void *run_worker(void *argument) {
     struct worker *worker = argument;
     struct latency *latency = worker->latency;
     CUcontext popped;
@@ -526,7 +526,7 @@ static uint64_t batch(struct run *run, int times_calls, double *ns) {
             memset(worker->ring, 0, sizeof *worker->ring);
     }
     for (unsigned i = 0; i < threads; i++)
-        if (pthread_create(&ids[i], NULL, work, &run->workers[i]) != 0)
+        if (pthread_create(&ids[i], NULL, run_worker, &run->workers[i]) != 0)
             bench_fail("pthread_create", "there is no thread to be had");
     for (unsigned i = 0; i < threads; i++)
         pthread_join(ids[i], NULL);
@@ -539,7 +539,7 @@ static uint64_t batch(struct run *run, int times_calls, double *ns) {
 }
 
 /* Makes one batch, and more of them until nearly every live block was touched, 32 at most. */
-static void warm_up(struct run *run) {
+static void warm_run(struct run *run) {
     uint64_t pairs = 0;
     double unused;
 
@@ -549,7 +549,7 @@ static void warm_up(struct run *run) {
 
 /* ---------------------------------------------------------------------- runs ---- */
 
-static void *get(size_t count, size_t bytes) {
+static void *get_zeroed(size_t count, size_t bytes) {
     void *memory = aligned_alloc(128, (count * bytes + 127) / 128 * 128);
 
     if (!memory)
@@ -557,8 +557,8 @@ static void *get(size_t count, size_t bytes) {
     return memset(memory, 0, count * bytes);
 }
 
-static void make_streams(struct run *run) {
-    run->streams = get(run->of->streams, sizeof *run->streams);
+static void make_run_streams(struct run *run) {
+    run->streams = get_zeroed(run->of->streams, sizeof *run->streams);
     for (unsigned i = 0; i < run->of->streams; i++) {
         BENCH_CALL(cuStreamCreate, &run->streams[i], CU_STREAM_NON_BLOCKING);
         if (run->instance.subject->is_bound)
@@ -567,7 +567,7 @@ static void make_streams(struct run *run) {
 }
 
 static void make_workers(struct run *run) {
-    run->workers = get(run->of->threads, sizeof *run->workers);
+    run->workers = get_zeroed(run->of->threads, sizeof *run->workers);
     for (unsigned i = 0; i < run->of->threads; i++) {
         struct worker *worker = &run->workers[i];
 
@@ -580,7 +580,7 @@ static void make_workers(struct run *run) {
         worker->index = i;
         worker->stream = run->streams[(run->of->load->has_sides ? i / 2 : i) % run->of->streams];
         if (run->of->load->has_sides)
-            worker->ring = i % 2 ? run->workers[i - 1].ring : get(1, sizeof *worker->ring);
+            worker->ring = i % 2 ? run->workers[i - 1].ring : get_zeroed(1, sizeof *worker->ring);
     }
 }
 
@@ -591,10 +591,10 @@ static void make_live(struct run *run) {
              random = UINT64_C(2463534242);
     weir_status status = WEIR_OK;
 
-    run->live = get(count + 1, sizeof *run->live);
+    run->live = get_zeroed(count + 1, sizeof *run->live);
     while (run->live_count < count) {
         status =
-            worker->instance->subject->alloc(worker->instance, sizes[next_random(&random) >> 52],
+            worker->instance->subject->alloc(worker->instance, sizes[micro_random(&random) >> 52],
                                              worker->stream, &run->live[run->live_count]);
         if (status != WEIR_OK)
             break;
@@ -606,16 +606,16 @@ static void make_live(struct run *run) {
     else
         weir_check("an allocation", status);
     while (!run->left_out[0] && run->live_count > run->of->live) {
-        uint64_t at = (next_random(&random) >> 8) % run->live_count;
+        uint64_t at = (micro_random(&random) >> 8) % run->live_count;
 
-        release(worker, run->live[at], worker->stream);
+        timed_free(worker, run->live[at], worker->stream);
         run->live[at] = run->live[--run->live_count];
     }
 }
 
 static void begin_run(struct run *run) {
     run->instance.subject->open(&run->instance);
-    make_streams(run);
+    make_run_streams(run);
     make_workers(run);
     make_live(run);
     pthread_barrier_init(&run->gate, NULL, run->of->threads);
@@ -623,7 +623,7 @@ static void begin_run(struct run *run) {
 
 static void end_run(struct run *run) {
     for (uint64_t i = 0; i < run->live_count; i++)
-        release(&run->workers[0], run->live[i], run->workers[0].stream);
+        timed_free(&run->workers[0], run->live[i], run->workers[0].stream);
     BENCH_CALL(cuCtxSynchronize);
     for (unsigned i = 0; i < run->of->streams && run->instance.subject->is_bound; i++)
         weir_check("weir_unbind", weir_unbind(run->instance.allocator, run->streams[i]));
@@ -677,7 +677,7 @@ static void write_row(const struct run *run, double ns, const struct latency *ca
     fputc('}', json);
 }
 
-static void print_row(struct run *run) {
+static void print_subject(struct run *run) {
     static struct latency calls; /* some kilobytes */
     double ns;
 
@@ -711,12 +711,12 @@ static void measure_together(struct run *runs, size_t count) {
 
             if (run->left_out[0])
                 continue;
-            warm_up(run);
+            warm_run(run);
             batch(run, 0, &run->ns[round]);
             batch(run, 1, &unused);
         }
     for (size_t i = 0; i < count; i++) {
-        print_row(&runs[i]);
+        print_subject(&runs[i]);
         end_run(&runs[i]);
     }
     fflush(stdout);
@@ -724,7 +724,7 @@ static void measure_together(struct run *runs, size_t count) {
 
 __attribute__((format(printf, 2, 3))) static void measure_case(const struct micro_case *of,
                                                                const char *title, ...) {
-    struct run *runs = get(SUBJECTS, sizeof *runs);
+    struct run *runs = get_zeroed(SUBJECTS, sizeof *runs);
     size_t count = 0, together;
     va_list arguments;
 
@@ -744,7 +744,7 @@ __attribute__((format(printf, 2, 3))) static void measure_case(const struct micr
             runs[count++].instance.subject = &subjects[i];
         }
     if (of->largest)
-        draw_sizes(of);
+        draw_live_sizes(of);
     together = of->live > TOGETHER_LIVE ? 1 : count;
     for (size_t i = 0; i < count; i += together)
         measure_together(&runs[i], together);
@@ -752,7 +752,7 @@ unused:
     free(runs);
 }
 
-static void measure_pairs(void) {
+static void run_pair_cases(void) {
     static const size_t bytes[] = {512, 4 * KIB, 64 * KIB, MIB, 16 * MIB};
     static const uint64_t lives[] = {0, 1000, 100000};
     char size[32];
@@ -768,7 +768,7 @@ static void measure_pairs(void) {
         }
 }
 
-static void measure_churn(void) {
+static void run_churn_cases(void) {
     for (uint64_t live = 100; live <= (asked.is_quick ? 1000 : 1000000); live *= 10) {
         const struct micro_case of = {"churn", &churn_load, 0, 4 * KIB, 32 * KIB, live, 0, 1, 1};
 
@@ -777,7 +777,7 @@ static void measure_churn(void) {
     }
 }
 
-static void measure_threads(void) {
+static void run_threads_cases(void) {
     for (unsigned threads = 1; threads <= 16; threads *= 2) {
         const struct micro_case of = {"threads", &pair_load, HOT_BYTES, 0,      0,
                                       0,         0,          threads,   threads};
@@ -786,7 +786,7 @@ static void measure_threads(void) {
     }
 }
 
-static void measure_streams(void) {
+static void run_streams_cases(void) {
     static const unsigned streams[] = {1, 4, 64, 1024};
 
     for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
@@ -797,7 +797,7 @@ static void measure_streams(void) {
     }
 }
 
-static void measure_sides(void) {
+static void run_sides_cases(void) {
     for (unsigned couples = 1; couples <= 2; couples++) {
         const struct micro_case of = {"producer-consumer", &sides_load, HOT_BYTES, 0, 0, 0, 0,
                                       2 * couples,         couples};
@@ -811,17 +811,17 @@ static const struct scenario {
     const char *name, *what;
     void (*measure)(void);
 } scenarios[] = {
-    {"pair", "an allocation and its free, by size and live blocks", measure_pairs},
-    {"churn", "a random live block is freed, another one allocated", measure_churn},
-    {"threads", "pairs by threads", measure_threads},
-    {"streams", "pairs of one thread by streams", measure_streams},
-    {"producer-consumer", "one thread allocates, another one frees", measure_sides},
+    {"pair", "an allocation and its free, by size and live blocks", run_pair_cases},
+    {"churn", "a random live block is freed, another one allocated", run_churn_cases},
+    {"threads", "pairs by threads", run_threads_cases},
+    {"streams", "pairs of one thread by streams", run_streams_cases},
+    {"producer-consumer", "one thread allocates, another one frees", run_sides_cases},
 };
 enum { SCENARIOS = sizeof scenarios / sizeof *scenarios };
 
 /* ------------------------------------------------------------------- command ---- */
 
-static void usage(FILE *file) {
+static void print_usage(FILE *file) {
     fprintf(file,
             "usage: micro [OPTION...] [cuda[:N]|model[:N]]\n"
             "Measures pairs of an allocation and its free: what they cost on the host, in ns.\n"
@@ -839,21 +839,21 @@ static void usage(FILE *file) {
         fprintf(file, "  %-18s %s\n", scenarios[i].name, scenarios[i].what);
 }
 
-static _Noreturn void refuse(const char *what, const char *value) {
+static _Noreturn void refuse_word(const char *what, const char *value) {
     fprintf(stderr, "micro: %s '%s' is not known; see micro --help\n", what, value);
     exit(2);
 }
 
-static uint64_t number(const char *option, const char *text, uint64_t most) {
+static uint64_t read_number(const char *option, const char *text, uint64_t most) {
     char *end;
     uint64_t value = strtoull(text, &end, 10);
 
     if (*end || value == 0 || value > most)
-        refuse(option, text);
+        refuse_word(option, text);
     return value;
 }
 
-static void read_options(int argc, char **argv) {
+static void read_command(int argc, char **argv) {
     static const struct option options[] = {
         {"subject", required_argument, NULL, 's'}, {"scenario", required_argument, NULL, 'c'},
         {"threads", required_argument, NULL, 't'}, {"rounds", required_argument, NULL, 'r'},
@@ -867,21 +867,21 @@ static void read_options(int argc, char **argv) {
             for (bit = 0; bit < SUBJECTS && strcmp(subjects[bit].name, optarg) != 0;)
                 bit++;
             if (bit == SUBJECTS)
-                refuse("subject", optarg);
+                refuse_word("subject", optarg);
             asked.subjects |= 1u << bit;
             break;
         case 'c':
             for (bit = 0; bit < SCENARIOS && strcmp(scenarios[bit].name, optarg) != 0;)
                 bit++;
             if (bit == SCENARIOS)
-                refuse("scenario", optarg);
+                refuse_word("scenario", optarg);
             asked.scenarios |= 1u << bit;
             break;
         case 't':
-            asked.threads = number("--threads", optarg, MOST_THREADS);
+            asked.threads = read_number("--threads", optarg, MOST_THREADS);
             break;
         case 'r':
-            asked.rounds = number("--rounds", optarg, MOST_ROUNDS);
+            asked.rounds = read_number("--rounds", optarg, MOST_ROUNDS);
             break;
         case 'q':
             asked.is_quick = 1;
@@ -890,7 +890,7 @@ static void read_options(int argc, char **argv) {
             asked.json_file = optarg;
             break;
         case 'h':
-            usage(stdout);
+            print_usage(stdout);
             exit(0);
         default:
             exit(2);
@@ -898,7 +898,7 @@ static void read_options(int argc, char **argv) {
     if (optind < argc)
         asked.device = argv[optind++];
     if (optind < argc)
-        refuse("argument", argv[optind]);
+        refuse_word("argument", argv[optind]);
     if (!asked.subjects)
         asked.subjects = (1u << SUBJECTS) - 1;
     if (!asked.scenarios)
@@ -921,7 +921,7 @@ static void open_clocks(void) {
     among.driver = NULL;
 }
 
-static void print_head(int argc, char **argv) {
+static void print_about(int argc, char **argv) {
     const uint64_t timer_ns = stopwatch_ns(&alone.watch, alone.watch.cost);
 
     printf("weir %s on %s, driver %d.%d\n%" PRIu64 " rounds; the timer's cost, %" PRIu64
@@ -947,12 +947,12 @@ static void print_head(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     find_cpus();
-    read_options(argc, argv);
+    read_command(argc, argv);
     if (asked.json_file && !(json = fopen(asked.json_file, "we")))
         bench_fail(asked.json_file, strerror(errno));
     bench_open(asked.device);
     open_clocks();
-    print_head(argc, argv);
+    print_about(argc, argv);
     for (size_t i = 0; i < SCENARIOS; i++)
         if (asked.scenarios & (1u << i))
             scenarios[i].measure();
