@@ -19,39 +19,25 @@
 #include <string.h>
 #include <time.h>
 
-#include "driver/driver.h"
+#include "bench/common.h"
 
 enum { ROUNDS = 5 };
 #define GIB ((size_t)1 << 30)
 
-static const struct weir_driver *driver;
 static const char *device_name = "cuda";
-static CUdevice device;
 
-static void fail(const char *what, const char *why) {
-    fprintf(stderr, "bare_growth: %s: %s\n", what, why);
-    exit(1);
-}
-
-/* Checks a driver call by its name. */
-#define CALL(entry, ...)                                                                           \
-    do {                                                                                           \
-        const CUresult result = driver->entry(__VA_ARGS__);                                        \
-        if (result != CUDA_SUCCESS)                                                                \
-            fail(#entry, weir__driver_error_name(driver, result));                                 \
-    } while (0)
 #define WEIR(call)                                                                                 \
     do {                                                                                           \
         const weir_status status = (call);                                                         \
         if (status != WEIR_OK)                                                                     \
-            fail(#call, weir_status_name(status));                                                 \
+            bench_fail(#call, weir_status_name(status));                                           \
     } while (0)
 
 static double now_us(void) {
     struct timespec now;
 
-    if (driver->charge) /* a modelled device */
-        return (double)driver->ticks_to_ns(driver->ticks()) / 1e3;
+    if (bench_driver->charge) /* a modelled device */
+        return (double)bench_driver->ticks_to_ns(bench_driver->ticks()) / 1e3;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
@@ -61,9 +47,9 @@ static double by_malloc(size_t bytes, const char *const *settings) {
     double started = now_us(), took;
 
     (void)settings;
-    CALL(cuMemAlloc, &block, bytes);
+    BENCH_CALL(cuMemAlloc, &block, bytes);
     took = now_us() - started;
-    CALL(cuMemFree, block);
+    BENCH_CALL(cuMemFree, block);
     return took;
 }
 
@@ -78,16 +64,16 @@ static double by_pool(size_t bytes, const char *const *settings) {
     memset(&properties, 0, sizeof properties);
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    properties.location.id = device;
-    CALL(cuMemPoolCreate, &pool, &properties);
-    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    properties.location.id = bench_device;
+    BENCH_CALL(cuMemPoolCreate, &pool, &properties);
+    BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     started = now_us();
-    CALL(cuMemAllocFromPoolAsync, &block, bytes, pool, stream);
+    BENCH_CALL(cuMemAllocFromPoolAsync, &block, bytes, pool, stream);
     took = now_us() - started;
-    CALL(cuMemFreeAsync, block, stream);
-    CALL(cuStreamSynchronize, stream);
-    CALL(cuMemPoolDestroy, pool);
-    CALL(cuStreamDestroy, stream);
+    BENCH_CALL(cuMemFreeAsync, block, stream);
+    BENCH_CALL(cuStreamSynchronize, stream);
+    BENCH_CALL(cuMemPoolDestroy, pool);
+    BENCH_CALL(cuStreamDestroy, stream);
     return took;
 }
 
@@ -102,7 +88,7 @@ static weir_allocator *make(const char *const *settings) {
     for (; *settings; settings += 2)
         if (weir_options_set(&options, settings[0], settings[1], message, sizeof message) !=
             WEIR_OK)
-            fail(settings[0], message);
+            bench_fail(settings[0], message);
     WEIR(weir_allocator_create(&options, &a));
     return a;
 }
@@ -124,14 +110,14 @@ static double by_request(size_t bytes, const char *const *settings) {
     CUstream stream;
     void *block;
 
-    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     started = now_us();
     WEIR(weir_alloc(a, bytes, stream, &block));
     took = now_us() - started;
     WEIR(weir_free(a, block, stream));
-    CALL(cuStreamSynchronize, stream);
+    BENCH_CALL(cuStreamSynchronize, stream);
     WEIR(weir_allocator_destroy(a));
-    CALL(cuStreamDestroy, stream);
+    BENCH_CALL(cuStreamDestroy, stream);
     return took;
 }
 
@@ -147,15 +133,15 @@ static double by_first_block(size_t bytes, const char *const *settings) {
     for (int i = 0; settings[i]; i++)
         all[4 + i] = settings[i];
     snprintf(size, sizeof size, "%zu", bytes);
-    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     started = now_us();
     a = make(all);
     WEIR(weir_alloc(a, (size_t)1 << 20, stream, &block));
     took = now_us() - started;
     WEIR(weir_free(a, block, stream));
-    CALL(cuStreamSynchronize, stream);
+    BENCH_CALL(cuStreamSynchronize, stream);
     WEIR(weir_allocator_destroy(a));
-    CALL(cuStreamDestroy, stream);
+    BENCH_CALL(cuStreamDestroy, stream);
     return took;
 }
 
@@ -177,26 +163,13 @@ static const struct {
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 int main(int count, char **arguments) {
-    struct weir_driver_failure failure;
     size_t total, sizes[3] = {GIB, 10 * GIB};
-    CUcontext context;
 
     if (count > 1)
         device_name = arguments[1];
-    driver = weir__driver_open(strncmp(device_name, "model", 5) == 0 ? "model" : "cuda", &failure);
-    if (!driver)
-        fail(device_name, failure.text);
-    CALL(cuDeviceGet, &device, strchr(device_name, ':') ? atoi(strchr(device_name, ':') + 1) : 0);
-    CALL(cuDevicePrimaryCtxRetain, &context, device);
-    CALL(cuCtxPushCurrent, context);
-    CALL(cuDeviceTotalMem, &total, device);
+    bench_open(device_name);
+    BENCH_CALL(cuDeviceTotalMem, &total, bench_device);
     sizes[2] = total / 4 * 3 / ((size_t)2 << 20) * ((size_t)2 << 20);
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         double us[WAYS][ROUNDS];
@@ -205,9 +178,10 @@ int main(int count, char **arguments) {
             for (size_t w = 0; w < WAYS; w++)
                 us[w][round] = ways[w].take(sizes[s], ways[w].settings);
         for (size_t w = 0; w < WAYS; w++) {
-            qsort(us[w], ROUNDS, sizeof us[w][0], by_value);
+            const double median = bench_median(us[w], ROUNDS);
+
             printf("%s{\"way\": \"%s\", \"bytes\": %zu, \"median_us\": %.1f, \"least_us\": %.1f}",
-                   s + w ? ",\n " : "[\n ", ways[w].name, sizes[s], us[w][ROUNDS / 2], us[w][0]);
+                   s + w ? ",\n " : "[\n ", ways[w].name, sizes[s], median, us[w][0]);
         }
     }
     puts("\n]");

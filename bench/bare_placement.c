@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the arena
- * engine makes of it is in `weir bench --micro --subject bfc`.
+/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the bfc
+ * engine makes of it is in `bench/micro --subject bfc`.
  *
  *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *
@@ -64,7 +64,7 @@ struct backend {
 static struct weir_placement *placement;
 static uint64_t sequence;
 
-static void die(const char *what) {
+static _Noreturn void die(const char *what) {
     fprintf(stderr, "bare_placement: %s\n", what);
     exit(1);
 }

@@ -8,12 +8,23 @@ endif
 # `make check' never measures.  To measure: make bench BENCHFLAGS='--repeat 3'
 .PHONY: bench
 
-# `make bench-programs' builds all benchmarks, `make NAME' builds one.
-developer_programs += bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
+# `make bench-programs' builds all benchmarks, `make NAME' builds one.  Each says in its first lines or by --help what it
+# measures.  The tests build the first two, too (tests/bench).
+bench_programs = bench/measure bench/micro
+developer_programs += $(bench_programs) bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
+bench_common = bench/common.c bench/common.h
+bench_stopwatch = cli/common/stopwatch.c cli/common/stopwatch.h
+bench_measure_SOURCES = bench/measure.c bench/measure.h bench/measure_calls.c $(bench_common) $(bench_stopwatch)
+bench_measure_LDADD = lib/libweir-core.la -lm
+bench_micro_SOURCES = bench/micro.c cli/common/span.c cli/common/span.h $(bench_common) $(bench_stopwatch)
+bench_micro_LDADD = lib/libweir-core.la
+bench_bare_driver_SOURCES = bench/bare_driver.c $(bench_common)
 bench_bare_driver_LDADD = lib/libweir-core.la
+bench_bare_growth_SOURCES = bench/bare_growth.c $(bench_common)
 bench_bare_growth_LDADD = lib/libweir-core.la
 bench_group_cost_LDADD = lib/libweir-core.la
 bench_phases_LDADD = lib/libweir-core.la
+bench_two_builds_SOURCES = bench/two_builds.c $(bench_common)
 bench_two_builds_LDADD = lib/libweir-core.la -lm
 if WEIR_PROGRAM
 developer_programs += bench/bare_placement
@@ -32,6 +43,9 @@ EXTRA_DIST += bench/plan-others bench/vary-sizes
 
 # This script makes traces of invented programs.
 EXTRA_DIST += bench/loads
+
+# This script finds the smallest limit of each configuration, on the device model.
+EXTRA_DIST += bench/smallest-limit
 
 # This script measures what settings of weir tune cost runs that weir tune has not seen.
 EXTRA_DIST += bench/tune-regret

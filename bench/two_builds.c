@@ -25,18 +25,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "driver/driver.h"
+#include "bench/common.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
 enum { OLD, NEW, BUILDS };
 enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
-
-static void fail(const char *what, const char *why) {
-    fprintf(stderr, "two_builds: %s: %s\n", what, why);
-    exit(1);
-}
 
 static const struct load {
     const char *name;
@@ -121,7 +116,7 @@ static int pair(struct build *b, const struct load *load, weir_stream stream) {
 static void fill(struct build *b, const struct load *load) {
     for (size_t i = 0; i < load->live; i++)
         if (!take(b, load, &b->live[i]))
-            fail(load->name, "weir_alloc failed");
+            bench_fail(load->name, "weir_alloc failed");
 }
 
 static void work(struct build *b, const struct load *load, weir_stream stream) {
@@ -130,7 +125,7 @@ static void work(struct build *b, const struct load *load, weir_stream stream) {
     for (unsigned i = 0; i < load->pairs; i++)
         good &= load->live ? replace_one(b, load) : pair(b, load, stream);
     if (!good)
-        fail(load->name, "weir_alloc or weir_free failed");
+        bench_fail(load->name, "weir_alloc or weir_free failed");
 }
 
 static void begin(struct build *b, const struct load *load, const struct engine *engine) {
@@ -143,23 +138,23 @@ static void begin(struct build *b, const struct load *load, const struct engine 
     options.arena = engine->arena;
     options.packing = engine->packing;
     if (b->allocator_create(&options, &b->allocator) != WEIR_OK)
-        fail("weir_allocator_create", device);
+        bench_fail("weir_allocator_create", device);
     for (unsigned i = 0; i < load->threads && load->is_bound; i++)
         if (b->bind(b->allocator, streams[i]) != WEIR_OK)
-            fail("weir_bind", load->name);
+            bench_fail("weir_bind", load->name);
     b->random = 1;
     b->live = calloc(load->live + 1, sizeof *b->live);
     if (!b->live)
-        fail("calloc", load->name);
+        bench_fail("calloc", load->name);
 }
 
 static void end(struct build *b, const struct load *load) {
     for (size_t i = 0; i < load->live; i++)
         if (b->free(b->allocator, b->live[i], streams[0]) != WEIR_OK)
-            fail("weir_free", load->name);
+            bench_fail("weir_free", load->name);
     free(b->live);
     if (b->allocator_destroy(b->allocator) != WEIR_OK)
-        fail("weir_allocator_destroy", load->name);
+        bench_fail("weir_allocator_destroy", load->name);
 }
 
 /* --------------------------------------------------------------------- turns ---- */
@@ -202,17 +197,6 @@ static double turn(struct build *b, const struct load *load, const struct engine
            load->pairs;
 }
 
-static int by_value(const void *one, const void *other) {
-    const double a = *(const double *)one, b = *(const double *)other;
-
-    return (a > b) - (a < b);
-}
-
-static double median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, by_value);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 static struct result measure(const struct load *load, const struct engine *engine, int first,
                              size_t rounds) {
     static double ns[BUILDS][MOST_ROUNDS], ratios[MOST_ROUNDS];
@@ -227,7 +211,7 @@ static struct result measure(const struct load *load, const struct engine *engin
     pthread_barrier_init(&gate, NULL, load->threads + 1);
     for (unsigned i = 0; i < load->threads && load->threads > 1; i++)
         if (pthread_create(&threads[i], NULL, run_thread, streams[i]) != 0)
-            fail("pthread_create", load->name);
+            bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
         turn(&builds[i ^ first], load, engine); /* to warm up */
     for (size_t round = 0; round < rounds; round++) {
@@ -246,9 +230,9 @@ static struct result measure(const struct load *load, const struct engine *engin
     pthread_barrier_destroy(&gate);
     for (int i = 0; i < BUILDS && !load->grows; i++)
         end(&builds[i], load);
-    result.ns[OLD] = median(ns[OLD], rounds);
-    result.ns[NEW] = median(ns[NEW], rounds);
-    result.ratio = median(ratios, rounds);
+    result.ns[OLD] = bench_median(ns[OLD], rounds);
+    result.ns[NEW] = bench_median(ns[NEW], rounds);
+    result.ratio = bench_median(ratios, rounds);
     return result;
 }
 
@@ -258,10 +242,10 @@ static void open_build(struct build *b, const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
     if (!library)
-        fail("dlopen", dlerror());
+        bench_fail("dlopen", dlerror());
 #define FUNCTION(name)                                                                             \
     if (!(*(void **)&b->name = dlsym(library, "weir_" #name)))                                     \
-    fail(path, "has no weir_" #name)
+    bench_fail(path, "has no weir_" #name)
     FUNCTION(allocator_create);
     FUNCTION(allocator_destroy);
     FUNCTION(bind);
@@ -271,19 +255,9 @@ static void open_build(struct build *b, const char *path) {
 }
 
 static void open_streams(void) {
-    struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
-    CUcontext context;
-
-    if (!driver)
-        fail("the driver", failure.text);
-    if (driver->cuDevicePrimaryCtxRetain(&context, device[4] ? atoi(device + 5) : 0) !=
-            CUDA_SUCCESS ||
-        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS)
-        fail("cuDevicePrimaryCtxRetain", device);
+    bench_open(device);
     for (int i = 0; i < THREADS; i++)
-        if (driver->cuStreamCreate((CUstream *)&streams[i], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
-            fail("cuStreamCreate", device);
+        BENCH_CALL(cuStreamCreate, (CUstream *)&streams[i], CU_STREAM_NON_BLOCKING);
 }
 
 static void run_process(char **paths, int first, size_t rounds, int to) {
@@ -295,7 +269,7 @@ static void run_process(char **paths, int first, size_t rounds, int to) {
             measure(&loads[i / ENGINES], &engines[i % ENGINES], first, rounds);
 
         if (write(to, &result, sizeof result) != sizeof result)
-            fail("write", "the results are lost");
+            bench_fail("write", "the results are lost");
     }
 }
 
@@ -304,7 +278,7 @@ static void start_process(char **paths, int first, size_t rounds, struct result 
     pid_t child;
 
     if (pipe(ends) != 0 || (child = fork()) < 0)
-        fail("fork", "there is no process to be had");
+        bench_fail("fork", "there is no process to be had");
     if (child == 0) {
         close(ends[0]);
         run_process(paths, first, rounds, ends[1]);
@@ -313,10 +287,10 @@ static void start_process(char **paths, int first, size_t rounds, struct result 
     close(ends[1]);
     for (size_t i = 0; i < LOADS * ENGINES; i++)
         if (read(ends[0], &results[i], sizeof results[i]) != sizeof results[i])
-            fail("process", "it ended early");
+            bench_fail("process", "it ended early");
     close(ends[0]);
     if (waitpid(child, &status, 0) != child || status != 0)
-        fail("process", "it failed");
+        bench_fail("process", "it failed");
 }
 
 static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], size_t processes) {
@@ -329,11 +303,11 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
         all[i] = ratios[i % BUILDS][i / BUILDS] = results[i][which].ratio;
     }
     for (int i = 0; i < BUILDS; i++)
-        order[i] = median(ratios[i], processes / BUILDS);
-    median(all, processes); /* sorts */
+        order[i] = bench_median(ratios[i], processes / BUILDS);
+    bench_median(all, processes); /* sorts */
     printf("%-6s  %-26s %9.1f %9.1f  %6.3f  %6.3f to %.3f\n", engines[which % ENGINES].name,
-           loads[which / ENGINES].name, median(ns[OLD], processes), median(ns[NEW], processes),
-           sqrt(order[0] * order[1]), all[0], all[processes - 1]);
+           loads[which / ENGINES].name, bench_median(ns[OLD], processes),
+           bench_median(ns[NEW], processes), sqrt(order[0] * order[1]), all[0], all[processes - 1]);
 }
 
 /* A number of the command line, or 0. */

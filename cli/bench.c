@@ -7,11 +7,8 @@
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/common/help.h"
-#include "cli/micro/micro.h"
 #include "cli/replay/contest.h"
 #include "cli/replay/configuration.h"
-
-enum { MICRO_KEY = 0x5600 };
 
 struct command {
     struct contest contest;
@@ -57,8 +54,6 @@ static int refuse_others(int argc, char **argv) {
                 "weir bench: --%.*s: configurations have settings of their own; expected "
                 "--configuration, or weir replay, which takes settings\n",
                 length, option);
-        if (micro_alone_has(option, (size_t)length))
-            return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
     }
     return 0;
 }
@@ -69,34 +64,12 @@ static const struct argp_option options[] = {
      "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
      "cuda:N, model or model:N.",
      0},
-    {"micro", MICRO_KEY, NULL, 0,
-     "Measure single calls instead of traces; see weir bench --micro --help.", 0},
     {0}};
 
-static int is_one_of(const struct argp_option *list, const char *option, size_t length) {
-    for (const struct argp_option *o = list; o->name; o++)
+int bench_alone_has(const char *option, size_t length) {
+    for (const struct argp_option *o = options; o->name; o++)
         if (o->key != 'd' && strlen(o->name) == length && strncmp(o->name, option, length) == 0)
             return 1;
-    return 0;
-}
-
-int bench_alone_has(const char *option, size_t length) {
-    return is_one_of(options, option, length) || micro_alone_has(option, length);
-}
-
-/* With --micro, flags of what replays traces.  1: told. */
-static int refuse_replaying(int argc, char **argv) {
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *option = argv[i] + 2;
-        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
-
-        if (length && !micro_has(option, length) &&
-            (is_one_of(options, option, length) || is_one_of(contest_argp.options, option, length)))
-            return fprintf(stderr,
-                           "weir bench: --%.*s replays traces, which --micro does not: see weir "
-                           "bench --micro --help\n",
-                           (int)length, option);
-    }
     return 0;
 }
 
@@ -115,9 +88,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                        names());
         command->failed |= named && !contest_add_configuration(&command->contest, named);
         return 0;
-    case MICRO_KEY:
-        argp_error(state, "--micro must be written in full");
-        return EINVAL;
     case 'd':
         weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
@@ -164,8 +134,6 @@ int weir_cmd_bench(int argc, char **argv) {
     struct contest *contest = &command.contest;
     int code;
 
-    if (micro_is_asked(argc, argv))
-        return refuse_replaying(argc, argv) ? 2 : weir_cmd_micro(argc, argv);
     if (refuse_others(argc, argv))
         return 2;
     contest_init(contest, argc, argv);

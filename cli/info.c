@@ -24,12 +24,11 @@
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/holders.h"
-#include "cli/measure/measure.h"
 #include "config/amount.h"
 
 #define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
 
-enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY, ALL_KEY };
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, ALL_KEY };
 
 struct device_facts {
     char name[96];
@@ -49,12 +48,10 @@ struct info {
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int all;       /* advanced settings too */
-    int json;      /* asked for, as is */
-    int processes; /* who has what, instead of everything else */
-    int measures;  /* the driver, instead of everything else */
-    const char
-        *file; /* where the JSON or the profile goes; NULL: standard output, instead of the table */
+    int all;          /* advanced settings too */
+    int json;         /* asked for, as is */
+    int processes;    /* who has what, instead of everything else */
+    const char *file; /* the JSON file; NULL: standard output has the JSON in place of the table */
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
@@ -468,11 +465,6 @@ static int write_json(const struct info *info, json_t *object) {
 
 /* ------------------------------------------------------------------ command ---- */
 
-/* NULL: standard output. */
-static const char *take_file(struct argp_state *state, const char *flag, const char *name) {
-    return !name || strcmp(name, "-") == 0 ? NULL : weir_cli_file(state, flag, name, 1);
-}
-
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct info *info = state->input;
 
@@ -486,25 +478,18 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case PROCESSES_KEY:
         info->processes = 1;
         return 0;
-    case MEASURE_KEY:
-        info->measures = 1;
-        info->file = take_file(state, "--measure", argument);
-        return 0;
     case JSON_KEY:
         info->json = 1;
-        info->file = take_file(state, "--json", argument);
+        info->file = argument && strcmp(argument, "-") != 0
+                         ? weir_cli_file(state, "--json", argument, 1)
+                         : NULL;
         return 0;
     case ARGP_KEY_ARG:
-        if ((info->json || info->measures) && !info->file)
-            argp_error(state, "unexpected argument '%s': a file is given as --%s=FILE", argument,
-                       info->json ? "json" : "measure");
+        if (info->json && !info->file)
+            argp_error(state, "unexpected argument '%s': a file is given as --json=FILE", argument);
         else
             argp_error(state, "unexpected argument '%s'", argument);
         return EINVAL;
-    case ARGP_KEY_END:
-        if (info->measures && (info->json || info->processes))
-            argp_error(state, "--measure goes with neither --json nor --processes");
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -546,13 +531,6 @@ static int holds_any(const struct holders *holders) {
     return 0;
 }
 
-/* 0, or 1 with a message printed. */
-static int measure(struct info *info) {
-    int code = weir_cli_settings_finish(&info->settings);
-
-    return code != 0 ? code : measure_run(&info->settings, info->file);
-}
-
 int weir_cmd_info(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"all", ALL_KEY, NULL, 0, "Show advanced settings that have their defaults, too.", 0},
@@ -561,10 +539,6 @@ int weir_cmd_info(int argc, char **argv) {
         {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
          "Write JSON to FILE in addition to the table; without FILE, to standard output in its "
          "place.",
-         0},
-        {"measure", MEASURE_KEY, "FILE", OPTION_ARG_OPTIONAL,
-         "Measure only the times of driver calls on the device, and write a profile for the device "
-         "model to FILE, or to standard output.  This takes some seconds.",
          0},
         {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
@@ -580,10 +554,8 @@ int weir_cmd_info(int argc, char **argv) {
     weir_cli_settings_init(&info.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
         return 2;
-    if (!jsonfile_check(info.measures ? "--measure" : "--json", info.file))
+    if (!jsonfile_check("--json", info.file))
         return 1;
-    if (info.measures)
-        return measure(&info);
     if (info.processes) {
         code = look_at_processes(&info, &holders);
         if (code != 0)

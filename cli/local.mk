@@ -68,11 +68,6 @@ weir_SOURCES = \
 	cli/parking/ticker.h \
 	cli/parking/trial.c \
 	cli/parking/trial.h \
-	cli/measure/measure.c \
-	cli/measure/measure.h \
-	cli/measure/measure_child.c \
-	cli/measure/measure_memory.c \
-	cli/measure/measure_pools.c \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
@@ -103,14 +98,6 @@ weir_SOURCES = \
 	cli/tune/advice.h \
 	cli/tune/trials.c \
 	cli/tune/trials.h \
-	cli/micro/micro.c \
-	cli/micro/micro.h \
-	cli/micro/micro_measure.c \
-	cli/micro/micro_questions.c \
-	cli/micro/micro_run.c \
-	cli/micro/micro_scenarios.c \
-	cli/micro/micro_subjects.c \
-	cli/micro/micro_table.c \
 	cli/bench.c \
 	cli/command.c \
 	cli/command.h \

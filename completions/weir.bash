@@ -1,18 +1,15 @@
 # bash completion for weir; made by man/update.
 
-_weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
+_weir_flags() { # COMMAND
     case $1 in
     bench)
-        echo '--busy= --configuration= --device= --iterations= --json= --micro --pace= --repeat= --report= --trace-events= --help'
-        ;;
-    bench--micro)
-        echo '--arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --micro --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --quick --recovery-timeout= --registry= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --help'
+        echo '--busy= --configuration= --device= --iterations= --json= --pace= --repeat= --report= --trace-events= --help'
         ;;
     convert)
         echo '--to= --help'
         ;;
     info)
-        echo '--all --arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json --keep-free= --latency= --limit= --log= --measure --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --registry= --release-threshold= --stream-checks= --help'
+        echo '--all --arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json --keep-free= --latency= --limit= --log= --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --registry= --release-threshold= --stream-checks= --help'
         ;;
     park)
         echo '--list --memory= --test --timeout= --unshared --help'
@@ -47,37 +44,32 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
 # Words, or FILE, or nothing where only the user knows; it fails where the next word is no value.
 _weir_values() { # COMMAND FLAG
     case $1$2 in
-    bench--json | bench-j | bench--report | bench--trace-events | bench--oom-report | bench--profile | info--json= | info--measure= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
-    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | bench--threads | bench--cache-idle | bench--cache-limit | bench--decay | bench--event-ring | bench--grow-ahead | bench--keep-free | bench--limit | bench--peers | bench--prealloc | bench--prealloc-deadline | bench--prealloc-min | bench--priority | bench--recovery-timeout | bench--release-threshold | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--goal | tune--limit) echo '' ;;
+    bench--json | bench-j | bench--report | bench--trace-events | info--json= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
+    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--goal | tune--limit) echo '' ;;
     bench--configuration | bench-c) echo 'driver driver-keep pool pool-prealloc pool-prealloc-75 pool-threshold bfc-75 bfc-least bfc mapped direct mapped-compact mapped-fast driver-warm pool-unchecked mapped-trusted pool-learned mapped-learned pool-ahead mapped-ahead' ;;
     bench--device | bench-d | info--device | replay--device | tune--device | tune-d) echo 'cuda model' ;;
-    bench--scenario) echo 'pair churn threads streams producer-consumer steal lifecycle' ;;
-    bench--subject) echo 'loop driver pool bfc pool-bound bfc-bound malloc mimalloc tcmalloc' ;;
-    bench--arena | info--arena | replay--arena | run--arena) echo 'fixed regions mapped' ;;
-    bench--cache | bench--export | bench--internal-dependencies | bench--latency | bench--registry | bench--stream-checks | info--cache | info--export | info--internal-dependencies | info--latency | info--registry | info--stream-checks | replay--cache | replay--export | replay--internal-dependencies | replay--latency | replay--registry | replay--stream-checks | run--cache | run--export | run--internal-dependencies | run--latency | run--registry | run--stream-checks) echo 'on off' ;;
-    bench--engine | info--engine | replay--engine | run--engine) echo 'mapped pool bfc direct' ;;
-    bench--growth | info--growth | replay--growth | run--growth) echo 'exact step geometric remaining bfc' ;;
-    bench--harden | info--harden | replay--harden | run--harden) echo 'off poison guard zero-stream zero-always' ;;
-    bench--log | info--log | replay--log | run--log) echo 'none error warning info debug' ;;
-    bench--packing | info--packing | replay--packing | run--packing) echo 'compact balanced fast' ;;
-    bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
-    bench--prealloc-mode | info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
     convert--to) echo 'rmm minimalloc weir' ;;
+    info--arena | replay--arena | run--arena) echo 'fixed regions mapped' ;;
+    info--cache | info--export | info--internal-dependencies | info--latency | info--registry | info--stream-checks | replay--cache | replay--export | replay--internal-dependencies | replay--latency | replay--registry | replay--stream-checks | run--cache | run--export | run--internal-dependencies | run--latency | run--registry | run--stream-checks) echo 'on off' ;;
+    info--engine | replay--engine | run--engine) echo 'mapped pool bfc direct' ;;
+    info--growth | replay--growth | run--growth) echo 'exact step geometric remaining bfc' ;;
+    info--harden | replay--harden | run--harden) echo 'off poison guard zero-stream zero-always' ;;
+    info--log | replay--log | run--log) echo 'none error warning info debug' ;;
+    info--packing | replay--packing | run--packing) echo 'compact balanced fast' ;;
+    info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
+    info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
     *) return 1 ;;
     esac
 }
 
 _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    local command=${COMP_WORDS[1]} mode='' flag='' values i
+    local command=${COMP_WORDS[1]} flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'bench convert info park record replay report run top torch tune wake help --help --version' -- "$word")
         return
     fi
-    case "$command  ${COMP_WORDS[*]:2} " in
-    'bench '*' --micro '*) mode=--micro ;;
-    esac
     # `=' and `:' are words of their own where COMP_WORDBREAKS has them
     if [ "$word" = : ] || [ "$before" = : ]; then
         flag=:
@@ -127,7 +119,7 @@ _weir() {
             mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         fi
     elif [[ $word == -* || $command == @(info|top) ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_weir_flags "$command$mode")" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$(_weir_flags "$command")" -- "$word")
         [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")

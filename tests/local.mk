@@ -393,6 +393,9 @@ script_tests = \
 	tests/spin/check-models \
 	tests/cli/check-program \
 	tests/cli/check-bench \
+	tests/bench/check-measure \
+	tests/bench/check-micro \
+	tests/bench/check-smallest-limit \
 	tests/adapters/check-drop-in \
 	tests/adapters/check-group \
 	tests/adapters/check-preload \
@@ -417,7 +420,6 @@ script_tests = \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
-	tests/cli/check-measure \
 	tests/cli/check-nvtx \
 	tests/cli/check-record \
 	tests/cli/check-record-processes \
@@ -750,9 +752,10 @@ TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(fake_nvml) $(model_driver) $(gate_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
+check_DATA = $(bench_programs)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
-check_DATA = $(victims) $(gate_programs)
+check_DATA += $(victims) $(gate_programs)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 

@@ -34,7 +34,6 @@ struct job {
     char peers[WEIR_SHOW_BYTES];   /* "": options.peers is NULL */
     int trial;   /* 1: tell only whether every request is served, and end at the first that fails */
     int forgets; /* 1: a profile is read, and not saved */
-    int measure; /* not 0: measure that enum measure_part, and replay nothing */
     int timeline;       /* not 0: also tell what happened when, as the process of that number */
     uint64_t limit;     /* the most that the configuration may reserve; 0: as it has it */
     double busy_factor; /* GPU work as a factor of the trace's time (busy.h); 0: none */

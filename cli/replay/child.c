@@ -26,7 +26,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/group.h"
 #include "cli/common/jsonfile.h"
-#include "cli/measure/measure.h"
 
 /* ---- an allocator's life ---- */
 
@@ -522,8 +521,6 @@ int weir_cmd_replay_child(int argc, char **argv) {
     weir_cli_settings_init(&settings);
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
-    if (job.measure)
-        return measure_child(&settings, (enum measure_part)job.measure);
     if (!job.configuration[0])
         return look_at_device(&settings, &job);
     replay.configuration = configuration_find(job.configuration);

@@ -69,6 +69,8 @@ static const char *document_fault(const json_t *object) {
         return NULL;
     if (json_object_get(object, "configuration") || json_object_get(object, "contestant"))
         return "it is of an earlier version of weir: make the results again with this weir";
+    if (json_object_get(object, "scenario"))
+        return "it has single calls (bench/micro), which have no time line";
     if (json_object_get(object, "settings") && json_object_get(object, "devices"))
         return "it has settings and devices (weir info)";
     return "it is JSON, but not of weir";
