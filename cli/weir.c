@@ -27,7 +27,6 @@ static const struct command {
     int draws;        /* it may draw pictures, by a program that may have come with it */
 } commands[] = {
     {"bench", weir_cmd_bench, "compare configurations on the same traces", 1},
-    {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc", 0},
     {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources", 0},
     {"park", weir_cmd_park, "move a process's device memory to host memory and stop it", 0},
     {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace", 0},

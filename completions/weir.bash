@@ -8,9 +8,6 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
     bench--micro)
         echo '--arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --micro --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --quick --recovery-timeout= --registry= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --help'
         ;;
-    convert)
-        echo '--to= --help'
-        ;;
     info)
         echo '--all --arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json --keep-free= --latency= --limit= --log= --measure --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --registry= --release-threshold= --stream-checks= --help'
         ;;
@@ -62,7 +59,6 @@ _weir_values() { # COMMAND FLAG
     bench--packing | info--packing | replay--packing | run--packing) echo 'compact balanced fast' ;;
     bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
     bench--prealloc-mode | info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
-    convert--to) echo 'rmm minimalloc weir' ;;
     tune--goal) echo 'memory speed balanced' ;;
     *) return 1 ;;
     esac
@@ -73,7 +69,7 @@ _weir() {
     local command=${COMP_WORDS[1]} mode='' flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info park record replay report run top torch tune wake help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench info park record replay report run top torch tune wake help --help --version' -- "$word")
         return
     fi
     case "$command  ${COMP_WORDS[*]:2} " in
@@ -114,7 +110,7 @@ _weir() {
     help)
         case $word in
         [PTWX]*) values='WEIR_ENGINE WEIR_PREALLOC WEIR_LIMIT WEIR_GROWTH WEIR_RELEASE_THRESHOLD WEIR_PROFILE WEIR_GROW_AHEAD WEIR_KEEP_FREE WEIR_DECAY WEIR_HARDEN WEIR_DEVICE WEIR_LOG WEIR_ARENA WEIR_PACKING WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_CACHE WEIR_CACHE_LIMIT WEIR_CACHE_IDLE WEIR_STREAM_CHECKS WEIR_INTERNAL_DEPENDENCIES WEIR_OOM_REPORT WEIR_REGISTRY WEIR_PRIORITY WEIR_PEERS WEIR_EXPORT WEIR_COMPAT WEIR_GROUP WEIR_GROUP_LIMIT WEIR_GROUP_SHARE WEIR_GROUP_DIR WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED WEIR_RUN_STATS WEIR_RUN_JSON WEIR_RUN_HEAP_PROFILE WEIR_RUN_TRACE WEIR_RUN_SAMPLES WEIR_RUN_FIRST WEIR_RUN_PARK WEIR_RUN_PREALLOC_OF WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_TORCH WEIR_RUN_SERVE_MALLOC WEIR_RUN_CHILDREN WEIR_RUN_VERBOSE WEIR_RUN_FOLDER WEIR_RECORD_FOLDER WEIR_RECORD_RANGES WEIR_RECORD_CALLERS WEIR_RECORD_SYNCS TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC XLA_PYTHON_CLIENT_PREALLOCATE XLA_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR TF_GPU_ALLOCATOR PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TF_FORCE_GPU_ALLOW_GROWTH' ;;
-        *) values='bench convert info park record replay report run top torch tune wake settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
+        *) values='bench info park record replay report run top torch tune wake settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         return
@@ -132,7 +128,7 @@ _weir() {
         [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
-        case $command in bench | convert | replay | tune)
+        case $command in bench | replay | tune)
             mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -- "$word") ;;
         esac
     fi

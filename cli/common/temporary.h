@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* temporary.h: files and folders that go with the command. */
+/* temporary.h: files and folders in TMPDIR, or in /tmp. */
 #ifndef WEIR_CLI_TEMPORARY_H
 #define WEIR_CLI_TEMPORARY_H
 
-/* An unlinked file in TMPDIR, or /tmp, for as long as it is open.  -1: errno tells why there is none. */
-int temporary_file(void);
+#include <stdio.h>
 
-/* Removes a folder with its files and its empty folders.  Does nothing if the path is "". */
+/* Opens an empty file without a name, for reading and writing.  Returns NULL with errno on failure. */
+FILE *temporary_file(void);
+/* Removes a folder with the files and the empty folders in the folder.  Does nothing if the path is "". */
 void temporary_remove(const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: the events of a trace, or of a file in another format (conversion.h), told apart by the first line.
+/* input.h: opens a trace, or a file of another format (format.h).  The first line of the file shows its format.
  *
  * Must not know: what the events are for.
  */
@@ -8,31 +8,33 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <weir/trace.h>
 
 #include "cli/common/lines.h"
 #include "cli/common/source.h"
 
-/* Stays where it is while it is open. */
+/* An open file.  The reader has a pointer to the struct, so the struct must not move. */
 struct input {
     struct lines lines;
-    int converted; /* a temporary file with the trace that another format became; -1: it is a trace */
+    FILE *
+        copy; /* the temporary file with the trace made from another format; NULL: the file is a trace */
     weir_trace_reader *reader;
 };
 
-/* "-" is standard input.  1, or 0 with a message. */
+/* Opens the file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
 int input_open(struct input *input, const char *path, char *message, size_t message_bytes);
 void input_close(struct input *input);
 
-/* 1: a trace can be read from the file, or made of it. */
+/* Returns 1 if a trace can be read from the file or made from the file, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Why the next event of a trace could not be read, behind so many that could: a file without any may be no trace at
- * all, and is told what one is. */
+/* Writes why the reader could not read an event, after `events' others.  If there were no others, the file may be no
+ * trace, and the message also says what weir expects. */
 void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
                   char *message, size_t message_bytes);
-/* 1, and it is told: the reader, which refused it, has read all that there is of a trace that ends too early. */
+/* Returns 1, with a message on standard error, if the reader failed because the trace ends too early; 0 otherwise. */
 int input_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source);
 
 #endif
