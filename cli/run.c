@@ -52,7 +52,6 @@ enum {
     NO_CHILDREN_KEY,
     NO_TOP_KEY,
     NO_TORCH_KEY,
-    HEAP_KEY,
     REPORT_KEY,
     TRACE_KEY,
     PARK_KEY,
@@ -66,7 +65,7 @@ enum {
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
-    const char *json, *heap_profile, *trace, *file; /* of settings */
+    const char *json, *trace, *file; /* of settings */
     struct group_flags group;
     uint64_t idle_ns; /* without a call, until a process may be parked; 0: none is */
     char gate[4200];  /* the library for that */
@@ -184,9 +183,7 @@ static int put_run(struct run *run) {
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
-           group_flags_put(&run->group, put, run) ||
-           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
-           put_file(run, "WEIR_RUN_TRACE", run->trace);
+           group_flags_put(&run->group, put, run) || put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
 /* To a limit that is less, or may be: amounts of different kinds only the device compares. */
@@ -501,9 +498,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case 'j':
         run->json = weir_cli_file(state, "--json", argument, 0);
         return 0;
-    case HEAP_KEY:
-        run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
-        return 0;
     case REPORT_KEY:
         if (!*argument || strcmp(argument, "-") == 0)
             argp_error(state,
@@ -604,7 +598,6 @@ static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {{"--json", run->json},
                                      {"--trace-events", run->trace},
-                                     {"--heap-profile", run->heap_profile},
                                      {"--report", run->report},
                                      {weir_cli_label(settings, WEIR_SETTING_VERDICT),
                                       weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT)},
@@ -639,8 +632,7 @@ static int find_and_set(struct run *run) {
         return fail(EXIT_OWN, library, why);
     if (run->idle_ns && preloading_find(GATE, run->gate, sizeof run->gate, &why) != 0)
         return fail(EXIT_OWN, run->gate, why);
-    if (!jsonfile_check_to_add("--json", run->json) ||
-        !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
+    if (!jsonfile_check_to_add("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
@@ -654,11 +646,6 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"json", 'j', "FILE", 0,
          "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
-        {"heap-profile", HEAP_KEY, "FILE", 0,
-         "Write to FILE for pprof which call stacks hold live device memory, now and at its peak.  "
-         "weir writes when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, "
-         "FILE.2, ...).  %p in FILE is the process.",
-         0},
         {"report", REPORT_KEY, "DIR|FILE", 0,
          "Make a page of statistics and growth when the command has ended (weir report): a folder, "
          "or one "

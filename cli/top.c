@@ -36,7 +36,7 @@
     UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
 
 /* What no figure here tells. */
-#define HINT "which functions hold memory: weir run --heap-profile FILE"
+#define HINT "which functions hold memory: weir record --callers"
 
 enum { ONCE_KEY = 0x5401, JSON_KEY, GROUP_KEY, MOST_CHOSEN = 64 };
 
