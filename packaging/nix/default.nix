@@ -10,12 +10,12 @@ pkgs.stdenv.mkDerivation {
   buildInputs = [ pkgs.jansson pkgs.zlib pkgs.zstd ];
   configureFlags = [ "--with-cuda=no" "--disable-tests" "--disable-static" ];
 
-  # The driver's library is the system's; reports draw with gnuplot.
+  # The driver's library is the system's.
   postInstall = ''
     mkdir -p $out/${pkgs.python3.sitePackages}
     mv $out/share/weir/python/* $out/${pkgs.python3.sitePackages}/
     rm -f $out/lib/*.la $out/lib/weir/*.la
-    wrapProgram $out/bin/weir --suffix PATH : ${pkgs.gnuplot}/bin --suffix LD_LIBRARY_PATH : /run/opengl-driver/lib
+    wrapProgram $out/bin/weir --suffix LD_LIBRARY_PATH : /run/opengl-driver/lib
   '';
 
   meta = {

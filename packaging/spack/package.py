@@ -12,7 +12,6 @@ class Weir(AutotoolsPackage):
     version("0.1.0")
 
     variant("program", default=True, description="Build the program weir")
-    variant("plots", default=True, description="Pictures in reports", when="+program")
     variant("python", default=True, description="Build the package for Python and the adapters of frameworks")
 
     depends_on("c", type="build")
@@ -21,7 +20,6 @@ class Weir(AutotoolsPackage):
     depends_on("jansson@2.7:", when="+program")
     depends_on("zlib-api", when="+program")
     depends_on("zstd@1.4:", when="+program")
-    depends_on("gnuplot", type="run", when="+plots")
     depends_on("python@3.9:", type="run", when="+python")
 
     def configure_args(self):

@@ -2,7 +2,7 @@
 """weir_wheel: the PEP 517 backend that builds weir's wheel from the unpacked tarball; `make wheel' runs it.
 
 The wheel serves every Python 3 and every glibc from 2.28 on.  The compiler is zig's, which links for an older glibc
-than this system's; the package ziglang has it.  The program has jansson, zlib and zstd in it, and gnuplot beside it.
+than this system's; the package ziglang has it.  The program has jansson, zlib and zstd in it.
 Nothing is fetched: WHEEL_SOURCES names the folder with their sources, which fetch-sources fills.
 
     WHEEL_SOURCES=FOLDER   the sources (required)
@@ -45,7 +45,7 @@ for word; do
 done
 exec '{zig}' cc -target {target} "$@"
 """
-LICENCES = {"jansson": "LICENSE", "zlib": "LICENSE", "libzstd": "LICENSE", "gnuplot": "Copyright"}
+LICENCES = {"jansson": "LICENSE", "zlib": "LICENSE", "libzstd": "LICENSE"}
 JANSSON = {  # what its configure would find: each glibc has all of it
     "jansson_config.h": """#define JSON_INLINE inline
 #define JSON_INTEGER_IS_LONG_LONG 1
@@ -61,7 +61,6 @@ JANSSON = {  # what its configure would find: each glibc has all of it
     )
     + "#define USE_URANDOM 1\n#define INITIAL_HASHTABLE_ORDER 3\n",
 }
-GNUPLOT_WITHOUT = "x cairo gd lua qt latex readline libcerf amos tektronix cwdrc".split()
 
 
 class Failure(Exception):
@@ -162,21 +161,6 @@ class Build:
         self.archive("z", [zlib], ["-DHAVE_UNISTD_H", "-DHAVE_HIDDEN", "-D_LARGEFILE64_SOURCE=1"])
         self.archive("zstd", [os.path.join(zstd, "lib", d) for d in ("common", "compress", "decompress")], [])
 
-    def gnuplot(self):
-        """Draws SVG alone, so it needs no library."""
-        source, build = self.sources["gnuplot"], os.path.join(self.work, "gnuplot-build")
-        for lost in ("beos",):  # which the copy of the sources lacks, and configure wants
-            os.makedirs(os.path.join(source, "src", lost), exist_ok=True)
-            open(os.path.join(source, "src", lost, "Makefile.in"), "a").close()
-        os.makedirs(build)
-        command = [os.path.join(source, "configure"), "-q", f"--host={self.arch}-linux-gnu", "--disable-wxwidgets"]
-        command += ["--disable-dependency-tracking", *(f"--without-{name}" for name in GNUPLOT_WITHOUT), *self.tools]
-        # It tells the names of its files.
-        flags = f"{' '.join(CFLAGS)} -w -ffile-prefix-map={self.work}=."
-        run([*command, f"CFLAGS={flags}", "LDFLAGS=-Wl,-s"], self.log, cwd=build)
-        run(["make", "-s", self.jobs, "-C", "src", "gnuplot"], self.log, cwd=build)
-        return os.path.join(build, "src", "gnuplot")
-
     # ---- weir
 
     def weir(self):
@@ -199,12 +183,11 @@ class Build:
         """What goes into the wheel: (name, path or text, whether it is a program)."""
         self.unpack()
         self.libraries()
-        gnuplot = self.gnuplot()
         root = self.weir()
         fields = project()
         shared = f"{PACKAGE}-{fields['version']}.data/data/share"
         line = f"{fields['name']} {fields['version']} ({tag(self.arch)})\n"
-        entries = [(f"{PACKAGE}/share/weir/wheel", line, False), (f"{PACKAGE}/libexec/weir/gnuplot", gnuplot, True)]
+        entries = [(f"{PACKAGE}/share/weir/wheel", line, False)]
         entries.append((f"{PACKAGE}/bin/weir", f"{root}/bin/weir", True))
         entries.append((f"{PACKAGE}/lib/libweir.so.0", os.path.realpath(f"{root}/lib/libweir.so.0"), True))
         for path in glob.glob(f"{root}/lib/weir/*.so"):
