@@ -540,10 +540,6 @@ static void end_recording(int has_all_ended) {
             fprintf(stderr, "weir record: %s\n", record.lines[i]);
     if (record.count == 0)
         tell_nothing();
-    else if (!record.callers)
-        fputs("weir record: without --callers a trace names no function, line of Python or "
-              "NVTX range\n",
-              stderr);
 }
 
 /* ------------------------------------------------------------------ the child ---- */
@@ -648,30 +644,33 @@ static int run_command(void) {
 
 /* ---------------------------------------------------------------- preparation ---- */
 
-/* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
- * recording left in it stays until there is something to be written. */
-static int try_file(void) {
-    int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+/* Opens the file that exists.  Waits for a reader if the file is a pipe. */
+static int open_existing(void) {
     struct stat is;
+    int file = -1;
 
-    record.is_made = fd >= 0;
-    if (fd < 0 && stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
-        fd = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-        if (fd >= 0)
-            (void)fcntl(fd, F_SETFL, 0);
+    if (stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
+        file = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (file >= 0)
+            (void)fcntl(file, F_SETFL, 0);
         else if (errno == ENXIO)
-            fprintf(stderr, "weir record: --output %s: waits for a program that reads this pipe\n",
+            fprintf(stderr, "weir: --output %s: waits for a program that reads this pipe\n",
                     record.path);
-        errno = EEXIST;
     }
-    if (fd < 0 && errno == EEXIST)
-        fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
-        return EXIT_OWN;
-    }
-    record.file = fd;
-    return 0;
+    return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+}
+
+/* Opens the file before the command runs, so that a path that cannot be written is told at once.  Keeps what is in the
+ * file until there is a first event.  Returns 0 or EXIT_OWN. */
+static int try_file(void) {
+    record.file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    record.is_made = record.file >= 0;
+    if (record.file < 0 && errno == EEXIST)
+        record.file = open_existing();
+    if (record.file >= 0)
+        return 0;
+    fprintf(stderr, "weir: --output %s: %s\n", record.path, strerror(errno));
+    return EXIT_OWN;
 }
 
 static int put(void *to, const char *name, const char *value) {

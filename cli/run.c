@@ -16,7 +16,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +31,6 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/settings_file.h"
-#include "cli/common/shipped.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
 #include "cli/parking/keeper.h"
@@ -82,6 +80,11 @@ struct run {
 static int fail(int code, const char *what, const char *why) {
     fprintf(stderr, "weir run: %s: %s\n", what, why);
     return code;
+}
+
+static int fail_path(const char *flag, const char *path, const char *why) {
+    fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
+    return EXIT_OWN;
 }
 
 /* ------------------------------------------------------------------ variables ---- */
@@ -399,7 +402,6 @@ static void make_report(const struct run *run, int ended) {
 
 static void report(struct run *run, int status) {
     unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
-    shipped_use_programs();
     make_report(run, status);
     unlink(run->lines);
 }
@@ -550,23 +552,17 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-static int fail_trace(const struct run *run, const char *why) {
-    fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
-    return EXIT_OWN;
-}
-
-/* The first process that is served makes it, so what was there goes. */
+/* Removes an older file: the first process that weir serves makes a new one.  Returns 0 or EXIT_OWN. */
 static int clear_trace(const struct run *run) {
     struct stat is;
-    int file;
+    int is_there = run->trace && stat(run->trace, &is) == 0;
 
-    if (!run->trace || run->dry)
-        return 0;
-    if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
-        return fail_trace(run, "it is no plain file");
-    file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
-        return fail_trace(run, strerror(errno));
+    if (!jsonfile_check("--trace-events", run->trace))
+        return EXIT_OWN;
+    if (is_there && !S_ISREG(is.st_mode))
+        return fail_path("--trace-events", run->trace, "it is no plain file");
+    if (is_there && !run->dry && unlink(run->trace) != 0)
+        return fail_path("--trace-events", run->trace, strerror(errno));
     return 0;
 }
 
@@ -613,13 +609,15 @@ static int find_and_set(struct run *run) {
     int code;
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
-        return code;
+        return code == EXIT_USAGE ? code : EXIT_OWN;
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (!has_outputs_of_their_own(run) || weir_cli_profile_check(&run->settings, 1) != 0 ||
-        weir_cli_oom_report_check(&run->settings) != 0)
+    if (!has_outputs_of_their_own(run))
         return EXIT_USAGE;
+    if (weir_cli_profile_check(&run->settings, 1) != 0 ||
+        weir_cli_oom_report_check(&run->settings) != 0)
+        return EXIT_OWN;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));

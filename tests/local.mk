@@ -397,6 +397,7 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 script_tests = \
 	tests/tree/check-apart \
 	tests/spin/check-models \
+	tests/cli/check-paths \
 	tests/cli/check-program \
 	tests/cli/check-bench \
 	tests/adapters/check-drop-in \

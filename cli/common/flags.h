@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <jansson.h>
 
+#include "cli/common/help.h"
 #include "config/settings.h"
 #include "driver/driver.h"
 
@@ -49,9 +50,15 @@ int weir_cli_settings_tell(const char *name, FILE *file);
 /* 1 if standard output has taken all; or 0, with a message printed. */
 int weir_cli_written(void);
 
-/* As argp_parse, which ends the program where an option is none: the option that was meant is told then, if one is
- * close enough; and where help was asked for, which fails if it cannot be written. */
+/* Parses as argp_parse does.  argp_parse ends the program at an unknown option; weir_cli_parse then also prints the
+ * option that the user meant, if an option is close enough.  argp_parse also ends the program at --help; weir_cli_parse
+ * lets -h do this as well, and fails if the help cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
+
+/* Runs the command so that weir_cli_parse prints the help of the flag flag->word, compares the names of the command's
+ * flags with the word, and returns an error at once.
+ * Returns 1 if the command has the flag, 0 if not. */
+int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title);
 
 /* The value of a flag that names a file: not "", nor "-" unless standard output may be meant.  Else it is wrong usage,
  * which ends the program. */
@@ -92,12 +99,12 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
-/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 2 with a message.  That a file is not
- * there yet is told, if its folder is, by who `makes` it. */
+/* Returns 0 if the profile of --profile or WEIR_PROFILE can be used or made, 1 with a message if not.  With `makes', a
+ * message says that the command will make the file. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
-/* The file that --profile or --oom-report writes, or their variables; NULL: none. */
+/* Returns the file that the setting names, WEIR_SETTING_PROFILE or WEIR_SETTING_VERDICT, or NULL if there is none. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
-/* Likewise the file of --oom-report or WEIR_OOM_REPORT. */
+/* Returns 0 if the file of --oom-report or WEIR_OOM_REPORT can be written, 1 with a message if not. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else

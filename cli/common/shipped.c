@@ -50,19 +50,6 @@ int shipped_find(char *path, size_t bytes, const char *in_tree, const char *inst
     return access(path, R_OK) == 0;
 }
 
-void shipped_use_programs(void) {
-    static const char name[] = "libexec/weir";
-    const char *before = getenv("PATH");
-    char folder[PATH_MAX];
-    char *both = NULL;
-
-    if (!shipped_find(folder, sizeof folder, name, name, "") ||
-        asprintf(&both, "%s%s%s", before ? before : "", before && *before ? ":" : "", folder) < 0)
-        return;
-    (void)setenv("PATH", both, 1); /* without memory there are no pictures, which is told then */
-    free(both);
-}
-
 const char *shipped_folder(void) {
     static char folder[PATH_MAX];
 

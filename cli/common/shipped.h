@@ -10,9 +10,6 @@
 int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
                  const char *standard);
 
-/* Puts the folder of programs that came with this one, if there is such a folder, behind what PATH has. */
-void shipped_use_programs(void);
-
 /* The folder: bench/traces of the source tree that the running program was built in, else that of
  * the installation.  NULL: neither is there.  A static buffer. */
 const char *shipped_folder(void);

@@ -71,7 +71,7 @@ static int open_file(const char *path, char *message, size_t message_bytes) {
         return -1;
     }
     if (fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
-        snprintf(message, message_bytes, "is a directory, not a trace");
+        snprintf(message, message_bytes, "%s", strerror(EISDIR));
         close(fd);
         return -1;
     }
