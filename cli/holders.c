@@ -21,7 +21,7 @@
 /* Who has not answered after that is stopped, or does other work. */
 #define SILENCE_NS UINT64_C(300000000)
 #define PAUSE_NS UINT64_C(10000000)
-enum { CELL = 32 };
+enum { CELL = 32, USUAL_PRIORITY = 100 /* the default, which a row does not show */ };
 
 /* Has plain letters alone: terminals obey others. */
 static void check_text(char *text) {
@@ -195,14 +195,17 @@ static void print_process(FILE *file, const struct holders_device *d,
     const struct weir_registry_entry *e = &p->entry;
     char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
 
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s%s%s\n", e->pid,
+    fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
             cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
-            known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
-            cell(e->given, given), e->command, p->group[0] ? ", group " : "", p->group,
-            p->is_stopped     ? " (stopped, does not answer)"
-            : is_silent(d, e) ? " (does not answer)"
-                              : "");
+            known_cell(answers(d, p), e->idle, idle), cell(e->got, got), cell(e->given, given),
+            e->command, p->group[0] ? ", group " : "", p->group);
+    if (e->priority != USUAL_PRIORITY)
+        fprintf(file, ", priority %" PRIu64, e->priority);
+    fputs(p->is_stopped     ? " (stopped, does not answer)\n"
+          : is_silent(d, e) ? " (does not answer)\n"
+                            : "\n",
+          file);
 }
 
 void holders_print(FILE *file, const struct holders *h) {
@@ -218,8 +221,8 @@ void holders_print(FILE *file, const struct holders *h) {
             fprintf(file, "device %s: unknown\n", d->name);
         if (d->count == 0)
             continue;
-        fprintf(file, "%9s %10s %10s %10s %11s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVED",
-                "IN USE", "RECLAIMABLE", "PRIORITY", "RECEIVED", "RELEASED", "COMMAND");
+        fprintf(file, "%7s %8s %8s %8s %11s %8s %8s  %s\n", "PID", "LIMIT", "RESERVED", "IN USE",
+                "RECLAIMABLE", "RECEIVED", "RELEASED", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
             print_process(file, d, &d->processes[e]);
     }

@@ -47,6 +47,8 @@ static struct command {
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
+    int first; /* the line of the table, behind its head, with which the window begins */
+    int page;  /* the number of lines that a page key scrolls */
     const char *group;     /* its members alone; NULL: all programs */
     struct weir_show read; /* a body is large */
 } command;
@@ -213,22 +215,40 @@ static void window(int *columns, int *lines) {
     }
 }
 
-/* As much of the table as the window holds; its last line is for what there is to say. */
+enum {
+    HEAD = 2
+}; /* the lines of the table that do not scroll: the title, and the names of the columns */
+
+/* Draws one line, cut to the window.  Returns the text behind it. */
+static const char *draw_line(const char *text, int columns) {
+    size_t length = strcspn(text, "\n");
+
+    printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
+    return text + length + (text[length] != '\0');
+}
+
+/* Draws the lines that the window holds, from command.first on.  A message and the keys stand under them. */
 static void draw_lines(const char *text) {
-    int columns, lines;
+    int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
+    char keys[128];
 
     window(&columns, &lines);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        total++;
+    command.page = lines - HEAD - foot > 1 ? lines - HEAD - foot : 1;
+    last = total > command.page ? total - command.page : 0;
+    command.first = command.first < 0 ? 0 : command.first > last ? last : command.first;
     fputs("\033[H", stdout);
-    for (int line = 0; line < lines - 1; line++) {
-        size_t length = strcspn(text, "\n");
-
-        printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
-        text += length + (text[length] != '\0');
+    for (int line = 0; line < lines - foot; line++) {
+        for (int i = 0; line == HEAD && i < command.first; i++)
+            text = strchr(text, '\n') + 1;
+        text = draw_line(text, columns);
     }
-    if (*command.top.message)
-        printf("%.*s\033[K", columns - 1, command.top.message);
-    else
-        printf("%.*s\033[K", columns - 1, "q ends; " HINT);
+    if (foot > 1)
+        (void)draw_line(command.top.message, columns);
+    snprintf(keys, sizeof keys, "q ends, s sorts (by %s), arrows and page keys scroll (%d of %d)",
+             top_order_name(command.top.order), command.first + 1, last + 1);
+    printf("%.*s\033[K", columns - 1, keys);
     fflush(stdout);
 }
 
@@ -268,10 +288,29 @@ static void catch_signals(void) {
     }
 }
 
-/* So long, or until a key or the window says something: 1, it is over. */
+/* Obeys keys.  An arrow is ESC [ A or ESC O A, a page key ESC [ 5 ~.  Returns 1 if a key ends the command, 0 if not. */
+static int obey_keys(const char *key, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (key[i] == 'q' || key[i] == 'Q')
+            return 1;
+        if (key[i] == 's')
+            command.top.order = (command.top.order + 1) % TOP_ORDERS;
+        if (key[i] != '\033' || i + 2 >= count)
+            continue;
+        i += 2;
+        command.first += key[i] == 'A'   ? -1
+                         : key[i] == 'B' ? 1
+                         : key[i] == '5' ? -command.page
+                         : key[i] == '6' ? command.page
+                                         : 0;
+    }
+    return 0;
+}
+
+/* Waits for the time, for a key, or for a change of the window.  Returns 1 if the command is to end, 0 if not. */
 static int pause_for(uint64_t ns) {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
-    char key[16];
+    char key[64];
     ssize_t got;
 
     if (has_to_end)
@@ -281,8 +320,7 @@ static int pause_for(uint64_t ns) {
     got = read(STDIN_FILENO, key, sizeof key);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
         has_keys = 0; /* the terminal has gone */
-    return has_to_end || (got > 0 && (memchr(key, 'q', (size_t)got) != NULL ||
-                                      memchr(key, 'Q', (size_t)got) != NULL));
+    return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
 }
 
 static int print_json(void) {
@@ -297,6 +335,7 @@ static int show(void) {
     static int hinted;
     int failed = 0;
 
+    top_sort(&command.top);
     if (command.json)
         failed = print_json();
     else if (command.has_screen)
@@ -484,9 +523,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 static const char doc[] =
     "Shows this user's programs that run under `weir run': memory that they have reserved and use "
     "on each device, requests, and pool growth.\vOn a terminal weir top redraws the table until "
-    "you "
-    "press q; else it prints it once, or once in each interval with --interval.  Rates "
-    "are those of the last interval.";
+    "you press q; s sorts it by another column, and arrows and page keys scroll.  Elsewhere it "
+    "prints the table once, or once in each interval with --interval.  Rates are those of the last "
+    "interval.";
 
 int weir_cmd_top(int argc, char **argv) {
     static const struct argp_option options[] = {
