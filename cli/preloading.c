@@ -3,6 +3,7 @@
 #include "cli/preloading.h"
 
 #include <elf.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,39 +14,16 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-
-/* The folder of this program, or "". */
-static void own_folder(char *folder, size_t bytes) {
-    ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
-
-    folder[length > 0 ? length : 0] = '\0';
-    if (strrchr(folder, '/'))
-        *strrchr(folder, '/') = '\0';
-}
-
-static int find(const char *name, char *path, size_t bytes) {
-    static const char *const places[] = {"/lib/.libs/", "/"};
-    char folder[4096];
-
-    own_folder(folder, sizeof folder);
-    for (size_t i = 0; *folder && i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, bytes, "%s%s%s", folder, places[i], name);
-        if (access(path, R_OK) == 0)
-            return 1;
-    }
-    /* bin/weir beside lib/weir/, wherever both were moved to */
-    if (strrchr(folder, '/')) {
-        *strrchr(folder, '/') = '\0';
-        snprintf(path, bytes, "%s/lib/weir/%s", folder, name);
-        if (access(path, R_OK) == 0)
-            return 1;
-    }
-    snprintf(path, bytes, WEIR_PKGLIB_DIR "/%s", name);
-    return access(path, R_OK) == 0;
-}
+#include "cli/common/shipped.h"
 
 int preloading_find(const char *name, char *path, size_t bytes, const char **why) {
-    if (!find(name, path, bytes))
+    char in_tree[64], installed[64], standard[PATH_MAX];
+
+    snprintf(in_tree, sizeof in_tree, "lib/.libs/%s", name);
+    snprintf(installed, sizeof installed, "lib/weir/%s", name);
+    snprintf(standard, sizeof standard, WEIR_PKGLIB_DIR "/%s", name);
+    if (!shipped_find(path, bytes, in_tree, name, "") &&
+        !shipped_find(path, bytes, installed, installed, standard))
         *why =
             "it is not installed: it comes with the package weir-preload, and with builds without "
             "--disable-preload and --disable-shared";
@@ -56,7 +34,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
     return EXIT_OWN;
 }
 
-/* 1 if the list names the library. */
+/* Returns 1 if the list has the library, 0 if not. */
 static int names(const char *list, const char *library) {
     size_t length;
 
@@ -68,7 +46,7 @@ static int names(const char *list, const char *library) {
     return 0;
 }
 
-/* The variable's value, or nothing, with that word behind. */
+/* Puts the value of the variable with the word behind it. */
 static int put_behind(const char *name, const char *word,
                       int (*put)(void *to, const char *name, const char *value), void *to) {
     const char *before = getenv(name);
@@ -81,8 +59,8 @@ static int put_behind(const char *name, const char *word,
     return failed;
 }
 
-/* AddressSanitizer's runtime, where it is a library that the program is linked with, comes behind what is preloaded, and
- * ends the program unless it is told that this is meant so.  A program may be started by another, so all are told. */
+/* Sets ASAN_OPTIONS, too.  If a program is linked with the runtime of AddressSanitizer, the runtime comes behind the
+ * preloaded library, and ends the program unless ASAN_OPTIONS allows this order.  Any program may start such a program. */
 int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
                     void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
@@ -136,7 +114,7 @@ static int replace_script(FILE *file, char *path, size_t bytes) {
 }
 
 const char *preloading_why_not(const char *program) {
-    enum { SCRIPTS = 4 }; /* one's interpreter may be another */
+    enum { SCRIPTS = 4 }; /* the interpreter of a script may be a script, too */
 
     char path[4096];
     int is_script = command_find(program, path, sizeof path);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preloading.h: a library of weir's that a program is to be started with.
+/* preloading.h: starts a program with a library of weir preloaded.
  *
  * Must not know: what the library does.
  */
@@ -9,23 +9,23 @@
 #include <argp.h>
 #include <stddef.h>
 
-/* As env(1): it failed itself, the command cannot be run, there is no such command. */
+/* The exit codes of env(1): weir itself failed, the command cannot be run, the command does not exist. */
 enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-/* Where that library is: in a build tree, beside this program, or where it is installed.  0, or EXIT_OWN, what
- * is wrong with `path', and *why. */
+/* Finds the library: in a build tree, beside this program, or in an installation.
+ * Returns 0, or EXIT_OWN with the reason in *why, which is about `path'. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put` with each variable that is to be set so that a program starts with the library: behind what the user
- * preloads, and not twice.  0, or 1 when memory is short. */
+/* Calls `put' with each variable that makes a program start with the library.  The library comes behind the user's
+ * preloaded libraries, and only once.  Returns 0, or 1 if there is no host memory. */
 int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
                     void *to);
 
-/* Returns why the dynamic linker loads nothing into that program ("it is linked statically"), or NULL if it loads what
- * is preloaded, as far as this can be told. */
+/* Returns why the dynamic linker does not preload libraries into the program, such as "it is linked statically", or NULL if
+ * no reason is known. */
 const char *preloading_why_not(const char *program);
 
-/* There is no command: usage, and which flag took what may be meant as one. */
+/* Ends the program with a usage error: there is no command.  Names the flag whose value may be meant as the command. */
 void preloading_no_command(struct argp_state *state);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: `weir record': a program as it is, its requests for device memory written as a trace.
+/* record.c: `weir record': runs an unmodified program and writes its requests for device memory as a trace.
  *
  * The command runs with libweir-record.so preloaded.  The library puts the command's requests into memory that it shares
  * with this process, and this process writes the traces.  So nothing is lost however the command ends, and a request
@@ -132,7 +132,7 @@ static double ns_a_tick(void) {
                                        : 1.0;
 }
 
-/* Never back, though the counter's rate is known better and better. */
+/* Converts a time to microseconds.  The result never decreases, although the estimate of the counter's rate changes. */
 static uint64_t time_us(struct process *process, uint64_t time) {
     double ns = time > process->start ? (double)(time - process->start) * ns_a_tick() : 0.0;
     uint64_t us = (uint64_t)(ns / 1000.0);
@@ -187,8 +187,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* What is before `safe', in order; `is_last': all of it.  A thread that is long in the driver, in a free, keeps no more
- * than so many waiting: then its event comes late (tracing.h). */
+/* Writes the events before process->safe in their order; with `is_last' it writes all events.  If more than MOST_WAITING
+ * events wait for a thread that stays in the driver, it does not wait for the event of that thread any longer, and the
+ * event comes late (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* of the other rings */
@@ -277,19 +278,19 @@ static char *path_of(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* What stands between a program and the driver is not who asked. */
+/* Returns the file of the caller, or NULL if the caller is the library of weir record. */
 static const char *file_of(void *context, uint64_t address) {
     const char *name = modules_find(context, address);
 
     return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
 }
 
-/* Of the first process: what another recording left in it goes now.  A pipe is opened once, or its reader would see its
- * end. */
+/* Returns the file for the first process, without what another recording left in it.  Does not close and open a pipe
+ * again, since the reader of the pipe would see its end. */
 static int take_file(void) {
     int file = record.file;
 
-    if (file < 0) /* a process had it, and could not be written */
+    if (file < 0) /* an earlier process got the file, and its trace could not be begun */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
+/* run.c: `weir run': runs an unmodified program with its stream-ordered memory from weir.
  *
- * All of it is environment: the preload library goes behind LD_PRELOAD's own, settings go into WEIR_
- * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
- * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
- * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
- * the program gets some of them set to keep it from preallocating beside weir, and weir would read
- * those as the user's.  Then the command takes this process over: exit status, signals and all
- * else are its own.  With --report and --park-when-idle this process waits for it instead, and ends as it ended.
+ * weir run only sets variables: it adds the preload library to LD_PRELOAD, passes settings as WEIR_ variables, and makes
+ * frameworks use CUDA's memory pools (frameworks.h).  It checks the settings first, so that an error is told before the
+ * program starts.  It also translates the variables of TensorFlow, XLA and JAX to WEIR_ variables, and sets WEIR_COMPAT=0:
+ * weir run sets some of these variables itself, so that the program does not preallocate beside weir, and the library must
+ * not read them as the user's.  Then the command replaces this process.  With --report and --park-when-idle this process
+ * waits for the command instead, and ends with the status of the command.
  *
  * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
  * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
@@ -46,7 +45,6 @@ enum {
     NO_ENV_KEY = 0x5601,
     STATS_KEY,
     SERVE_KEY,
-    CHILDREN_KEY,
     NO_CHILDREN_KEY,
     NO_TOP_KEY,
     NO_TORCH_KEY,
@@ -74,7 +72,7 @@ struct run {
     char **command;
     char python[PATH_MAX]; /* the interpreter that the command starts; "": none */
     struct shim shim;      /* of that interpreter's PyTorch */
-    FILE *said;            /* what was set, as " NAME=VALUE" */
+    FILE *said;            /* the variables that were set, as " NAME=VALUE" */
 };
 
 static int fail(int code, const char *what, const char *why) {
@@ -99,14 +97,15 @@ static int put(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
-/* What is another program's variable's is not refused where the limit is less. */
+/* Passes the name of another program's variable that gave the preallocation: the library cuts such an amount to the limit
+ * instead of refusing it. */
 static int put_prealloc_of(struct run *run) {
     const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
 
     return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
 
-/* Flags, and unless the environment is left alone what stands for the variables of others. */
+/* Passes the settings of flags and, without --no-env, those of other programs' variables. */
 static int put_settings(struct run *run) {
     char text[WEIR_SHOW_BYTES];
 
@@ -126,7 +125,7 @@ static int put_settings(struct run *run) {
     return 0;
 }
 
-/* The name of a file, or NULL.  The program may go to another folder. */
+/* Passes the absolute path of a file, since the program may change its folder.  Passes nothing for NULL. */
 static int put_file(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
     int failed;
@@ -142,7 +141,7 @@ static int put_file(struct run *run, const char *variable, const char *name) {
     return failed;
 }
 
-/* A report reads it, and has a file of its own where none was named. */
+/* Passes the file of statistics.  A report has a file of its own. */
 static int put_json(struct run *run) {
     if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
@@ -150,15 +149,15 @@ static int put_json(struct run *run) {
                          : put_file(run, "WEIR_RUN_JSON", run->json);
 }
 
-/* What nobody reads has been told: once is enough for all that the command becomes. */
+/* Passes the unknown variables that were told, so that no process of the command tells them again. */
 static int put_told(struct run *run) {
     const char *unknown = run->settings.sources.unknown;
 
     return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
 }
 
-/* The process that the command begins as is this one, unless this one waits for it: it says where there is nothing to
- * say; what else runs in it does not. */
+/* Passes the number of this process, which becomes the command: the library reports in this process that there are no
+ * statistics, and not in other processes.  Passes nothing if this process waits for the command. */
 static int put_first(struct run *run) {
     char process[24];
 
@@ -168,7 +167,7 @@ static int put_first(struct run *run) {
     return setenv("WEIR_RUN_FIRST", process, 1);
 }
 
-/* By which the processes of the command know who parks them. */
+/* Passes the name of this process to the processes that it parks. */
 static int put_keeper(struct run *run) {
     char name[48];
 
@@ -189,7 +188,7 @@ static int put_run(struct run *run) {
            group_flags_put(&run->group, put, run) || put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
-/* To a limit that is less, or may be: amounts of different kinds only the device compares. */
+/* Returns 1 if the limit cuts the preallocation, or may cut it: only the device can compare amounts of different kinds. */
 static int is_held(const weir_options *options) {
     const weir_amount *limit = &options->limit, *all = &options->prealloc;
 
@@ -197,7 +196,7 @@ static int is_held(const weir_options *options) {
            (limit->kind != all->kind || limit->value < all->value);
 }
 
-/* What a variable of another program's has weir preallocate. */
+/* Notes the preallocation that another program's variable requests. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
     const char *name = weir__compat_name(options->prealloc.reserved);
@@ -215,7 +214,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* A variable that is 1 unless it is set; the settings are read, so it is a switch. */
+/* Returns the value of a switch whose default is 1.  weir_cli_settings_finish has checked the value. */
 static int is_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
@@ -224,7 +223,7 @@ static int is_on(const char *name) {
     return !value || !weir__switch_read(value, &on, &problem) || on;
 }
 
-/* What the user asks of PyTorch's own allocator. */
+/* Notes the options of PyTorch's own allocator, which weir ignores. */
 static void note_ignored(FILE *notes) {
     static const char *const lists[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     static const char *const options[] = {"expandable_segments", "max_split_size_mb",
@@ -240,7 +239,7 @@ static void note_ignored(FILE *notes) {
         }
 }
 
-/* A program without weir's library has none of the settings. */
+/* Notes that the command does not load weir's library, so that no setting applies. */
 static void note_unserved(const struct run *run, FILE *lacking) {
     const char *why = run->command ? preloading_why_not(run->command[0]) : NULL;
 
@@ -251,7 +250,7 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* What the interpreter has, if the command starts one. */
+/* Finds the frameworks of the interpreter, if the command starts an interpreter. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
@@ -262,7 +261,7 @@ static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]
     versions_find(found, run->shim.folders);
 }
 
-/* A shim for the PyTorch that the command may load: the library in the process finds it. */
+/* Builds the shim for the PyTorch that the command may load; the library in the process finds the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
     const char *before = "weir run:";
     struct shim *shim = &run->shim;
@@ -287,7 +286,7 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* What the user asked for and does not get is told, all else on request.  Notes begin with "; ". */
+/* Prints what the user requested and does not get.  Prints notes with --verbose or --dry-run.  Each note begins with "; ". */
 static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
     if (run->verbose && !run->dry)
         fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
@@ -339,7 +338,7 @@ static int set_environment(struct run *run, const char *library) {
 
 /* --------------------------------------------------------------------- report ---- */
 
-/* Before the command starts: 0, or an exit code. */
+/* Prepares the report before the command starts.  Returns 0 or an exit code. */
 static int prepare_report(struct run *run) {
     const char *place = getenv("TMPDIR");
     int file;
@@ -360,7 +359,7 @@ static int prepare_report(struct run *run) {
     return 0;
 }
 
-/* What processes wrote, behind what is in the user's file. */
+/* Appends the lines that the processes wrote to the user's file. */
 static void copy_lines(const struct run *run) {
     FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
     int good = from && to, c;
@@ -375,7 +374,7 @@ static void copy_lines(const struct run *run) {
         fclose(from);
 }
 
-/* Settings as they were asked for: what the library makes of them is its own. */
+/* Makes the report, with the settings as the user gave them. */
 static void make_report(const struct run *run, int ended) {
     struct stat status;
     json_t *lines = NULL, *common, *line;
@@ -401,12 +400,12 @@ static void make_report(const struct run *run, int ended) {
 }
 
 static void report(struct run *run, int status) {
-    unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
+    unsetenv("LD_PRELOAD"); /* a program that draws needs no memory of a GPU */
     make_report(run, status);
     unlink(run->lines);
 }
 
-/* What cannot be parked runs as without --park-when-idle. */
+/* Begins to park processes.  Returns 1, or 0 with a message if no process can be parked. */
 static int keep(const struct run *run) {
     struct keeper_options options = {run->idle_ns, run->verbose};
     int error = keeper_begin(&options);
@@ -416,7 +415,7 @@ static int keep(const struct run *run) {
     return !error;
 }
 
-/* Waits for the command; its exit code. */
+/* Runs the command and waits for it.  Returns its exit code. */
 static int run_and_wait(struct run *run) {
     char why[MOVES_WHY] = "";
     int keeps = run->idle_ns && keeper_try(why), status = 0, error;
@@ -445,7 +444,7 @@ static int run_and_wait(struct run *run) {
 
 /* -------------------------------------------------------------------- command ---- */
 
-/* Without a unit: seconds. */
+/* Reads a time.  A number without a unit is in seconds. */
 static uint64_t read_idle(const char *text, struct argp_state *state) {
     static const struct unit {
         const char *name;
@@ -481,9 +480,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case SERVE_KEY:
         run->serve_malloc = 1;
         return 0;
-    case CHILDREN_KEY:
     case NO_CHILDREN_KEY:
-        run->no_children = key == NO_CHILDREN_KEY;
+        run->no_children = 1;
         return 0;
     case NO_TOP_KEY:
         run->no_top = 1;
@@ -573,7 +571,7 @@ static const char *why_no_device(const char *device) {
                : "the program chooses its GPU itself";
 }
 
-/* What the program chooses itself, or the preload library does. */
+/* Says which settings are ignored, since the program or the preload library decides. */
 static void tell_ignored(const struct run *run) {
     const weir_options *options = &run->settings.options;
 
@@ -589,7 +587,7 @@ static void tell_ignored(const struct run *run) {
                 weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
 }
 
-/* Each adds to a file, or replaces it. */
+/* Returns 1 if all outputs are different files, 0 with a message if not. */
 static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {{"--json", run->json},
@@ -665,8 +663,6 @@ int weir_cmd_run(int argc, char **argv) {
          "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
          "environment makes them use CUDA's memory pools.",
          0},
-        {"children", CHILDREN_KEY, NULL, 0,
-         "Serve programs that the command starts, too (the default).", 0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
         {"no-torch", NO_TORCH_KEY, NULL, 0, "Leave PyTorch its own allocator.", 0},

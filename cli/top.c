@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* top.c: `weir top': the programs that run under `weir run', as they run.
  *
- * Each of them shows its figures in a segment (lib/ipc/segment.h, lib/api/show.h) as long as somebody looks; looking is
- * what this does, often enough to be noticed, whatever the interval between two tables is.  What is found there is
- * checked, and what cannot be read is said and left out.
+ * Each program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at the segment.
+ * weir top looks every LOOK_NS, whatever the interval between two tables is.  It checks the figures, and names segments
+ * that it cannot read.
  *
- * On a terminal the table is drawn in place, on the other screen that terminals have, by the few sequences that all of
- * them know.  Elsewhere it is printed.
+ * On a terminal weir top draws the table on the alternate screen, by sequences that all terminals know.  Elsewhere it
+ * prints the table.
  *
  * Must not know: what the figures mean.
  */
@@ -30,12 +30,13 @@
 #include "ipc/group.h"
 
 #define LOOK_NS                                                                                    \
-    UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
-#define ANSWER_NS UINT64_C(50000000) /* after which the first look has been answered */
+    UINT64_C(                                                                                      \
+        500000000) /* between two looks: a program writes its figures for a few times this long after a look */
+#define ANSWER_NS UINT64_C(50000000) /* in which programs answer the first look */
 #define LATE_NS                                                                                    \
-    UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
+    UINT64_C(2000000000) /* for which one table waits for a program that gets no processor */
 
-/* What no figure here tells. */
+/* Names the command that shows what the table does not have. */
 #define HINT "which functions hold memory: weir record --callers"
 
 enum { ONCE_KEY = 0x5401, JSON_KEY, GROUP_KEY, MOST_CHOSEN = 64 };
@@ -49,8 +50,8 @@ static struct command {
     int has_screen;
     int first; /* the line of the table, behind its head, with which the window begins */
     int page;  /* the number of lines that a page key scrolls */
-    const char *group;     /* its members alone; NULL: all programs */
-    struct weir_show read; /* a body is large */
+    const char *group;     /* show only the members of the group; NULL: all programs */
+    struct weir_show read; /* static, since it is large */
 } command;
 
 static volatile sig_atomic_t has_to_end;
@@ -90,7 +91,7 @@ static struct top_program *find(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Also while the table is on the screen. */
+/* Says something, also while the table is on the screen. */
 static void say(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
@@ -115,7 +116,7 @@ static void visit(const struct weir_segment_name *name, void *unused) {
     }
 }
 
-/* Those that have ended are said, and forgotten. */
+/* Names the programs that have ended, and removes them. */
 static void forget_ended(void) {
     struct top *top = &command.top;
     char name[160];
@@ -146,7 +147,7 @@ static void look(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* From now on rates are against what is there now. */
+/* Keeps the figures of now, with which later rates compare. */
 static void note_shown(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
@@ -158,7 +159,7 @@ static void note_shown(void) {
     }
 }
 
-/* Of each that shows itself there are figures of two times. */
+/* Returns 1 if there are figures of two times of each program, 0 if not. */
 static int has_rates(void) {
     int all = 1;
 
@@ -177,7 +178,7 @@ static int has_rates(void) {
 /* ---- the terminal -------------------------------------------------------------------------------- */
 
 static struct termios as_it_was;
-static int has_keys; /* standard input is one too */
+static int has_keys; /* standard input is a terminal, too */
 
 static void end_screen(void) {
     command.has_screen = 0;
@@ -187,7 +188,8 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Letters one by one and unseen; not stopped by a key, which would leave the terminal so. */
+/* Begins the alternate screen.  Keys arrive one by one and are not echoed.  ^Z does not stop the command, since the
+ * terminal would keep these settings. */
 static void begin_screen(void) {
     struct termios raw;
 
@@ -349,7 +351,7 @@ static int show(void) {
     return 0;
 }
 
-/* 1: it was ended by a key or a signal; 2: all that were chosen have ended. */
+/* Waits, looks and draws.  Returns 1 if a key or a signal ends the command, 2 if all chosen programs have ended, else 0. */
 static int wait_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
@@ -358,13 +360,13 @@ static int wait_until(uint64_t when) {
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
         if (command.has_screen && weir__clock_ns() < when &&
-            show() != 0) /* its size may be another */
+            show() != 0) /* a key or a new size of the window changes the picture */
             return 1;
     }
     return 0;
 }
 
-/* Each of the chosen ones is there. */
+/* Returns 0 if all chosen programs run, 1 with a message if not. */
 static int check_chosen(void) {
     int failed = 0;
     char pid[16];
@@ -471,7 +473,7 @@ static int show_group(void) {
     return !weir_cli_written();
 }
 
-/* Until it has ended, if an interval was given. */
+/* Shows the group once, or with --interval until the group has ended. */
 static int watch_group(void) {
     uint64_t next = weir__clock_ns();
 

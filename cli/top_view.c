@@ -104,11 +104,6 @@ void top_sort(struct top *top) {
 
 enum { CELL = 24 };
 
-static const char *show_bytes(uint64_t bytes, char text[CELL]) {
-    weir__bytes_show(bytes, text, CELL);
-    return text;
-}
-
 static const char *show_rate(double rate, char text[CELL]) {
     if (rate < 0)
         snprintf(text, CELL, "-");
@@ -165,14 +160,14 @@ static void print_latency(FILE *file, const char *what, const struct weir_show_l
 
 /* Prints the last changes of reserved memory, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
-    char ago[CELL], got[CELL], took[CELL], after[CELL];
+    char ago[CELL], took[CELL];
 
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
         fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
-                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', show_bytes(e->got, got),
-                show_time(e->stall_ns, took), show_bytes(e->reserve_after, after),
+                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
+                show_time(e->stall_ns, took), WEIR_SHOWN(e->reserve_after),
                 weir_event_cause_word((int)e->cause));
     }
 }
@@ -190,14 +185,12 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    char limit[CELL] = "max", reserve[CELL], in_use[CELL], requests[CELL], cached[CELL];
+    char requests[CELL], cached[CELL];
 
-    if (a->limit != UINT64_MAX)
-        show_bytes(a->limit, limit);
     fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %6s %6s  %s%s", (long)p->name.pid, a->device,
-            a->engine, limit, show_bytes(a->reserve, reserve), show_bytes(a->in_use, in_use),
-            show_rate(rates.requests, requests), show_share(rates.cached, cached),
-            without_folder(p->now.command),
+            a->engine, a->limit == UINT64_MAX ? "max" : WEIR_SHOWN(a->limit),
+            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), show_rate(rates.requests, requests),
+            show_share(rates.cached, cached), without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
     if (a->refusals > 0)
         fprintf(file, " (%" PRIu64 " refused)", a->refusals);
@@ -211,8 +204,6 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
 
 /* Prints the memory that the program and its libraries took from the driver directly. */
 static void print_plain(FILE *file, long pid, const struct weir_show *show) {
-    char bytes[CELL];
-
     if (!show->kind[0].call[0])
         return;
     if (show->allocators == 0)
@@ -220,10 +211,10 @@ static void print_plain(FILE *file, long pid, const struct weir_show *show) {
     fputs("        its own: ", file);
     for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
         fprintf(file, "%s%s %s", i ? ", " : "", show->kind[i].call,
-                show_bytes(show->kind[i].bytes, bytes));
+                WEIR_SHOWN(show->kind[i].bytes));
     for (int i = 0; i < WEIR_SHOW_CALLERS && show->caller[i].object[0]; i++)
         fprintf(file, "%s%s %s", i ? ", " : "; by ", show->caller[i].object,
-                show_bytes(show->caller[i].bytes, bytes));
+                WEIR_SHOWN(show->caller[i].bytes));
     fputc('\n', file);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir.c: the program: finds the subcommand and hands over. */
+/* weir.c: the main program: finds the subcommand and runs it. */
 #include "config.h"
 
 #include <argp.h>
@@ -40,7 +40,7 @@ static const struct command {
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-/* From configure.ac, and empty where there is none. */
+/* From configure.ac.  "": there is none. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_usage(FILE *file) {
@@ -137,9 +137,9 @@ static int help(const char *word) {
     return 2;
 }
 
-/* Opens a descriptor in place of each standard one that is closed: otherwise a file that a command opens would get that
- * number, and with it what the command prints.  These descriptors fail as closed ones do, and no program inherits
- * them. */
+/* Opens a descriptor in place of each standard descriptor that is closed.  Otherwise a file that a command opens would get
+ * the number of standard output, and then all that the command prints.  Reads and writes of the new descriptors fail, as
+ * those of closed descriptors do, and no program inherits them. */
 static void hold_standard_descriptors(void) {
     for (int i = 0; i <= STDERR_FILENO; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF)

@@ -24,7 +24,7 @@ _weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
         echo '--output= --help'
         ;;
     run)
-        echo '--arena= --cache-idle= --cache-limit= --cache= --children --decay= --dry-run --engine= --event-ring= --export= --group-dir= --group-limit= --group-share= --group= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --no-torch --oom-report= --packing= --park-when-idle= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --settings= --stats --stream-checks= --trace-events= --verbose --help'
+        echo '--arena= --cache-idle= --cache-limit= --cache= --decay= --dry-run --engine= --event-ring= --export= --group-dir= --group-limit= --group-share= --group= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --no-torch --oom-report= --packing= --park-when-idle= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --settings= --stats --stream-checks= --trace-events= --verbose --help'
         ;;
     top)
         echo '--group= --interval= --json --once --pid= --help'

@@ -151,7 +151,6 @@ complete -c weir -n '__fish_seen_subcommand_from replay' -l release-threshold -r
 complete -c weir -n '__fish_seen_subcommand_from replay' -l stream-checks -x -a 'on off' -d 'Ask the driver whether a stream is being captured, and whether it is still the same'
 complete -c weir -n '__fish_seen_subcommand_from replay' -a 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -d 'trace that comes with weir'
 complete -c weir -n '__fish_seen_subcommand_from report' -s o -l output -r -d 'Write to a folder, which is made'
-complete -c weir -n '__fish_seen_subcommand_from run' -l children -d 'Serve programs that the command starts, too (the default)'
 complete -c weir -n '__fish_seen_subcommand_from run' -l group -r -f -d 'Join the process group NAME: all its processes together stay within --group-limit on each device'
 complete -c weir -n '__fish_seen_subcommand_from run' -l group-dir -r -f -d 'The folder in which members find each other, in place of /dev/shm and /tmp'
 complete -c weir -n '__fish_seen_subcommand_from run' -l group-limit -r -f -d 'The group\'s limit'

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: the settings of an allocator as flags of the program.
  *
- * The argp options are made at run time from the option table, so a new row is a new flag with its
- * help and nothing is said twice.  Flags are read as they come; the environment goes below them in
- * weir_cli_settings_finish, and what only the device can answer is checked as it is opened.
+ * flags.c makes the argp options at run time from the option table, so a new row of the table is a new flag with its help.
+ * weir_cli_settings_finish adds the environment to what the flags have set.  weir_cli_device_open checks amounts that
+ * depend on the device.
  *
  * Must not know: subcommands, engines, what an option does.
  */
@@ -71,7 +71,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
-/* Where argp breaks a line behind a sentence, one of two blanks would begin the next. */
+/* Replaces two blanks by one: where argp breaks a line between two blanks, the next line begins with a blank. */
 static void without_double_blanks(char *text) {
     char *to = text;
 
@@ -81,7 +81,7 @@ static void without_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Those that are advanced are listed where all are asked for. */
+/* Makes the options.  With `all', help texts list advanced settings, too. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -435,22 +435,6 @@ void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
                     settings->sources.of[i]);
 }
 
-int weir_cli_settings_export(const struct weir_cli_settings *settings) {
-    char text[WEIR_SHOW_BYTES];
-
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        enum weir_setting setting = (enum weir_setting)i;
-
-        if (settings->sources.of[i] != flag_names[i])
-            continue;
-        weir__option_show(&settings->options, setting, text, sizeof text);
-        if (setenv(weir__setting_row(setting)->variable, text, 1) != 0)
-            return complain(FAILED, "cannot set %s: %s", weir__setting_row(setting)->variable,
-                            strerror(errno));
-    }
-    return 0;
-}
-
 json_t *weir_cli_options_json(const weir_options *options) {
     json_t *object = json_object();
     char text[WEIR_SHOW_BYTES];
@@ -474,8 +458,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output
- * that says NVIDIA is taken for a measurement. */
+/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200": readers could take output with
+ * the name "NVIDIA H200 (device model)" for a measurement. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -495,7 +479,7 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
         snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
 }
 
-/* Opens the driver and its device; 0 with the reason in *why when that does not work. */
+/* Opens the driver and its device.  Returns 1 on success, 0 with the reason in `why' on failure. */
 static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
                        size_t why_bytes) {
     struct weir_driver_failure failure;
@@ -532,8 +516,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     return 1;
 }
 
-/* What only the device can answer; 0, or 1 with a message printed.  Shares of what is free now are
- * left to the allocator, which asks at the time. */
+/* Compares amounts that depend on the device.  Returns 0, or 1 with a message.  The allocator itself checks shares of the
+ * free memory, which change. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -543,7 +527,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (of_another && prealloc > limit) /* less is, and that is said */
+    if (of_another && prealloc > limit) /* weir preallocates the limit, and says so */
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
@@ -559,7 +543,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
                     asked, limit_text, most_text);
 }
 
-/* The GPU if there is one, else the model; with the text that names it. */
+/* Opens the GPU if there is one, else the device model.  Returns 1 and the device's name in *text, or 0 with the reason. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -570,7 +554,7 @@ static int choose_device(struct weir_cli_device *device, const char **text, char
     return open_device("model", 0, device, why, why_bytes);
 }
 
-/* Those that there are: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
+/* Writes a list of the devices: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
 static void list_devices(const struct weir_cli_device *opened, char *text, size_t bytes) {
     int is_model = strcmp(opened->driver->name, "model") == 0;
     size_t used = 0;
@@ -590,7 +574,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* What was named cannot be opened: says why, and what could be. */
+/* Says why the named device cannot be opened, and which devices can. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);

@@ -59,7 +59,7 @@ int jsonfile_check_to_add(const char *flag, const char *path) {
     return check(flag, path, 0);
 }
 
-/* One object a line. */
+/* Writes one object a line. */
 static int write_array(FILE *file, const json_t *array) {
     const json_t *value;
     size_t i;
@@ -74,7 +74,7 @@ static int write_array(FILE *file, const json_t *array) {
     return fflush(file) == 0 && !ferror(file);
 }
 
-/* Its text first, so that a file is replaced as a whole. */
+/* Makes the whole text first, so that the file is replaced as a whole. */
 static int write_file(const char *path, const json_t *array) {
     char *text = NULL;
     size_t bytes = 0;
@@ -118,72 +118,6 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
     json_object_set_new(common, "command", command);
     return common;
-}
-
-/* Schema 3 has these in place of schema 2's. */
-static const char *later_name(const char *key) {
-    static const struct {
-        const char *earlier, *later;
-    } names[] = {
-        {"can_give", "reclaimable"},
-        {"contestant", "configuration"},
-        {"front", "cache"},
-        {"front_hits", "cache_hits"},
-        {"front_idle", "cache_idle"},
-        {"front_misses_capture", "cache_misses_capture"},
-        {"front_misses_empty", "cache_misses_empty"},
-        {"front_misses_young", "cache_misses_young"},
-        {"gave", "released"},
-        {"holder_could_give", "holder_reclaimable"},
-        {"holder_reserve", "holder_reserved"},
-        {"hole", "largest_free_block"},
-        {"leave", "keep_free"},
-        {"limit_over_live", "limit_over_requested"},
-        {"live_peak_bytes", "requested_peak_bytes"},
-        {"live_peak_us", "requested_peak_us"},
-        {"refusals", "failed_requests"},
-        {"refused", "failed"},
-        {"refused_bytes", "failed_bytes"},
-        {"reserve", "reserved"},
-        {"reserve_after", "reserved_after"},
-        {"reserve_before_bytes", "reserved_before_bytes"},
-        {"reserve_bytes", "reserved_bytes"},
-        {"reserve_end", "reserved_end"},
-        {"reserve_high", "reserved_high"},
-        {"reserve_low", "reserved_low"},
-        {"reserve_over_live", "reserved_over_requested"},
-        {"reserve_peak", "reserved_peak"},
-        {"reserve_peak_bytes", "reserved_peak_bytes"},
-        {"silent_reserve", "silent_reserved"},
-        {"threshold_over_live", "threshold_over_requested"},
-        {"unlimited_reserve_bytes", "unlimited_reserved_bytes"},
-        {"verdict", "oom_report"},
-        {"was_given", "received"},
-    };
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i].earlier, key) == 0)
-            return names[i].later;
-    return NULL;
-}
-
-int jsonfile_rename_earlier(json_t *value) {
-    json_t *renamed = json_is_object(value) ? json_object() : NULL, *one;
-    int good = renamed || !json_is_object(value);
-    size_t i;
-
-    json_array_foreach(value, i, one) good = good && jsonfile_rename_earlier(one);
-    for (void *at = json_object_iter(value); at && good; at = json_object_iter_next(value, at)) {
-        const char *key = json_object_iter_key(at), *later = later_name(key);
-
-        one = json_object_iter_value(at);
-        good =
-            jsonfile_rename_earlier(one) && json_object_set(renamed, later ? later : key, one) == 0;
-    }
-    good = good &&
-           (!renamed || (json_object_clear(value) == 0 && json_object_update(value, renamed) == 0));
-    json_decref(renamed);
-    return good;
 }
 
 json_t *jsonfile_integer(uint64_t value) {

@@ -15,7 +15,7 @@ struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    struct weir_sources flags; /* what is set before the file is read */
+    struct weir_sources flags; /* the settings that flags have set */
 };
 
 static int refuse(const struct reading *reading, const char *why) {

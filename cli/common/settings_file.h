@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* settings_file.h: settings out of a file, a line "NAME=VALUE" each; "#" begins a comment at the start of a line.
+/* settings_file.h: reads settings from a file with lines "NAME=VALUE".  A line that begins with "#" is a comment.
  *
- * Must not know: who wrote it.
+ * Must not know: who wrote the file.
  */
 #ifndef WEIR_CLI_SETTINGS_FILE_H
 #define WEIR_CLI_SETTINGS_FILE_H

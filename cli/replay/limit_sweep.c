@@ -252,8 +252,6 @@ static int read_earlier(struct limits *limits, const char *path) {
     const json_t *first;
 
     limits->earlier = json_load_file(path, 0, &error);
-    if (limits->earlier && !jsonfile_rename_earlier(limits->earlier))
-        return 0; /* unreached: out of memory */
     first = json_array_get(limits->earlier, 0);
     if (limits->earlier && json_object_get(first, "limit_bytes"))
         return 1;

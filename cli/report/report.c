@@ -245,7 +245,7 @@ static int read_values(FILE *file, const char *path, json_t *all) {
 
     for (; has_more(file); values++) {
         json_t *value = json_loadf(file, JSON_DISABLE_EOF_CHECK, &error);
-        int good = value && jsonfile_rename_earlier(value) && take_value(all, value, path);
+        int good = value && take_value(all, value, path);
 
         json_decref(value);
         if (!value && values == 0 && input_is_trace(path))
