@@ -125,8 +125,8 @@ int weir_cmd_bench(int argc, char **argv) {
     static const char doc[] =
         "Measures configurations side by side: replays each trace on each of them, in fresh "
         "processes.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of "
-        "a trace that comes with weir; without any, all of those.  It may also be a file that "
-        "weir convert reads.\n\nExit code: 0 all went well, 1 "
+        "a trace that comes with weir; without any, all of those.  It may also be a "
+        "log of RMM or a problem of minimalloc.\n\nExit code: 0 all went well, 1 "
         "something failed, 2 usage or a bad value.";
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};

@@ -15,8 +15,6 @@
 #include "cli/common/jsonfile.h"
 #include "ipc/group_process.h"
 
-enum { CELL = 24 };
-
 /* ---- flags --------------------------------------------------------------------------------------- */
 
 struct check {
@@ -27,7 +25,7 @@ struct check {
     int failed;
 };
 
-/* A percentage only the device knows. */
+/* Compares the limit with that of a group that has members.  Does not compare percentages, which depend on the device. */
 static void check_limit(const char *device, void *context) {
     struct check *check = context;
     char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];
@@ -89,9 +87,9 @@ int group_flags_put(const struct group_flags *flags,
            (flags->folder && put(to, "WEIR_GROUP_DIR", flags->folder));
 }
 
-/* ---- what there is ------------------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------------------- */
 
-/* Of one device. */
+/* The group on one device. */
 struct seen {
     char device[WEIR_REGISTRY_DEVICE];
     uint64_t limit, used;
@@ -141,19 +139,13 @@ int group_exists(const char *name) {
     return members > 0;
 }
 
-static const char *show(uint64_t bytes, char text[CELL]) {
-    weir__bytes_show(bytes, text, CELL);
-    return text;
-}
-
 static void print_kinds(FILE *file, const struct weir_group_member *m) {
-    char bytes[CELL];
     const char *before = "        ";
 
     for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
         if (m->kind[k] > 0) {
             fprintf(file, "%s%s %s%s", before, weir__group_kind_word((enum weir_group_kind)k),
-                    show(m->kind[k], bytes), k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
+                    WEIR_SHOWN(m->kind[k]), k == WEIR_GROUP_CONTEXT ? " (estimate)" : "");
             before = ", ";
         }
     if (before[0] == ',')
@@ -161,18 +153,17 @@ static void print_kinds(FILE *file, const struct weir_group_member *m) {
 }
 
 static void print_device(const struct seen *s, void *to) {
-    char limit[CELL], used[CELL], room[CELL], bytes[CELL], share[CELL], idle[CELL];
     FILE *file = to;
 
-    fprintf(file, "%s: limit %s, used %s, room %s, %zu member%s\n", s->device,
-            show(s->limit, limit), show(s->used, used),
-            show(weir__size_less(s->limit, s->used), room), s->count, weir__plural(s->count));
+    fprintf(file, "%s: limit %s, used %s, room %s, %zu member%s\n", s->device, WEIR_SHOWN(s->limit),
+            WEIR_SHOWN(s->used), WEIR_SHOWN(weir__size_less(s->limit, s->used)), s->count,
+            weir__plural(s->count));
     fprintf(file, "%7s %9s %9s %9s %7s  %s\n", "PID", "USED", "SHARE", "IDLE", "WEIGHT", "COMMAND");
     for (size_t i = 0; i < s->count; i++) {
         const struct weir_group_member *m = &s->member[i];
 
-        fprintf(file, "%7" PRIu64 " %9s %9s %9s %7" PRIu64 "  %s\n", m->pid, show(m->bytes, bytes),
-                show(m->share, share), show(weir__size_smaller(m->idle, m->bytes), idle), m->weight,
+        fprintf(file, "%7" PRIu64 " %9s %9s %9s %7" PRIu64 "  %s\n", m->pid, WEIR_SHOWN(m->bytes),
+                WEIR_SHOWN(m->share), WEIR_SHOWN(weir__size_smaller(m->idle, m->bytes)), m->weight,
                 m->command);
         print_kinds(file, m);
     }
@@ -184,38 +175,31 @@ void group_print(FILE *file, const char *name) {
 }
 
 static json_t *json_member(const struct weir_group_member *m) {
-    json_t *object = json_object(), *kinds = json_object();
+    json_t *kinds = json_object();
 
     for (int k = 0; k < WEIR_GROUP_KIND_COUNT; k++)
         json_object_set_new(kinds, weir__group_kind_word((enum weir_group_kind)k),
                             jsonfile_integer(m->kind[k]));
-    json_object_set_new(object, "pid", jsonfile_integer(m->pid));
-    json_object_set_new(object, "command", json_string(m->command));
-    json_object_set_new(object, "used", jsonfile_integer(m->bytes));
-    json_object_set_new(object, "share", jsonfile_integer(m->share));
-    json_object_set_new(object, "idle", jsonfile_integer(weir__size_smaller(m->idle, m->bytes)));
-    json_object_set_new(object, "weight", jsonfile_integer(m->weight));
-    json_object_set_new(object, "of", kinds);
-    return object;
+    return json_pack("{s:o, s:o*, s:o, s:o, s:o, s:o, s:o}", "pid", jsonfile_integer(m->pid),
+                     "command", json_string(m->command), "used", jsonfile_integer(m->bytes),
+                     "share", jsonfile_integer(m->share), "idle",
+                     jsonfile_integer(weir__size_smaller(m->idle, m->bytes)), "weight",
+                     jsonfile_integer(m->weight), "of", kinds);
 }
 
 static void add_device(const struct seen *s, void *devices) {
-    json_t *object = json_object(), *members = json_array();
+    json_t *members = json_array();
 
     for (size_t i = 0; i < s->count; i++)
         json_array_append_new(members, json_member(&s->member[i]));
-    json_object_set_new(object, "device", json_string(s->device));
-    json_object_set_new(object, "limit", jsonfile_integer(s->limit));
-    json_object_set_new(object, "used", jsonfile_integer(s->used));
-    json_object_set_new(object, "members", members);
-    json_array_append_new(devices, object);
+    json_array_append_new(devices, json_pack("{s:s, s:o, s:o, s:o}", "device", s->device, "limit",
+                                             jsonfile_integer(s->limit), "used",
+                                             jsonfile_integer(s->used), "members", members));
 }
 
 json_t *group_json(const char *name) {
-    json_t *object = json_object(), *devices = json_array();
+    json_t *devices = json_array();
 
     see_all(name, add_device, devices);
-    json_object_set_new(object, "group", json_string(name));
-    json_object_set_new(object, "devices", devices);
-    return object;
+    return json_pack("{s:s, s:o}", "group", name, "devices", devices);
 }

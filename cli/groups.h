@@ -9,19 +9,19 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* What flags say; NULL: not given.  The environment stands for what is not. */
+/* The values of the flags.  NULL: the flag was not given, and the environment has the value. */
 struct group_flags {
     const char *name, *limit, *share, *folder;
 };
 
-/* Checks flags and environment, also against a group that has members.  0, or -1 and a message.  A group that has no limit
- * yet may have one when the program begins, so that is only told. */
+/* Checks the flags and the environment, also against a group that has members.  Returns 0, or -1 with a message.  Only
+ * warns of a group without a limit, which may have one when the program begins. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
-/* Hands the flags on to the program.  0. */
+/* Passes the flags to the program.  Returns 0 on success. */
 int group_flags_put(const struct group_flags *flags,
                     int (*put)(void *to, const char *name, const char *value), void *to);
 
-/* 1 if the group has members on a device; else what would be right is told. */
+/* Returns 1 if the group has members on a device, 0 if not. */
 int group_exists(const char *name);
 void group_print(FILE *file, const char *name);
 json_t *group_json(const char *name);

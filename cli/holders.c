@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* holders.c: see holders.h.
  *
- * What the device has free is what its processes said last; on a machine where nobody else comes or goes all of them
- * say the same.
+ * The free memory of a device is the figure of the process that reported last.
  *
- * Must not know: drivers; who shows it.
+ * Must not know: drivers; the commands that show the processes.
  */
 #include "cli/holders.h"
 
@@ -18,19 +17,19 @@
 #include "cli/common/jsonfile.h"
 #include "config/settings.h"
 
-/* Who has not answered after that is stopped, or does other work. */
+/* A process that does not answer for this time is stopped or busy. */
 #define SILENCE_NS UINT64_C(300000000)
 #define PAUSE_NS UINT64_C(10000000)
-enum { CELL = 32 };
+enum { USUAL_PRIORITY = 100 }; /* the default, which a row does not show */
 
-/* Has plain letters alone: terminals obey others. */
+/* Replaces all characters but plain ones, since terminals obey control characters. */
 static void check_text(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < ' ' || (unsigned char)*text > '~')
             *text = '?';
 }
 
-/* NULL: no memory. */
+/* Returns the new device, or NULL if there is no host memory. */
 static struct holders_device *add_device(struct holders *h, const char *name) {
     struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
 
@@ -54,7 +53,7 @@ static void add(const char *device, void *context) {
     (void)add_device(context, device);
 }
 
-/* NULL: none of that name. */
+/* Returns NULL if there is no device of that name. */
 static struct holders_device *find_device(const struct holders *h, const char *name) {
     for (size_t i = 0; i < h->count; i++)
         if (strcmp(h->devices[i].name, name) == 0)
@@ -86,8 +85,8 @@ static int is_silent(const struct holders_device *d, const struct weir_registry_
     return e->heartbeat_ns < d->asked_ns;
 }
 
-/* 1: it says what it has now; else only its limit and its reserved memory are so, which it writes down at every change, and
- * nothing of it is available, whatever it said last. */
+/* Returns 1 if the process answers, so that all of its figures are those of now.  A process that does not answer has
+ * current figures only of its limit and its reserved memory, which it writes at each change, and releases no memory. */
 static int answers(const struct holders_device *d, const struct holders_process *p) {
     return !p->is_stopped && !is_silent(d, &p->entry);
 }
@@ -118,7 +117,7 @@ static void note_group(const char *name, void *device) {
     free(members);
 }
 
-/* 1 if all have been heard of since they were asked. */
+/* Reads the processes of a device.  Returns 1 if all of them have answered since `asked_ns', 0 if not. */
 static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_registry registry;
@@ -181,45 +180,42 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     } while (!have_all_answered && wait_ns > 0 && weir__registry_now() - asked < SILENCE_NS);
 }
 
-static const char *cell(uint64_t bytes, char text[CELL]) {
-    weir__bytes_show(bytes, text, CELL);
-    return text;
-}
-
-static const char *known_cell(int is_known, uint64_t bytes, char text[CELL]) {
-    return is_known ? cell(bytes, text) : "-";
+/* Returns the bytes as text, or "-" if they are not known. */
+static struct weir_shown known_cell(int is_known, uint64_t bytes) {
+    return is_known ? weir__shown(bytes) : (struct weir_shown){"-"};
 }
 
 static void print_process(FILE *file, const struct holders_device *d,
                           const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
-    char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
+    int has_answered = answers(d, p);
 
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %11s %8" PRIu64 " %10s %10s  %s%s%s%s\n", e->pid,
-            e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
-            cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
-            known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
-            cell(e->given, given), e->command, p->group[0] ? ", group " : "", p->group,
-            p->is_stopped     ? " (stopped, does not answer)"
-            : is_silent(d, e) ? " (does not answer)"
-                              : "");
+    fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
+            e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit).text,
+            WEIR_SHOWN(e->reserve), known_cell(has_answered, e->in_use).text,
+            known_cell(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
+            e->command, p->group[0] ? ", group " : "", p->group);
+    if (e->priority != USUAL_PRIORITY)
+        fprintf(file, ", priority %" PRIu64, e->priority);
+    fputs(p->is_stopped     ? " (stopped, does not answer)\n"
+          : is_silent(d, e) ? " (does not answer)\n"
+                            : "\n",
+          file);
 }
 
 void holders_print(FILE *file, const struct holders *h) {
-    char total[CELL], used[CELL], rest[CELL];
-
     for (size_t i = 0; i < h->count; i++) {
         const struct holders_device *d = &h->devices[i];
 
         if (d->total > 0)
             fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
-                    cell(d->total, total), cell(d->used, used), cell(d->rest, rest));
+                    WEIR_SHOWN(d->total), WEIR_SHOWN(d->used), WEIR_SHOWN(d->rest));
         else if (d->count > 0)
             fprintf(file, "device %s: unknown\n", d->name);
         if (d->count == 0)
             continue;
-        fprintf(file, "%9s %10s %10s %10s %11s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVED",
-                "IN USE", "RECLAIMABLE", "PRIORITY", "RECEIVED", "RELEASED", "COMMAND");
+        fprintf(file, "%7s %8s %8s %8s %11s %8s %8s  %s\n", "PID", "LIMIT", "RESERVED", "IN USE",
+                "RECLAIMABLE", "RECEIVED", "RELEASED", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
             print_process(file, d, &d->processes[e]);
     }

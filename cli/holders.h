@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.h: which processes have what of each device: weir's from the registries (lib/ipc/registry.h) with their groups, the
- * rest as one figure.
+/* holders.h: the processes that have memory of each device, from the registries (lib/ipc/registry.h), with their groups.  One
+ * figure has the memory of all processes without weir.
  *
- * Must not know: drivers; who shows it.
+ * Must not know: drivers; the commands that show the processes.
  */
 #ifndef WEIR_CLI_HOLDERS_H
 #define WEIR_CLI_HOLDERS_H
@@ -16,35 +16,38 @@
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
-    char group[WEIR_GROUP_NAME + 1]; /* that it is a member of on the device; "": none */
+    char group[WEIR_GROUP_NAME + 1]; /* the group of the process on the device; "": none */
 };
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
-    uint64_t total, used, rest; /* bytes; total 0: nobody has said yet, and none of them is known */
+    uint64_t total, used,
+        rest; /* bytes; 0 in total: no process has reported, and none of the three is known */
     size_t count;
     struct holders_process *processes;
-    uint64_t asked_ns; /* who has not been heard of since does not answer */
+    uint64_t asked_ns; /* a process without a report since this time does not answer */
 };
 
-/* Zeroed: none. */
+/* All devices.  A zeroed struct has no device. */
 struct holders {
     struct holders_device *devices;
     size_t count;
-    uint64_t asked_ns; /* and not yet long enough ago to tell who does not answer */
-    uint64_t since_ns; /* an earlier time, of which that can be told */
+    uint64_t asked_ns; /* the time of the last question, which processes may still answer */
+    uint64_t
+        since_ns; /* the time of an earlier question, which each process has had the time to answer */
 };
 
-/* Asks all to say what they have, gives them so long, and those that have not answered then a third of a second, and
- * reads it, in the place of what was there.  With 0, what they say to this is read the next time. */
+/* Asks all processes for their figures, waits `wait_ns', waits a third of a second more for processes that have not
+ * answered, and replaces the figures in `h'.  With a wait_ns of 0, the next call reads the answers. */
 void holders_look(struct holders *h, uint64_t wait_ns);
-/* 1: a process has said what of the device is used. */
+/* Returns 1 if a process has reported how much of the device is used, 0 if not. */
 int holders_know(const struct holders *h, const char *device);
-/* What the driver says of a device that they do not know.  No memory for it: it is left out. */
+/* Adds what the driver reports of a device of which no process has reported.  Leaves the device out if there is no host
+ * memory. */
 void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used);
-/* Tables; of a device without processes a line, if something is known of it. */
+/* Prints a table for each device, or a line if the device has no processes and its memory is known. */
 void holders_print(FILE *file, const struct holders *h);
-/* An array; NULL: no memory. */
+/* Returns an array, or NULL if there is no host memory. */
 json_t *holders_json(const struct holders *h);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* info.c: `weir info`: what is there and what is set.
+/* info.c: `weir info': shows the driver, the devices and the settings.
  *
- * First everything is gathered, then it is written, as a table or as JSON from the same figures.
- * Whether there is a CUDA driver is said in any case, the device model is shown only if it was
- * chosen or fallen back to.
+ * weir info first gathers all figures, and then writes them as a table or as JSON.  It always says whether there is a CUDA
+ * driver.  It shows the device model only if the user chose the model or there is no GPU.
  *
  * Must not know: other subcommands; what an option does.
  */
@@ -26,7 +25,7 @@
 #include "cli/holders.h"
 #include "config/amount.h"
 
-#define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
+#define ANSWER_NS UINT64_C(30000000) /* in which processes report their memory */
 
 enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, ALL_KEY };
 
@@ -35,28 +34,29 @@ struct device_facts {
     char uuid[WEIR_UUID_BYTES]; /* "": not known */
     uint64_t total;
     uint64_t free;
-    int has_free; /* what is free can be asked only with a context on the device */
+    int has_free; /* `free' is known, which takes a context on the device */
     int has_pools;
-    char peers[MOST_DEVICES]; /* whether this device reaches the memory of that one */
+    char peers[MOST_DEVICES]; /* 1 for each device whose memory this device can access */
 };
 
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
-    char profile[64]; /* the source of a preallocation that was learned */
-    uint64_t held;    /* of what another program's variable asks this is preallocated; 0: all */
+    char profile[64]; /* the source of a learned preallocation */
+    uint64_t
+        held; /* the limit to which weir cuts the preallocation of another program's variable; 0: none */
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int all;          /* advanced settings too */
-    int json;         /* asked for, as is */
-    int processes;    /* who has what, instead of everything else */
-    const char *file; /* the JSON file; NULL: standard output has the JSON in place of the table */
+    int all;          /* show advanced settings, too */
+    int json;         /* write JSON */
+    int processes;    /* show only the processes on each device */
+    const char *file; /* the file of the JSON; NULL: standard output, in place of the table */
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
 
-/* Makes a context for the question and lets it go again. */
+/* Asks for the free memory in a context, and releases the context.  Returns 1 on success, 0 on failure. */
 static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
     CUcontext context, popped;
     size_t free_bytes = 0, total;
@@ -90,7 +90,7 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = ask_free(driver, handle, &out->free);
 }
 
-/* Who reaches whose memory, where the driver tells. */
+/* Notes which devices can access the memory of which, if the driver can answer. */
 static void gather_peers(struct info *info) {
     const struct weir_driver *driver = info->device.driver;
     CUdevice handle, other;
@@ -108,7 +108,7 @@ static void gather_peers(struct info *info) {
         }
 }
 
-/* An allocator turns the caches off where streams cannot be told apart. */
+/* Turns the caches off if the driver has no stream ids, as an allocator does. */
 static void without_ids(struct info *info) {
     weir_options *options = &info->settings.options;
     weir_options completed;
@@ -122,7 +122,7 @@ static void without_ids(struct info *info) {
     info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
 }
 
-/* The engine that an allocator would have there, if nobody named one. */
+/* Chooses the engine that an allocator would have on the device, if the user named none. */
 static void choose_engine(struct info *info) {
     weir_options *options = &info->settings.options;
     CUdevice handle;
@@ -135,7 +135,7 @@ static void choose_engine(struct info *info) {
         info->settings.sources.of[WEIR_SETTING_ENGINE] = "device";
 }
 
-/* An allocator would preallocate what its profile says. */
+/* Sets the preallocation that an allocator would take from the profile. */
 static void learn(struct info *info) {
     weir_options *options = &info->settings.options, completed;
     struct device_facts facts = {0};
@@ -163,8 +163,8 @@ static void learn(struct info *info) {
     weir__learn_close(learn);
 }
 
-/* What an allocator with these settings would be told, in the same words: 0, or 1 with a line in the log.  A driver
- * that cannot answer now may, when there is more room on its device. */
+/* Checks the settings as an allocator does.  Returns 0, or 1 with a line in the log.  Also returns 0 if a driver call
+ * failed, since the call may succeed when the device has more free memory. */
 static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
     struct weir_device_memory memory = {info->device.total, info->device.total};
@@ -179,7 +179,7 @@ static int check_settings(struct info *info) {
     return 0;
 }
 
-/* `quiet`: the table itself will say that there is no GPU. */
+/* Gathers all figures.  Returns 0, or the exit code with a message. */
 static int gather(struct info *info) {
     int code = weir_cli_settings_finish(&info->settings);
 
@@ -223,7 +223,7 @@ static const weir_amount *amount_of(const weir_options *options, enum weir_setti
     }
 }
 
-/* What a share of the device comes to; 0 when the setting is no share. */
+/* Returns the bytes of a share of the device, or 0 if the setting is no share. */
 static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
     const struct device_facts *facts = &info->devices[info->device.ordinal];
     struct weir_device_memory memory = {info->device.total, facts->free};
@@ -258,19 +258,16 @@ static void version_show(int version, char *text, size_t bytes) {
 
 static void print_device(const struct info *info, int i) {
     const struct device_facts *facts = &info->devices[i];
-    char total[32], free_text[32] = "unknown";
 
-    weir__bytes_show(facts->total, total, sizeof total);
-    if (facts->has_free)
-        weir__bytes_show(facts->free, free_text, sizeof free_text);
     printf("  %s:%d%s  %s\n", info->device.driver->name, i,
            i == info->device.ordinal ? " (chosen)" : "", facts->name);
     printf("    uuid          %s\n", facts->uuid[0] ? facts->uuid : "unknown");
-    printf("    memory        %s, %s free\n", total, free_text);
+    printf("    memory        %s, %s free\n", WEIR_SHOWN(facts->total),
+           facts->has_free ? WEIR_SHOWN(facts->free) : "unknown");
     printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
 }
 
-/* A line for each device, with a column for each whose memory it may reach. */
+/* Prints a line for each device, with a column for each device whose memory it may access. */
 static void print_peers(const struct info *info) {
     if (info->count < 2)
         return;
@@ -286,14 +283,14 @@ static void print_peers(const struct info *info) {
     }
 }
 
-/* An advanced one that is set is. */
+/* Returns 1 if the table shows the setting: it is not advanced, or it is set, or --all was given. */
 static int is_shown(const struct info *info, int setting) {
     return info->all || info->settings.sources.of[setting] ||
            !weir__setting_row((enum weir_setting)setting)->is_advanced;
 }
 
 static void print_settings(const struct info *info) {
-    char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
+    char text[WEIR_SHOW_BYTES], value[WEIR_SHOW_BYTES + 64];
     size_t used;
     int left = 0;
 
@@ -306,12 +303,10 @@ static void print_settings(const struct info *info) {
             continue;
         }
         weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
-        weir__bytes_show(share, bytes, sizeof bytes);
-        used = (size_t)snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
-        if (i == WEIR_SETTING_PREALLOC && info->held > 0) {
-            weir__bytes_show(info->held, bytes, sizeof bytes);
-            snprintf(value + used, sizeof value - used, ", held to %s", bytes);
-        }
+        used = (size_t)snprintf(value, sizeof value, "%s%s%s", text, share > 0 ? " = " : "",
+                                share > 0 ? WEIR_SHOWN(share) : "");
+        if (i == WEIR_SETTING_PREALLOC && info->held > 0)
+            snprintf(value + used, sizeof value - used, ", held to %s", WEIR_SHOWN(info->held));
         printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));
     }
@@ -346,10 +341,9 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* Functions of jansson take NULL for what could not be made and fail, so one check at the end will
- * do. */
+/* json_pack fails if one of its values could not be made, so each function returns NULL if there is no host memory. */
 static json_t *json_driver(const struct weir_driver *driver) {
-    json_t *object = json_object(), *capabilities = json_array();
+    json_t *capabilities = json_array();
     char version[32];
     int failed = 0;
 
@@ -359,66 +353,42 @@ static json_t *json_driver(const struct weir_driver *driver) {
     WEIR_CAPABILITIES(ADD_CAPABILITY)
 #undef ADD_CAPABILITY
     version_show(driver->version, version, sizeof version);
-    failed |= json_object_set_new(object, "name", json_string(driver->name));
-    failed |= json_object_set_new(object, "version", json_string(version));
-    failed |= json_object_set_new(object, "capabilities", capabilities);
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    if (!failed)
+        return json_pack("{s:s, s:s, s:o}", "name", driver->name, "version", version,
+                         "capabilities", capabilities);
+    json_decref(capabilities);
+    return NULL;
 }
 
 static json_t *json_device(const struct info *info, int ordinal) {
     const struct device_facts *facts = &info->devices[ordinal];
-    json_t *object = json_object(), *peers = json_array();
-    int failed = 0;
+    json_t *peers = json_array();
 
     for (int i = 0; i < info->count; i++)
         if (facts->peers[i])
-            failed |= json_array_append_new(peers, json_integer(i));
-
-    failed |= json_object_set_new(object, "ordinal", json_integer(ordinal));
-    failed |= json_object_set_new(object, "name", json_string(facts->name));
-    failed |= json_object_set_new(object, "uuid",
-                                  facts->uuid[0] ? json_string(facts->uuid) : json_null());
-    failed |= json_object_set_new(object, "total_bytes", json_integer((json_int_t)facts->total));
-    failed |=
-        json_object_set_new(object, "free_bytes",
-                            facts->has_free ? json_integer((json_int_t)facts->free) : json_null());
-    failed |= json_object_set_new(object, "memory_pools", json_boolean(facts->has_pools));
-    failed |= json_object_set_new(object, "peers", peers);
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+            json_array_append_new(peers, json_integer(i));
+    return json_pack("{s:i, s:s, s:s?, s:I, s:o, s:b, s:o}", "ordinal", ordinal, "name",
+                     facts->name, "uuid", facts->uuid[0] ? facts->uuid : NULL, "total_bytes",
+                     (json_int_t)facts->total, "free_bytes",
+                     facts->has_free ? json_integer((json_int_t)facts->free) : json_null(),
+                     "memory_pools", facts->has_pools, "peers", peers);
 }
 
 static json_t *json_setting(const struct info *info, int i) {
-    json_t *object = json_object();
+    const char *variable = weir__setting_row((enum weir_setting)i)->variable;
     uint64_t share = share_in_bytes(info, (enum weir_setting)i);
+    uint64_t held = i == WEIR_SETTING_PREALLOC ? info->held : 0;
     char text[WEIR_SHOW_BYTES];
-    int failed = 0;
 
     weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
-    failed |= json_object_set_new(object, "value", json_string(text));
-    if (share > 0)
-        failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)share));
-    if (i == WEIR_SETTING_PREALLOC && info->held > 0)
-        failed |= json_object_set_new(object, "held_to", json_integer((json_int_t)info->held));
-    failed |= json_object_set_new(object, "source", json_string(source_of(info, i)));
-    failed |= json_object_set_new(object, "variable",
-                                  json_string(weir__setting_row((enum weir_setting)i)->variable));
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    return json_pack("{s:s, s:o*, s:o*, s:s, s:s}", "value", text, "bytes",
+                     share > 0 ? json_integer((json_int_t)share) : NULL, "held_to",
+                     held > 0 ? json_integer((json_int_t)held) : NULL, "source", source_of(info, i),
+                     "variable", variable);
 }
 
 static json_t *json_info(const struct info *info) {
-    json_t *object = json_object(), *devices = json_array(), *settings = json_object();
+    json_t *devices = json_array(), *settings = json_object();
     int failed = 0;
 
     for (int i = 0; i < info->count; i++)
@@ -426,36 +396,31 @@ static json_t *json_info(const struct info *info) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         failed |= json_object_set_new(settings, weir__setting_row((enum weir_setting)i)->name,
                                       json_setting(info, i));
-    failed |= json_object_set_new(object, "weir", json_string(weir_version()));
-    failed |= json_object_set_new(
-        object, "no_cuda", info->no_cuda.text[0] ? json_string(info->no_cuda.text) : json_null());
-    failed |= json_object_set_new(object, "device", json_string(info->device.name));
-    failed |= json_object_set_new(
-        object, "model_profile",
-        info->device.driver->charge ? json_string(weir_cli_model_profile()) : json_null());
-    failed |= json_object_set_new(object, "driver", json_driver(info->device.driver));
-    failed |= json_object_set_new(object, "devices", devices);
-    failed |= json_object_set_new(object, "settings", settings);
-    if (failed) {
-        json_decref(object);
-        return NULL;
-    }
-    return object;
+    if (!failed)
+        return json_pack(
+            "{s:s, s:s?, s:s, s:s?, s:o, s:o, s:o}", "weir", weir_version(), "no_cuda",
+            info->no_cuda.text[0] ? info->no_cuda.text : NULL, "device", info->device.name,
+            "model_profile", info->device.driver->charge ? weir_cli_model_profile() : NULL,
+            "driver", json_driver(info->device.driver), "devices", devices, "settings", settings);
+    json_decref(devices);
+    json_decref(settings);
+    return NULL;
 }
 
-/* To the file, or to standard output; 0, or 1 with a message printed. */
+/* Writes to the file or to standard output.  Returns 0, or 1 with a message. */
 static int write_json(const struct info *info, json_t *object) {
-    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL, *line = NULL;
-    int bytes = text ? asprintf(&line, "%s\n", text) : -1;
+    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    size_t bytes = text ? strlen(text) : 0;
 
-    errno = bytes < 0    ? ENOMEM
-            : info->file ? weir__replace_file(info->file, 0666, 0, line, (size_t)bytes)
-            : fputs(line, stdout) == EOF ? errno
-                                         : 0;
+    errno = ENOMEM;
+    if (text) {
+        text[bytes] = '\n'; /* in place of the NUL */
+        errno = info->file ? weir__replace_file(info->file, 0666, 0, text, bytes + 1)
+                : fwrite(text, 1, bytes + 1, stdout) == bytes + 1 ? 0
+                                                                  : errno;
+    }
     json_decref(object);
     free(text);
-    if (bytes >= 0)
-        free(line);
     if (errno == 0)
         return 0;
     fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
@@ -495,11 +460,12 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* Of devices where no process says what is used, the driver does: nobody may be there, or only programs without weir.
- * On a device model of its own nobody is. */
+/* Finds the processes of each device.  If no process under weir has reported how much of a device is used, asks the driver.
+ * Does not ask a device model that only this process has. */
 static int look_at_processes(struct info *info, struct holders *holders) {
     const struct weir_driver *driver;
-    int code = weir_cli_settings_finish(&info->settings); /* nothing is ignored silently */
+    int code =
+        weir_cli_settings_finish(&info->settings); /* tells bad values, though no setting is used */
 
     if (code == 0)
         code = weir_cli_device_open(&info->settings, &info->device, 1);

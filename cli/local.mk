@@ -38,8 +38,7 @@ weir_SOURCES = \
 	cli/common/stopwatch.h \
 	cli/common/temporary.c \
 	cli/common/temporary.h \
-	cli/formats/conversion.c \
-	cli/formats/conversion.h \
+	cli/formats/format.h \
 	cli/formats/input.c \
 	cli/formats/input.h \
 	cli/formats/minimalloc.c \
@@ -101,7 +100,6 @@ weir_SOURCES = \
 	cli/bench.c \
 	cli/command.c \
 	cli/command.h \
-	cli/convert.c \
 	cli/frameworks.c \
 	cli/frameworks.h \
 	cli/groups.c \

@@ -9,56 +9,47 @@
 
 enum { PAGE_BITS = 12 };
 
-/* An array's room for so many elements; 0: out of memory. */
-static int make_room(void **array, size_t *room, size_t count, size_t element) {
-    size_t more = *room ? *room : 256;
-    void *moved;
+/* Appends a module.  Leaves the module out if there is no host memory. */
+static void add_module(struct modules *to, uint64_t begin, uint64_t end, const char *name) {
+    struct module made = {begin, end, strdup(name)};
 
-    while (more < count)
-        more *= 2;
-    if (more == *room)
-        return 1;
-    moved = reallocarray(*array, more, element);
-    if (!moved)
-        return 0;
-    *array = moved;
-    *room = more;
-    return 1;
-}
+    if (to->count == to->room) {
+        size_t room = to->room ? 2 * to->room : 64;
+        struct module *modules = reallocarray(to->modules, room, sizeof *modules);
 
-static void add(struct modules *to, uint64_t begin, uint64_t end, const char *name) {
-    size_t bytes = strlen(name) + 1;
-    void *modules = to->modules, *names = to->names;
-
-    if (make_room(&modules, &to->room, to->count + 1, sizeof *to->modules)) {
-        to->modules = modules;
-        if (make_room(&names, &to->names_room, to->used + bytes, 1)) {
-            to->names = names;
-            memcpy(to->names + to->used, name, bytes);
-            to->modules[to->count++] = (struct module){begin, end, to->used};
-            to->used += bytes;
+        if (modules) {
+            to->modules = modules;
+            to->room = room;
         }
     }
+    if (made.name && to->count < to->room)
+        to->modules[to->count++] = made;
+    else
+        free(made.name);
 }
 
-/* "7f00-7f10 r-xp 0000 08:01 12 /path/name": code, from a file. */
-static void add_line(struct modules *to, char *line) {
+static void free_modules(struct modules *modules) {
+    for (size_t i = 0; i < modules->count; i++)
+        free(modules->modules[i].name);
+    free(modules->modules);
+}
+
+/* Adds the module of a line such as "7f00-7f10 r-xp 0000 08:01 12 /path/name", if the line is of code from a file. */
+static void add_mapping(struct modules *to, char *line) {
     uint64_t begin, end;
     char rights[5];
     int before_path = 0;
-    char *path;
 
     if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %*s %*s %*s %n", &begin, &end, rights,
                &before_path) != 3 ||
         rights[2] != 'x' || !before_path || line[before_path] != '/')
         return;
     line[strcspn(line, "\n")] = '\0';
-    path = strrchr(line + before_path, '/') + 1;
-    add(to, begin, end, path);
+    add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
 }
 
-/* 1: something was read. */
-static int read_all(struct modules *modules) {
+/* Reads all mappings.  Returns 1 on success, 0 if there is none to read. */
+static int read_mappings(struct modules *modules) {
     struct modules fresh = {.process = modules->process};
     char path[64], *line = NULL;
     size_t room = 0;
@@ -67,25 +58,21 @@ static int read_all(struct modules *modules) {
     snprintf(path, sizeof path, "/proc/%d/maps", modules->process);
     file = fopen(path, "re");
     while (file && getline(&line, &room, file) > 0)
-        add_line(&fresh, line);
+        add_mapping(&fresh, line);
     free(line);
     if (file)
         fclose(file);
-    if (fresh.count) {
-        free(modules->modules);
-        free(modules->names);
-        fresh.nowhere = modules->nowhere;
-        *modules = fresh;
-    } else {
-        free(fresh.modules);
-        free(fresh.names);
-    }
-    return fresh.count > 0;
+    if (fresh.count == 0)
+        return 0;
+    free_modules(modules);
+    fresh.nowhere = modules->nowhere;
+    *modules = fresh;
+    return 1;
 }
 
 void modules_begin(struct modules *modules, int process) {
     *modules = (struct modules){.process = process};
-    (void)read_all(modules);
+    (void)read_mappings(modules);
 }
 
 static int holds(const struct modules *modules, size_t i, uint64_t address) {
@@ -93,39 +80,38 @@ static int holds(const struct modules *modules, size_t i, uint64_t address) {
            address < modules->modules[i].end;
 }
 
-static const char *find(struct modules *modules, uint64_t address) {
+static const char *find_name(struct modules *modules, uint64_t address) {
     size_t low = 0, high = modules->count;
 
-    if (holds(modules, modules->last, address))
-        return modules->names + modules->modules[modules->last].name;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
+    if (!holds(modules, modules->last, address)) {
+        while (low < high) {
+            size_t middle = (low + high) / 2;
 
-        if (modules->modules[middle].end <= address)
-            low = middle + 1;
-        else
-            high = middle;
+            if (modules->modules[middle].end <= address)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (!holds(modules, low, address))
+            return NULL;
+        modules->last = low;
     }
-    if (!holds(modules, low, address))
-        return NULL;
-    modules->last = low;
-    return modules->names + modules->modules[low].name;
+    return modules->modules[modules->last].name;
 }
 
 const char *modules_find(struct modules *modules, uint64_t address) {
-    const char *name = find(modules, address);
+    const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
 
     if (name || weir__map_get(&modules->nowhere, page, NULL))
         return name;
-    name = read_all(modules) ? find(modules, address) : NULL;
+    name = read_mappings(modules) ? find_name(modules, address) : NULL;
     if (!name)
         (void)weir__map_put(&modules->nowhere, page, 1);
     return name;
 }
 
 void modules_end(struct modules *modules) {
-    free(modules->modules);
-    free(modules->names);
+    free_modules(modules);
     weir__map_clear(&modules->nowhere);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* modules.h: which file the code at an address of another process is from.
+/* modules.h: the files to which code addresses of another process belong.
  *
- * Must not know: why it is asked.
+ * Must not know: why the caller needs the file.
  */
 #ifndef WEIR_CLI_MODULES_H
 #define WEIR_CLI_MODULES_H
@@ -13,23 +13,22 @@
 
 struct module {
     uint64_t begin, end;
-    size_t name; /* where it begins in the names */
+    char *name; /* without the folder */
 };
 
 struct modules {
     int process;
-    struct module *modules; /* by address */
+    struct module *modules; /* sorted by address */
     size_t count, room;
-    char *names;
-    size_t used, names_room;
-    struct weir_map nowhere; /* pages that are no file's: page + 1 */
-    size_t last;             /* found */
+    struct weir_map nowhere; /* page + 1 of each page that belongs to no file */
+    size_t last;             /* the module that was found last */
 };
 
-/* Reads what the process has mapped now; what was known stays if it has ended. */
+/* Reads the mappings of the process. */
 void modules_begin(struct modules *modules, int process);
-/* The file's name without its folder, until the next call; NULL: it is not known.  Reads again where an
- * address is in no file that is known, which libraries that came later are. */
+/* Returns the name of the file, which stays valid until the next call, or NULL if the file is not known.  Reads the
+ * mappings again if no known file has the address, since a process may load libraries at any time.  Keeps what is known
+ * if the process has ended. */
 const char *modules_find(struct modules *modules, uint64_t address);
 void modules_end(struct modules *modules);
 

@@ -3,6 +3,7 @@
 #include "cli/preloading.h"
 
 #include <elf.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,39 +14,16 @@
 #include <unistd.h>
 
 #include "cli/command.h"
-
-/* Writes the folder of this program, or "". */
-static void own_folder(char *folder, size_t bytes) {
-    ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
-
-    folder[length > 0 ? length : 0] = '\0';
-    if (strrchr(folder, '/'))
-        *strrchr(folder, '/') = '\0';
-}
-
-static int find(const char *name, char *path, size_t bytes) {
-    static const char *const places[] = {"/lib/.libs/", "/"};
-    char folder[4096];
-
-    own_folder(folder, sizeof folder);
-    for (size_t i = 0; *folder && i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, bytes, "%s%s%s", folder, places[i], name);
-        if (access(path, R_OK) == 0)
-            return 1;
-    }
-    /* bin/weir finds lib/weir/ next to its folder, wherever both were moved */
-    if (strrchr(folder, '/')) {
-        *strrchr(folder, '/') = '\0';
-        snprintf(path, bytes, "%s/lib/weir/%s", folder, name);
-        if (access(path, R_OK) == 0)
-            return 1;
-    }
-    snprintf(path, bytes, WEIR_PKGLIB_DIR "/%s", name);
-    return access(path, R_OK) == 0;
-}
+#include "cli/common/shipped.h"
 
 int preloading_find(const char *name, char *path, size_t bytes, const char **why) {
-    if (!find(name, path, bytes))
+    char in_tree[64], installed[64], standard[PATH_MAX];
+
+    snprintf(in_tree, sizeof in_tree, "lib/.libs/%s", name);
+    snprintf(installed, sizeof installed, "lib/weir/%s", name);
+    snprintf(standard, sizeof standard, WEIR_PKGLIB_DIR "/%s", name);
+    if (!shipped_find(path, bytes, in_tree, name, "") &&
+        !shipped_find(path, bytes, installed, installed, standard))
         *why =
             "it is not installed: it comes with the package weir-preload, and with builds without "
             "--disable-preload and --disable-shared";

@@ -543,10 +543,6 @@ static void end_recording(int has_all_ended) {
             fprintf(stderr, "weir record: %s\n", record.lines[i]);
     if (record.count == 0)
         tell_nothing();
-    else if (!record.callers)
-        fputs("weir record: without --callers a trace names no function, line of Python or "
-              "NVTX range\n",
-              stderr);
 }
 
 /* ------------------------------------------------------------------ the child ---- */
@@ -642,36 +638,43 @@ static int run_command(void) {
 
 /* ---------------------------------------------------------------- preparation ---- */
 
+/* Opens the file that exists.  Waits for a reader if the file is a pipe. */
+static int open_existing(void) {
+    struct stat is;
+    int file = -1;
+
+    if (stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
+        file = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (file >= 0)
+            (void)fcntl(file, F_SETFL, 0);
+        else if (errno == ENXIO)
+            fprintf(stderr, "weir: --output %s: waits for a program that reads this pipe\n",
+                    record.path);
+    }
+    return file >= 0 ? file : open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+}
+
 /* Opens the file, so that a path that cannot be written is told before the command runs.  What another recording left
  * in the file stays until there is an event to be written.  The lock keeps other recorders away until the trace is
  * closed.  Returns 0 or an exit code. */
 static int try_file(void) {
-    int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     struct stat is;
+    int file = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
-    record.is_made = fd >= 0;
-    if (fd < 0 && stat(record.path, &is) == 0 && S_ISFIFO(is.st_mode)) {
-        fd = open(record.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-        if (fd >= 0)
-            (void)fcntl(fd, F_SETFL, 0);
-        else if (errno == ENXIO)
-            fprintf(stderr, "weir record: --output %s: waits for a program that reads this pipe\n",
-                    record.path);
-        errno = EEXIST;
-    }
-    if (fd < 0 && errno == EEXIST)
-        fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
+    record.is_made = file >= 0;
+    if (file < 0 && errno == EEXIST)
+        file = open_existing();
+    if (file < 0) {
+        fprintf(stderr, "weir: --output %s: %s\n", record.path, strerror(errno));
         return EXIT_OWN;
     }
-    if (fstat(fd, &is) == 0 && S_ISREG(is.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && flock(file, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
-        close(fd);
+        close(file);
         return fail(EXIT_OWN, record.path,
                     "another weir record writes to this file: expected another --output");
     }
-    record.file = fd;
+    record.file = file;
     return 0;
 }
 

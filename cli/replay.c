@@ -107,8 +107,8 @@ int weir_cmd_replay(int argc, char **argv) {
     static const char doc[] =
         "Replays traces on one allocator, each in fresh processes, as fast as possible; or "
         "explains them.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the "
-        "name of a trace that comes with weir.  It may also be a file that weir convert "
-        "reads.\n\nWith --profile, all runs of a trace (--repeat, "
+        "name of a trace that comes with weir.  It may also be a log of RMM or a problem of "
+        "minimalloc.\n\nWith --profile, all runs of a trace (--repeat, "
         "--busy) begin with the profile as it was before.  The last run saves what it needed, for "
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
         "a bad value.";

@@ -16,7 +16,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,11 +46,9 @@ enum {
     NO_ENV_KEY = 0x5601,
     STATS_KEY,
     SERVE_KEY,
-    CHILDREN_KEY,
     NO_CHILDREN_KEY,
     NO_TOP_KEY,
     NO_TORCH_KEY,
-    HEAP_KEY,
     REPORT_KEY,
     TRACE_KEY,
     PARK_KEY,
@@ -65,7 +62,7 @@ enum {
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
-    const char *json, *heap_profile, *trace, *file; /* the file of settings */
+    const char *json, *trace, *file; /* the file of settings */
     struct group_flags group;
     /* The time without a call after which a process may be parked, or 0 for never. */
     uint64_t idle_ns;
@@ -83,6 +80,11 @@ struct run {
 static int fail(int code, const char *what, const char *why) {
     fprintf(stderr, "weir run: %s: %s\n", what, why);
     return code;
+}
+
+static int fail_path(const char *flag, const char *path, const char *why) {
+    fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
+    return EXIT_OWN;
 }
 
 /* ------------------------------------------------------------------ variables ---- */
@@ -187,9 +189,7 @@ static int put_run(struct run *run) {
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
-           group_flags_put(&run->group, put, run) ||
-           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
-           put_file(run, "WEIR_RUN_TRACE", run->trace);
+           group_flags_put(&run->group, put, run) || put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
 /* Returns 1 if the limit is or may be less than the preallocation, else 0.  Amounts of different kinds cannot be
@@ -487,9 +487,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case SERVE_KEY:
         run->serve_malloc = 1;
         return 0;
-    case CHILDREN_KEY:
     case NO_CHILDREN_KEY:
-        run->no_children = key == NO_CHILDREN_KEY;
+        run->no_children = 1;
         return 0;
     case NO_TOP_KEY:
         run->no_top = 1;
@@ -505,9 +504,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case 'j':
         run->json = weir_cli_file(state, "--json", argument, 0);
-        return 0;
-    case HEAP_KEY:
-        run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
         return 0;
     case REPORT_KEY:
         run->report = report_name(state, "--report", argument);
@@ -557,23 +553,17 @@ static const char doc[] =
     "cannot be run, 127 if there is none, as env(1); 2 usage or a bad setting, 125 another "
     "failure, and the command did not start.";
 
-static int fail_trace(const struct run *run, const char *why) {
-    fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
-    return EXIT_OWN;
-}
-
-/* Removes an old file of trace events.  The first process that is served makes a new one. */
+/* Removes an old file of trace events: the first process that is served makes a new one.  Returns 0 or EXIT_OWN. */
 static int clear_trace(const struct run *run) {
     struct stat is;
-    int file;
+    int is_there = run->trace && stat(run->trace, &is) == 0;
 
-    if (!run->trace || run->dry)
-        return 0;
-    if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
-        return fail_trace(run, "it is no plain file");
-    file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
-        return fail_trace(run, strerror(errno));
+    if (!jsonfile_check("--trace-events", run->trace))
+        return EXIT_OWN;
+    if (is_there && !S_ISREG(is.st_mode))
+        return fail_path("--trace-events", run->trace, "it is no plain file");
+    if (is_there && !run->dry && unlink(run->trace) != 0)
+        return fail_path("--trace-events", run->trace, strerror(errno));
     return 0;
 }
 
@@ -605,7 +595,6 @@ static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
     const struct output outputs[] = {{"--json", run->json},
                                      {"--trace-events", run->trace},
-                                     {"--heap-profile", run->heap_profile},
                                      {"--report", run->report},
                                      {weir_cli_label(settings, WEIR_SETTING_VERDICT),
                                       weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT)},
@@ -621,13 +610,15 @@ static int find_and_set(struct run *run) {
     int code;
 
     if (run->file && (code = settings_file_read(&run->settings, "--settings", run->file)) != 0)
-        return code;
+        return code == EXIT_USAGE ? code : EXIT_OWN;
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (!has_outputs_of_their_own(run) || weir_cli_profile_check(&run->settings, 1) != 0 ||
-        weir_cli_oom_report_check(&run->settings) != 0)
+    if (!has_outputs_of_their_own(run))
         return EXIT_USAGE;
+    if (weir_cli_profile_check(&run->settings, 1) != 0 ||
+        weir_cli_oom_report_check(&run->settings) != 0)
+        return EXIT_OWN;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", why_no_device(run->settings.options.device));
@@ -640,8 +631,7 @@ static int find_and_set(struct run *run) {
         return fail(EXIT_OWN, library, why);
     if (run->idle_ns && preloading_find(GATE, run->gate, sizeof run->gate, &why) != 0)
         return fail(EXIT_OWN, run->gate, why);
-    if (!jsonfile_check_to_add("--json", run->json) ||
-        !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
+    if (!jsonfile_check_to_add("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
@@ -655,11 +645,6 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"json", 'j', "FILE", 0,
          "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
-        {"heap-profile", HEAP_KEY, "FILE", 0,
-         "Write to FILE for pprof which call stacks hold live device memory, now and at its peak.  "
-         "weir writes when the program ends, when its first request fails, and at SIGUSR2 (FILE.1, "
-         "FILE.2, ...).  %p in FILE is the process.",
-         0},
         {"report", REPORT_KEY, "FILE", 0,
          "Write a page of statistics and memory over time to FILE, whose name ends in .html, when "
          "the command has ended (weir report).",
@@ -680,8 +665,6 @@ int weir_cmd_run(int argc, char **argv) {
          "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
          "environment makes them use CUDA's memory pools.",
          0},
-        {"children", CHILDREN_KEY, NULL, 0,
-         "Serve programs that the command starts, too (the default).", 0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
         {"no-torch", NO_TORCH_KEY, NULL, 0, "Leave PyTorch its own allocator.", 0},

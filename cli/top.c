@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* top.c: `weir top': the programs that run under `weir run', as they run.
  *
- * Each of them shows its figures in a segment (lib/ipc/segment.h, lib/api/show.h) as long as somebody looks; looking is
- * what this does, often enough to be noticed, whatever the interval between two tables is.  What is found there is
- * checked, and what cannot be read is said and left out.
+ * Each program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at the segment.
+ * weir top looks every LOOK_NS, whatever the interval between two tables is.  It checks the figures, and names segments
+ * that it cannot read.
  *
- * On a terminal the table is drawn in place, on the other screen that terminals have, by the few sequences that all of
- * them know.  Elsewhere it is printed.
+ * On a terminal weir top draws the table on the alternate screen, by sequences that all terminals know.  Elsewhere it
+ * prints the table.
  *
  * Must not know: what the figures mean.
  */
@@ -30,13 +30,14 @@
 #include "ipc/group.h"
 
 #define LOOK_NS                                                                                    \
-    UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
-#define ANSWER_NS UINT64_C(50000000) /* after which the first look has been answered */
+    UINT64_C(                                                                                      \
+        500000000) /* between two looks: a program writes its figures for a few times this long after a look */
+#define ANSWER_NS UINT64_C(50000000) /* in which programs answer the first look */
 #define LATE_NS                                                                                    \
-    UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
+    UINT64_C(2000000000) /* for which one table waits for a program that gets no processor */
 
-/* What no figure here tells. */
-#define HINT "which functions hold memory: weir run --heap-profile FILE"
+/* Names the command that shows what the table does not have. */
+#define HINT "which functions hold memory: weir record --callers"
 
 enum { ONCE_KEY = 0x5401, JSON_KEY, GROUP_KEY, MOST_CHOSEN = 64 };
 
@@ -47,8 +48,10 @@ static struct command {
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
-    const char *group;     /* its members alone; NULL: all programs */
-    struct weir_show read; /* a body is large */
+    int first;         /* the line of the table, behind its head, with which the window begins */
+    int page;          /* the number of lines that a page key scrolls */
+    const char *group; /* show only the members of the group; NULL: all programs */
+    struct weir_show read; /* static, since it is large */
 } command;
 
 static volatile sig_atomic_t has_to_end;
@@ -88,7 +91,7 @@ static struct top_program *find(const struct weir_segment_name *name) {
     return p;
 }
 
-/* Also while the table is on the screen. */
+/* Says something, also while the table is on the screen. */
 static void say(const char *what, const char *why) {
     snprintf(command.top.message, sizeof command.top.message, "%s %s", what, why);
     if (!command.has_screen)
@@ -113,7 +116,7 @@ static void visit(const struct weir_segment_name *name, void *unused) {
     }
 }
 
-/* Those that have ended are said, and forgotten. */
+/* Names the programs that have ended, and removes them. */
 static void forget_ended(void) {
     struct top *top = &command.top;
     char name[160];
@@ -144,7 +147,7 @@ static void look(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* From now on rates are against what is there now. */
+/* Keeps the figures of now, with which later rates compare. */
 static void note_shown(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
@@ -156,7 +159,7 @@ static void note_shown(void) {
     }
 }
 
-/* Of each that shows itself there are figures of two times. */
+/* Returns 1 if there are figures of two times of each program, 0 if not. */
 static int has_rates(void) {
     int all = 1;
 
@@ -175,7 +178,7 @@ static int has_rates(void) {
 /* ---- the terminal -------------------------------------------------------------------------------- */
 
 static struct termios as_it_was;
-static int has_keys; /* standard input is one too */
+static int has_keys; /* standard input is a terminal, too */
 
 static void end_screen(void) {
     command.has_screen = 0;
@@ -185,7 +188,8 @@ static void end_screen(void) {
         (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &as_it_was);
 }
 
-/* Letters one by one and unseen; not stopped by a key, which would leave the terminal so. */
+/* Begins the alternate screen.  Keys arrive one by one and are not echoed.  ^Z does not stop the command, since the
+ * terminal would keep these settings. */
 static void begin_screen(void) {
     struct termios raw;
 
@@ -213,22 +217,40 @@ static void window(int *columns, int *lines) {
     }
 }
 
-/* As much of the table as the window holds; its last line is for what there is to say. */
+enum {
+    HEAD = 2
+}; /* the lines of the table that do not scroll: the title, and the names of the columns */
+
+/* Draws one line, cut to the window.  Returns the text behind it. */
+static const char *draw_line(const char *text, int columns) {
+    size_t length = strcspn(text, "\n");
+
+    printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
+    return text + length + (text[length] != '\0');
+}
+
+/* Draws the lines that the window holds, from command.first on.  A message and the keys stand under them. */
 static void draw_lines(const char *text) {
-    int columns, lines;
+    int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
+    char keys[128];
 
     window(&columns, &lines);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        total++;
+    command.page = lines - HEAD - foot > 1 ? lines - HEAD - foot : 1;
+    last = total > command.page ? total - command.page : 0;
+    command.first = command.first < 0 ? 0 : command.first > last ? last : command.first;
     fputs("\033[H", stdout);
-    for (int line = 0; line < lines - 1; line++) {
-        size_t length = strcspn(text, "\n");
-
-        printf("%.*s\033[K\n", length < (size_t)columns ? (int)length : columns - 1, text);
-        text += length + (text[length] != '\0');
+    for (int line = 0; line < lines - foot; line++) {
+        for (int i = 0; line == HEAD && i < command.first; i++)
+            text = strchr(text, '\n') + 1;
+        text = draw_line(text, columns);
     }
-    if (*command.top.message)
-        printf("%.*s\033[K", columns - 1, command.top.message);
-    else
-        printf("%.*s\033[K", columns - 1, "q ends; " HINT);
+    if (foot > 1)
+        (void)draw_line(command.top.message, columns);
+    snprintf(keys, sizeof keys, "q ends, s sorts (by %s), arrows and page keys scroll (%d of %d)",
+             top_order_name(command.top.order), command.first + 1, last + 1);
+    printf("%.*s\033[K", columns - 1, keys);
     fflush(stdout);
 }
 
@@ -268,10 +290,29 @@ static void catch_signals(void) {
     }
 }
 
-/* So long, or until a key or the window says something: 1, it is over. */
+/* Obeys keys.  An arrow is ESC [ A or ESC O A, a page key ESC [ 5 ~.  Returns 1 if a key ends the command, 0 if not. */
+static int obey_keys(const char *key, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (key[i] == 'q' || key[i] == 'Q')
+            return 1;
+        if (key[i] == 's')
+            command.top.order = (command.top.order + 1) % TOP_ORDERS;
+        if (key[i] != '\033' || i + 2 >= count)
+            continue;
+        i += 2;
+        command.first += key[i] == 'A'   ? -1
+                         : key[i] == 'B' ? 1
+                         : key[i] == '5' ? -command.page
+                         : key[i] == '6' ? command.page
+                                         : 0;
+    }
+    return 0;
+}
+
+/* Waits for the time, for a key, or for a change of the window.  Returns 1 if the command is to end, 0 if not. */
 static int pause_for(uint64_t ns) {
     struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
-    char key[16];
+    char key[64];
     ssize_t got;
 
     if (has_to_end)
@@ -281,8 +322,7 @@ static int pause_for(uint64_t ns) {
     got = read(STDIN_FILENO, key, sizeof key);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
         has_keys = 0; /* the terminal has gone */
-    return has_to_end || (got > 0 && (memchr(key, 'q', (size_t)got) != NULL ||
-                                      memchr(key, 'Q', (size_t)got) != NULL));
+    return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
 }
 
 static int print_json(void) {
@@ -297,6 +337,7 @@ static int show(void) {
     static int hinted;
     int failed = 0;
 
+    top_sort(&command.top);
     if (command.json)
         failed = print_json();
     else if (command.has_screen)
@@ -310,7 +351,7 @@ static int show(void) {
     return 0;
 }
 
-/* 1: it was ended by a key or a signal; 2: all that were chosen have ended. */
+/* Waits, looks and draws.  Returns 1 if a key or a signal ends the command, 2 if all chosen programs have ended, else 0. */
 static int wait_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
@@ -319,13 +360,13 @@ static int wait_until(uint64_t when) {
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
         if (command.has_screen && weir__clock_ns() < when &&
-            show() != 0) /* its size may be another */
+            show() != 0) /* a key or a new size of the window changes the picture */
             return 1;
     }
     return 0;
 }
 
-/* Each of the chosen ones is there. */
+/* Returns 0 if all chosen programs run, 1 with a message if not. */
 static int check_chosen(void) {
     int failed = 0;
     char pid[16];
@@ -432,7 +473,7 @@ static int show_group(void) {
     return !weir_cli_written();
 }
 
-/* Until it has ended, if an interval was given. */
+/* Shows the group once, or with --interval until the group has ended. */
 static int watch_group(void) {
     uint64_t next = weir__clock_ns();
 
@@ -484,9 +525,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 static const char doc[] =
     "Shows this user's programs that run under `weir run': memory that they have reserved and use "
     "on each device, requests, and pool growth.\vOn a terminal weir top redraws the table until "
-    "you "
-    "press q; else it prints it once, or once in each interval with --interval.  Rates "
-    "are those of the last interval.";
+    "you press q; s sorts it by another column, and arrows and page keys scroll.  Elsewhere it "
+    "prints the table once, or once in each interval with --interval.  Rates are those of the last "
+    "interval.";
 
 int weir_cmd_top(int argc, char **argv) {
     static const struct argp_option options[] = {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* top_view.c: see top_view.h.
  *
- * Figures come from files that any process of the user may have written: they went through weir__show_check, and
- * are no more than numbers here.  Rates are of what was shown before to what is shown now, and only where
- * both are of the same allocator.
+ * Figures come from files that any process of the user may have written, so weir__show_check checks them first.  A rate
+ * compares the figures that were shown before with the figures of now, if both are of one allocator.
  */
 #include "cli/top_view.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -18,11 +18,11 @@
 
 enum { LOG_LINES = 4 };
 
-#define QUIET_NS UINT64_C(2000000000) /* an answer that is older is none */
+#define QUIET_NS UINT64_C(2000000000) /* the age of figures from which a program does not answer */
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* Negative: not known. */
+/* A negative rate is not known. */
 struct rates {
     double requests, frees, cached;
 };
@@ -50,21 +50,59 @@ static struct rates rates_of(const struct top_program *p, size_t i) {
     return rates;
 }
 
-/* Seconds since its figures were taken; 0: it answers. */
+/* Returns the seconds since the program wrote its figures, or 0 if it answers. */
 static double silence_of(const struct top *top, const struct top_program *p) {
     uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
 
     return age > QUIET_NS ? (double)age / 1e9 : 0;
 }
 
+/* ---- order --------------------------------------------------------------------------------------- */
+
+static const char *const order_names[TOP_ORDERS] = {"RESERVED", "IN USE", "REQ/S", "PID"};
+
+const char *top_order_name(enum top_order order) {
+    return order_names[order];
+}
+
+static enum top_order sorted_by; /* for compare_programs, to which qsort(3) passes nothing */
+
+static double sort_key(const struct top_program *p) {
+    double sum = 0;
+
+    if (sorted_by == TOP_BY_PID)
+        return -(double)p->name.pid;
+    for (size_t i = 0; p->is_known && i < p->now.allocators; i++) {
+        double requests = rates_of(p, i).requests;
+
+        sum += sorted_by == TOP_BY_RESERVED ? (double)p->now.allocator[i].reserve
+               : sorted_by == TOP_BY_IN_USE ? (double)p->now.allocator[i].in_use
+               : requests > 0               ? requests
+                                            : 0;
+    }
+    return sum;
+}
+
+/* Puts the larger key first, and of equal keys the smaller process id. */
+static int compare_programs(const void *left, const void *right) {
+    const struct top_program *a = *(struct top_program *const *)left;
+    const struct top_program *b = *(struct top_program *const *)right;
+    double key_a = sort_key(a), key_b = sort_key(b);
+
+    if (key_a != key_b)
+        return key_a > key_b ? -1 : 1;
+    return a->name.pid < b->name.pid ? -1 : a->name.pid > b->name.pid;
+}
+
+void top_sort(struct top *top) {
+    sorted_by = top->order;
+    if (top->count > 0)
+        qsort(top->programs, top->count, sizeof *top->programs, compare_programs);
+}
+
 /* ---- text ---------------------------------------------------------------------------------------- */
 
 enum { CELL = 24 };
-
-static const char *show_bytes(uint64_t bytes, char text[CELL]) {
-    weir__bytes_show(bytes, text, CELL);
-    return text;
-}
 
 static const char *show_rate(double rate, char text[CELL]) {
     if (rate < 0)
@@ -120,34 +158,39 @@ static void print_latency(FILE *file, const char *what, const struct weir_show_l
             show_time(l->p999_ns, p999), show_time(l->max_ns, max));
 }
 
-/* The newest first. */
+/* Prints the last changes of reserved memory, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
-    char ago[CELL], got[CELL], took[CELL], after[CELL];
+    char ago[CELL], took[CELL];
 
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
         fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
-                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', show_bytes(e->got, got),
-                show_time(e->stall_ns, took), show_bytes(e->reserve_after, after),
+                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
+                show_time(e->stall_ns, took), WEIR_SHOWN(e->reserve_after),
                 weir_event_cause_word((int)e->cause));
     }
+}
+
+/* Returns the command without the folder of its program, so that a narrow window shows the program's name. */
+static const char *without_folder(const char *command) {
+    size_t program = strcspn(command, " ");
+
+    while (program > 0 && command[program - 1] != '/')
+        program--;
+    return command + program;
 }
 
 static void print_allocator(FILE *file, const struct top *top, const struct top_program *p,
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    char limit[CELL] = "max", reserve[CELL], in_use[CELL], idle[CELL], requests[CELL], frees[CELL],
-         cached[CELL];
+    char requests[CELL], cached[CELL];
 
-    if (a->limit != UINT64_MAX)
-        show_bytes(a->limit, limit);
-    fprintf(file, "%7ld %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s%s", (long)p->name.pid, a->device,
-            a->engine, limit, show_bytes(a->reserve, reserve), show_bytes(a->in_use, in_use),
-            show_bytes(weir__size_less(a->reserve, a->in_use), idle),
-            show_rate(rates.requests, requests), show_rate(rates.frees, frees),
-            show_share(rates.cached, cached), p->now.command,
+    fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %6s %6s  %s%s", (long)p->name.pid, a->device,
+            a->engine, a->limit == UINT64_MAX ? "max" : WEIR_SHOWN(a->limit),
+            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), show_rate(rates.requests, requests),
+            show_share(rates.cached, cached), without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
     if (a->refusals > 0)
         fprintf(file, " (%" PRIu64 " refused)", a->refusals);
@@ -159,10 +202,8 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
 }
 
-/* What the program took by itself, and which libraries did. */
+/* Prints the memory that the program and its libraries took from the driver directly. */
 static void print_plain(FILE *file, long pid, const struct weir_show *show) {
-    char bytes[CELL];
-
     if (!show->kind[0].call[0])
         return;
     if (show->allocators == 0)
@@ -170,10 +211,10 @@ static void print_plain(FILE *file, long pid, const struct weir_show *show) {
     fputs("        its own: ", file);
     for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
         fprintf(file, "%s%s %s", i ? ", " : "", show->kind[i].call,
-                show_bytes(show->kind[i].bytes, bytes));
+                WEIR_SHOWN(show->kind[i].bytes));
     for (int i = 0; i < WEIR_SHOW_CALLERS && show->caller[i].object[0]; i++)
         fprintf(file, "%s%s %s", i ? ", " : "; by ", show->caller[i].object,
-                show_bytes(show->caller[i].bytes, bytes));
+                WEIR_SHOWN(show->caller[i].bytes));
     fputc('\n', file);
 }
 
@@ -195,7 +236,7 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
                 weir__plural(p->now.all - p->now.allocators));
 }
 
-/* 1: it is among the programs, or the processes of the devices before that one. */
+/* Returns 1 if the process is among the programs, or among the processes of an earlier device, 0 if not. */
 static int is_counted(const struct top *top, uint64_t pid, const struct holders_device *device) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there && (uint64_t)top->programs[i]->name.pid == pid)
@@ -207,7 +248,7 @@ static int is_counted(const struct top *top, uint64_t pid, const struct holders_
     return 0;
 }
 
-/* Programs that use the library themselves: the tables of devices alone list them. */
+/* Counts the programs that call the library themselves: only the tables of devices list these. */
 static size_t count_others(const struct top *top) {
     size_t others = 0;
 
@@ -234,8 +275,8 @@ void top_print(FILE *file, const struct top *top) {
     fprintf(file, "weir top, %s: %zu program%s\n", clock, there + others,
             weir__plural(there + others));
     if (there > 0)
-        fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
-                "LIMIT", "RESERVED", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");
+        fprintf(file, "%7s %-6s %-6s %8s %8s %8s %6s %6s  %s\n", "PID", "DEVICE", "ENGINE", "LIMIT",
+                "RESERVED", "IN USE", "REQ/S", "CACHED", "COMMAND");
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there)
             print_program(file, top, top->programs[i]);

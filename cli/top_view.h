@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* top_view.h: what `weir top' has seen of programs, as text and as JSON.
+/* top_view.h: the programs that `weir top' has seen, as text and as JSON.
  *
  * Must not know: terminals, where figures come from.
  */
@@ -17,24 +17,32 @@ struct top_program {
     enum weir_segment_fault fault; /* of the last look */
     int is_there;                  /* at the last look */
     int is_known;                  /* `now' was read at least once */
-    int has_before;
-    int was_said;                 /* what is wrong with it */
-    struct weir_show now, before; /* as last read; as last shown */
+    int has_before;                /* `before' has figures */
+    int was_said;                  /* a message has told the fault */
+    struct weir_show now, before;  /* the figures as last read, and as last shown */
 };
+
+/* The key by which the table is sorted; process ids rise, all other keys fall. */
+enum top_order { TOP_BY_RESERVED, TOP_BY_IN_USE, TOP_BY_REQUESTS, TOP_BY_PID, TOP_ORDERS };
 
 struct top {
     struct top_program **programs;
+    enum top_order order;
     size_t count;
-    struct holders holders; /* of the devices, as far as they are known */
+    struct holders holders; /* the processes on each known device */
     uint64_t now_ns;        /* CLOCK_MONOTONIC of the last look */
-    char message[1024];     /* under the table on a terminal; "": none */
+    char message[1024]; /* the last message, which stands under the table on a terminal; "": none */
 };
 
-/* A table of all that are there. */
+/* Returns the title of the column by which `order' sorts. */
+const char *top_order_name(enum top_order order);
+/* Sorts the programs by top->order. */
+void top_sort(struct top *top);
+/* Prints a table of all programs that are there. */
 void top_print(FILE *file, const struct top *top);
-/* An object; NULL: no memory. */
+/* Returns an object, or NULL if there is no host memory. */
 json_t *top_json(const struct top *top);
-/* "12345 (python train.py)" */
+/* Writes a name such as "12345 (python train.py)". */
 void top_name(const struct top_program *program, char *text, size_t bytes);
 
 #endif

@@ -305,8 +305,9 @@ static int tune(struct command *command) {
 int weir_cmd_tune(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"goal", GOAL_KEY, "GOAL", 0,
-         "memory: reserve less, though iterations may take 2% longer.  speed: take less time, "
-         "though more may be reserved.  balanced, the default: neither more time nor more memory.",
+         "Tune for this goal.  Takes memory, speed or balanced.  memory: reserve less, though "
+         "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
+         "balanced, the default: neither more time nor more memory.",
          0},
         {"limit", LIMIT_KEY, "SIZE", 0,
          "Tell whether the trace is served with SIZE of reserved memory, and tune for that.", 0},

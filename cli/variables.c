@@ -46,7 +46,6 @@ static const struct variable {
     {"WEIR_RUN_STATS", "SWITCH",
      "weir run --stats, for a program that is started with LD_PRELOAD by other means.", RUN},
     {"WEIR_RUN_JSON", "FILE", "weir run --json, likewise.", RUN},
-    {"WEIR_RUN_HEAP_PROFILE", "FILE", "weir run --heap-profile, likewise.", RUN},
     {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
     {"WEIR_RUN_SAMPLES", "SWITCH",
      "Add pool growth, and memory over time, to the line of JSON, for `weir report'.", RUN},

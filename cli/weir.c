@@ -11,9 +11,9 @@
 
 #include <weir/weir.h>
 
-#include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/help.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
 #include "cli/variables.h"
@@ -25,7 +25,6 @@ static const struct command {
     const char *what; /* NULL: internal */
 } commands[] = {
     {"bench", weir_cmd_bench, "compare configurations on the same traces"},
-    {"convert", weir_cmd_convert, "convert traces from and to other formats: RMM, minimalloc"},
     {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources"},
     {"park", weir_cmd_park, "move a process's device memory to host memory and stop it"},
     {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace"},
@@ -49,50 +48,35 @@ static void print_usage(FILE *file) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\n`weir help COMMAND' shows the arguments, `weir help SETTING' what a setting\nor a "
-          "variable does, `weir help settings' the settings that most programs need,\n`weir help "
-          "--all' all settings; `weir --version' the version.  The manual:\nweir(1).\n",
-          file);
+    fputs(
+        "\n`weir help COMMAND' shows the arguments, `weir help TOPIC' what a setting,\na variable "
+        "or a flag does, `weir help settings' the settings that most\nprograms need, `weir help "
+        "--all' all settings; `weir --version' the version.\nThe manual: weir(1).\n",
+        file);
     if (contact[0])
         fprintf(file, "Report problems to %s.\n", contact);
     if (url[0])
         fprintf(file, "%s\n", url);
 }
 
-static int is_one_of(const char *word, const char *a, const char *b) {
-    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
-}
-
-/* The known word that is most like a misspelt one, found while the known words are listed. */
-struct likeness {
-    const char *word, *closest; /* NULL: nothing yet */
-    size_t distance;
-};
-
-static void compare(struct likeness *likeness, const char *name) {
-    size_t distance = weir__text_distance(likeness->word, strlen(likeness->word), name);
-
-    if (likeness->closest && distance >= likeness->distance)
-        return;
-    likeness->closest = name;
-    likeness->distance = distance;
-}
-
+/* Adds the names of the commands. */
 static void compare_commands(struct likeness *likeness) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
-            compare(likeness, commands[i].name);
+            likeness_add(likeness, commands[i].name);
 }
 
-/* Suggests the closest word, if it differs by two letters at most and by less than half of the word. */
+/* Ends a message with the name that the user meant, if there is one. */
 static void suggest(const struct likeness *likeness) {
-    if (likeness->distance <= 2 && likeness->distance * 2 < strlen(likeness->word))
-        fprintf(stderr, "; did you mean %s?", likeness->closest);
+    const char *closest = likeness_closest(likeness);
+
+    if (closest)
+        fprintf(stderr, "; did you mean %s?", closest);
     fputc('\n', stderr);
 }
 
 static int run_command(const char *name, int argc, char **argv) {
-    struct likeness likeness = {.word = name};
+    struct likeness likeness = {.word = name, .length = strlen(name)};
     char title[32];
 
     for (size_t i = 0; i < COMMANDS; i++)
@@ -106,35 +90,50 @@ static int run_command(const char *name, int argc, char **argv) {
         if (commands[i].what)
             fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
     compare_commands(&likeness);
-    compare(&likeness, "help");
+    likeness_add(&likeness, "help");
     suggest(&likeness);
     return 2;
 }
 
-/* Prints what a command, a setting or a variable does, by any of its names. */
-static int help(const char *topic) {
-    char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
-    struct likeness likeness = {.word = topic + (strncmp(topic, "--", 2) == 0 ? 2 : 0)};
+/* Prints the help of a flag for each command that has the flag, and compares the names of all flags.
+ * Returns 1 if a command has the flag, 0 if not. */
+static int tell_flag(struct likeness *flag) {
+    char title[32];
+    int is_flag = 0;
 
+    for (size_t i = 0; i < COMMANDS; i++) {
+        snprintf(title, sizeof title, "weir %s", commands[i].name);
+        if (commands[i].what)
+            is_flag |= weir_cli_flag_tell(flag, commands[i].run, title);
+    }
+    return is_flag;
+}
+
+/* Prints the help of a command, of a setting or a variable by any of its names, or of a flag. */
+static int help(const char *word) {
+    char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
+    struct likeness likeness = {.word = word + (strncmp(word, "--", 2) == 0 ? 2 : 0)};
+
+    likeness.length = strlen(likeness.word);
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what && strcmp(topic, commands[i].name) == 0)
-            return run_command(topic, 2, arguments);
-    if (weir_cli_settings_tell(strcmp(topic, "--all") == 0 ? NULL : topic, stdout) ||
-        variables_tell(topic, stdout))
+        if (commands[i].what && strcmp(word, commands[i].name) == 0)
+            return run_command(word, 2, arguments);
+    if (weir_cli_settings_tell(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
+        variables_tell(word, stdout) || tell_flag(&likeness))
         return !weir_cli_written();
-    fprintf(stderr, "weir: no help on %s; there is help on", topic);
+    fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(stderr, " %s,", commands[i].name);
-    fputs(" the variables of the manual, settings, and each of these", stderr);
+    fputs(" their flags, the variables of the manual, settings, and each of these", stderr);
     compare_commands(&likeness);
-    compare(&likeness, "settings");
+    likeness_add(&likeness, "settings");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        compare(&likeness, weir__setting_row((enum weir_setting)i)->name);
-        compare(&likeness, weir__setting_row((enum weir_setting)i)->variable);
+        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->name);
+        likeness_add(&likeness, weir__setting_row((enum weir_setting)i)->variable);
     }
     for (int i = 0; variables_name(i); i++)
-        compare(&likeness, variables_name(i));
+        likeness_add(&likeness, variables_name(i));
     suggest(&likeness);
     return 2;
 }
@@ -165,13 +164,14 @@ int main(int argc, char **argv) {
         fprintf(stderr, "weir: help takes one word, such as `weir help %s'\n", argv[argc - 1]);
         return 2;
     }
-    if (argc > 2 && strcmp(argv[1], "help") == 0 && !is_one_of(argv[2], "--help", "-?"))
+    if (argc > 2 && strcmp(argv[1], "help") == 0 && strcmp(argv[2], "help") != 0 &&
+        !help_is_requested(argv[2]))
         return help(argv[2]);
-    if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
+    if (strcmp(argv[1], "help") == 0 || help_is_requested(argv[1])) {
         print_usage(stdout);
         return !weir_cli_written();
     }
-    if (is_one_of(argv[1], "--version", "-V")) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         version_print();
         return !weir_cli_written();
     }

@@ -380,8 +380,6 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/interpose.h \
 	lib/adapters/preload/preload.c \
 	lib/adapters/preload/preload.h \
-	lib/adapters/preload/pprof.c \
-	lib/adapters/preload/pprof.h \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
@@ -389,7 +387,6 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_contexts.c \
 	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
-	lib/adapters/preload/preload_heap.c \
 	lib/adapters/preload/preload_inside.h \
 	lib/adapters/preload/preload_plain.c \
 	lib/adapters/preload/preload_plain.h \

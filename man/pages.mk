@@ -2,7 +2,6 @@
 
 command_pages = \
 	man/weir-bench.1 \
-	man/weir-convert.1 \
 	man/weir-info.1 \
 	man/weir-park.1 \
 	man/weir-record.1 \

@@ -184,12 +184,6 @@ tests_whole_test_worlds_SOURCES = tests/whole/test_worlds.c tests/whole/test_wor
 tests_api_test_misuse_SOURCES = tests/api/test_misuse.c tests/api/test_misuse.h \
 	tests/api/test_misuse_ends.c
 
-if WEIR_PRELOAD
-unit_tests += tests/adapters/test_pprof
-endif
-tests_adapters_test_pprof_SOURCES = tests/adapters/test_pprof.c lib/adapters/preload/pprof.c \
-	lib/adapters/preload/pprof.h
-
 tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
@@ -325,6 +319,7 @@ victims = \
 	tests/victims/member \
 	tests/victims/older \
 	tests/victims/outlives \
+	tests/victims/peak \
 	tests/victims/plain \
 	tests/victims/pools \
 	tests/victims/preallocates \
@@ -336,7 +331,6 @@ victims = \
 	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
-	tests/victims/stacks \
 	tests/victims/stays \
 	tests/victims/suffixed \
 	tests/victims/tensors \
@@ -365,6 +359,7 @@ EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
 tests_victims_member_LDADD = $(victim_work)
 tests_victims_older_LDADD = $(victim_work)
 tests_victims_outlives_LDADD = $(victim_work)
+tests_victims_peak_LDADD = $(victim_work)
 tests_victims_plain_LDADD = $(victim_work)
 tests_victims_pools_LDADD = $(victim_work)
 tests_victims_preallocates_LDADD = $(victim_work)
@@ -376,8 +371,6 @@ tests_victims_rests_LDADD = $(victim_work)
 tests_victims_reuses_LDADD = $(victim_work)
 tests_victims_rules_LDADD = $(victim_work)
 tests_victims_sized_LDADD = $(victim_work)
-tests_victims_stacks_LDADD = $(victim_work)
-tests_victims_stacks_LDFLAGS = -export-dynamic
 tests_victims_stays_LDADD = $(victim_work)
 tests_victims_suffixed_LDADD = $(victim_work)
 tests_victims_tensors_LDADD = $(victim_work)
@@ -391,6 +384,7 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 script_tests = \
 	tests/tree/check-apart \
 	tests/spin/check-models \
+	tests/cli/check-paths \
 	tests/cli/check-program \
 	tests/cli/check-bench \
 	tests/bench/check-measure \
@@ -411,7 +405,6 @@ script_tests = \
 	tests/tree/check-exports \
 	tests/tree/check-figures \
 	tests/tree/check-headers \
-	tests/adapters/check-heap-profile \
 	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \

@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 int weir_cmd_bench(int argc, char **argv);
-int weir_cmd_convert(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
 int weir_cmd_park(int argc, char **argv);
 int weir_cmd_record(int argc, char **argv);

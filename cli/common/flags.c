@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: the settings of an allocator as flags of the program.
  *
- * The argp options are made at run time from the option table, so a new row is a new flag with its
- * help and nothing is said twice.  Flags are read as they come; the environment goes below them in
- * weir_cli_settings_finish, and what only the device can answer is checked as it is opened.
+ * flags.c makes the argp options at run time from the option table, so a new row of the table is a new flag with its help.
+ * weir_cli_settings_finish adds the environment to what the flags have set.  weir_cli_device_open checks amounts that
+ * depend on the device.
  *
  * Must not know: subcommands, engines, what an option does.
  */
@@ -20,6 +20,7 @@
 
 #include "api/profile_use.h"
 #include "base/text.h"
+#include "cli/common/help.h"
 #include "cli/common/jsonfile.h"
 #include "config/amount.h"
 
@@ -31,7 +32,9 @@ static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[2 * WEIR_SETTING_COUNT + 1]; /* with earlier names */
 static int refused_flag = -1;
 
-/* Exit codes: what failed; what was wrong to ask for, whatever there is. */
+#define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
+
+/* Exit codes: something failed; a flag or a variable has a bad value, on every machine. */
 enum { FAILED = 1, BAD_VALUE };
 
 static int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -68,7 +71,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
-/* Where argp breaks a line behind a sentence, one of two blanks would begin the next. */
+/* Replaces two blanks by one: where argp breaks a line between two blanks, the next line begins with a blank. */
 static void without_double_blanks(char *text) {
     char *to = text;
 
@@ -78,7 +81,7 @@ static void without_double_blanks(char *text) {
     *to = '\0';
 }
 
-/* Those that are advanced are listed where all are asked for. */
+/* Makes the options.  With `all', help texts list advanced settings, too. */
 static void list_flags(int all) {
     struct argp_option *option = flag_options;
 
@@ -118,52 +121,39 @@ const struct argp *weir_settings_argp_but(enum weir_setting refused) {
     return make_argp((int)refused);
 }
 
-/* `--help --all': argp ends at the first. */
+/* Lists the advanced settings, too, for `--help --all': argp ends at --help. */
 static void list_flags_asked_for(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
-        if ((strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0) &&
-            strcmp(argv[i + 1], "--all") == 0)
+        if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
             list_flags(1);
 }
 
 /* -------------------------------------------------------------- misspelt flags ---- */
 
-struct likeness {
-    const char *word; /* what was typed */
-    size_t length;
-    const char *closest; /* the option that it is most like; NULL: none yet */
-    size_t distance;
-    int is_known; /* it is one, or the beginning of one */
-};
+/* Compares the word with all options.  Returns 1 if the word is an option or the beginning of one, 0 if not. */
+static int compare_options(struct likeness *likeness, const struct argp *argp) {
+    int is_known = 0;
 
-static void compare_option(struct likeness *likeness, const char *name) {
-    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
-
-    likeness->is_known |= strncmp(likeness->word, name, likeness->length) == 0;
-    if (likeness->closest && distance >= likeness->distance)
-        return;
-    likeness->closest = name;
-    likeness->distance = distance;
-}
-
-static void compare_options(struct likeness *likeness, const struct argp *argp) {
-    static const char *const argps_own[] = {"help", "usage", "version"};
-
-    for (size_t i = 0; i < sizeof argps_own / sizeof argps_own[0]; i++)
-        compare_option(likeness, argps_own[i]);
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
-        if (o->name)
-            compare_option(likeness, o->name);
+        if (o->name) {
+            is_known |= strncmp(likeness->word, o->name, likeness->length) == 0;
+            likeness_add(likeness, o->name);
+        }
     for (const struct argp_child *child = argp->children; child && child->argp; child++)
-        compare_options(likeness, child->argp);
+        is_known |= compare_options(likeness, child->argp);
+    return is_known;
 }
 
-/* Of the first option that is none, which argp ends with; NULL: nothing that is close, or all are known. */
+/* The option that the user meant by the first unknown option; NULL: no option is close, or all options are known. */
 static const char *meant;
-static FILE *argps_words; /* as long as that is so */
+static FILE *argps_words; /* the stream to which argp writes its messages while `meant' is set */
 static argp_parser_t parser_of_command;
 
 static const char *find_meant(const struct argp *argp, int argc, char **argv) {
+    static const struct argp_option of_argp[] = {
+        {.name = "help"}, {.name = "usage"}, {.name = "version"}, {0}};
+    static const struct argp own = {.options = of_argp};
+
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         struct likeness likeness = {0};
 
@@ -171,16 +161,14 @@ static const char *find_meant(const struct argp *argp, int argc, char **argv) {
             continue;
         likeness.word = argv[i] + 2;
         likeness.length = strcspn(likeness.word, "=");
-        compare_options(&likeness, argp);
-        if (!likeness.is_known) /* two letters off, and not most of the word */
-            return likeness.distance <= 2 && likeness.distance * 2 < likeness.length
-                       ? likeness.closest
-                       : NULL;
+        if (!(compare_options(&likeness, &own) | compare_options(&likeness, argp)))
+            return likeness_closest(&likeness);
     }
     return NULL;
 }
 
-/* That the option is none getopt says; where to look is then argp's only word, and is to be the last. */
+/* Writes argp's message, after the option that the user meant.  getopt has said before that there is no such option, so
+ * argp only says where to look. */
 static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
     static int has_begun;
 
@@ -197,6 +185,56 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
     return parser_of_command(key, argument, state);
 }
 
+/* ---------------------------------------------------------------- help on a flag ---- */
+
+/* The flag whose help weir_cli_parse prints instead of parsing, or NULL, and the number of commands that have the flag. */
+static struct likeness *topic;
+static int topics;
+
+/* Prints the help of the flag `topic' if the command has this flag. */
+static void print_topic(const struct argp *argp, const char *command) {
+    const struct argp_option *named = NULL; /* the option of which the others are aliases */
+
+    for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
+        if (!(o->flags & OPTION_ALIAS))
+            named = o;
+        if (!o->name || (named->flags & OPTION_HIDDEN))
+            continue;
+        likeness_add(topic, o->name);
+        if (strcmp(o->name, topic->word) != 0)
+            continue;
+        printf("%s%s --%s%s%s%s\n    %s\n", topics++ ? "\n" : "", command, named->name,
+               !named->arg                          ? ""
+               : named->flags & OPTION_ARG_OPTIONAL ? "[="
+                                                    : "=",
+               named->arg ? named->arg : "",
+               named->arg && (named->flags & OPTION_ARG_OPTIONAL) ? "]" : "", named->doc);
+    }
+    for (const struct argp_child *child = argp->children; child && child->argp; child++)
+        print_topic(child->argp, command);
+}
+
+int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title) {
+    char *arguments[] = {title, NULL};
+    int before = topics;
+
+    topic = flag;
+    (void)command(1, arguments);
+    topic = NULL;
+    return topics > before;
+}
+
+/* --------------------------------------------------------------------- parsing ---- */
+
+/* Serves -h in every command. */
+static error_t parse_help(int key, char *argument, struct argp_state *state) {
+    (void)argument;
+    if (key != 'h')
+        return ARGP_ERR_UNKNOWN;
+    argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP);
+    return 0;
+}
+
 int weir_cli_written(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 1;
@@ -206,7 +244,7 @@ int weir_cli_written(void) {
 
 static int is_parsing;
 
-/* argp exits well behind a help text, whatever became of it. */
+/* Exits with 1 if a help text could not be written: argp exits with 0 after a help text. */
 static void check_help(void) {
     if (is_parsing && !weir_cli_written())
         _exit(1);
@@ -214,9 +252,21 @@ static void check_help(void) {
 
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
                        void *input) {
+    static const struct argp_option help_options[] = {{.key = 'h', .flags = OPTION_HIDDEN}, {0}};
+    static const struct argp help_argp = {.options = help_options, .parser = parse_help};
+    struct argp_child children[8] = {{0}};
     struct argp telling = *argp;
+    size_t count = 0;
     error_t error;
 
+    if (topic) {
+        print_topic(argp, argv[0]);
+        return EINVAL;
+    }
+    for (; argp->children && argp->children[count].argp; count++)
+        children[count] = argp->children[count];
+    children[count].argp = &help_argp;
+    telling.children = children;
     list_flags_asked_for(argc, argv);
     parser_of_command = argp->parser;
     telling.parser = parse_and_tell;
@@ -296,7 +346,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return 0;
 }
 
-/* What is there of the name: NULL, or what is wrong with it. */
+/* Returns why the file is not a profile and cannot become one, or NULL if it is one or can. */
 static const char *profile_problem(const char *path, const struct stat *is) {
     static const char title[] = "weir profile ";
     char begin[sizeof title] = "";
@@ -306,15 +356,15 @@ static const char *profile_problem(const char *path, const struct stat *is) {
     if (S_ISDIR(is->st_mode))
         return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
     if (!S_ISREG(is->st_mode))
-        return "it is no plain file";
+        return "it is no plain file; " PROFILE_EXPECTED;
     file = fopen(path, "re");
     if (!file)
         return strerror(errno);
     bytes = fread(begin, 1, sizeof title - 1, file);
     fclose(file);
-    if (bytes > 0 && strcmp(begin, title) != 0)
-        return "it is no profile, and is left alone";
-    return NULL;
+    return bytes > 0 && strcmp(begin, title) != 0
+               ? "it is no profile, and is left alone; " PROFILE_EXPECTED
+               : NULL;
 }
 
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting) {
@@ -338,10 +388,10 @@ int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
 
     return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path)
                ? 0
-               : BAD_VALUE;
+               : FAILED;
 }
 
-/* There is none yet.  That an engine learns nothing, so that none is made, the library says. */
+/* Says that the profile does not exist yet.  If the engine learns nothing and makes no profile, the library says so. */
 static void tell_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
@@ -363,28 +413,20 @@ static void tell_first_profile(const struct weir_cli_settings *settings) {
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
-    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE), *why;
-    const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE), *why = NULL;
     struct stat is;
 
     if (!path)
         return 0;
-    if (stat(path, &is) == 0) {
+    if (stat(path, &is) == 0)
         why = profile_problem(path, &is);
-    } else {
-        why = errno != ENOENT                 ? strerror(errno)
-              : path[strlen(path) - 1] == '/' ? "there is no such folder"
-              : jsonfile_can_make(path)       ? NULL
-              : errno == ENOENT               ? "there is no such folder"
-                                              : strerror(errno);
-        if (!why && makes)
-            tell_first_profile(settings);
-    }
+    else if (errno != ENOENT || !jsonfile_can_make(path))
+        why = strerror(errno);
+    else if (makes)
+        tell_first_profile(settings);
     return !why ? 0
-                : complain(
-                      BAD_VALUE,
-                      "%s '%s': %s; expected a profile, the name of one to be made, or a folder",
-                      label, path, why);
+                : complain(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE),
+                           path, why);
 }
 
 void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
@@ -392,22 +434,6 @@ void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
         if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
             fprintf(stderr, "weir: %s is not used: configurations have settings of their own\n",
                     settings->sources.of[i]);
-}
-
-int weir_cli_settings_export(const struct weir_cli_settings *settings) {
-    char text[WEIR_SHOW_BYTES];
-
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        enum weir_setting setting = (enum weir_setting)i;
-
-        if (settings->sources.of[i] != flag_names[i])
-            continue;
-        weir__option_show(&settings->options, setting, text, sizeof text);
-        if (setenv(weir__setting_row(setting)->variable, text, 1) != 0)
-            return complain(FAILED, "cannot set %s: %s", weir__setting_row(setting)->variable,
-                            strerror(errno));
-    }
-    return 0;
 }
 
 json_t *weir_cli_options_json(const weir_options *options) {
@@ -433,8 +459,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output
- * that says NVIDIA is taken for a measurement. */
+/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200": readers could take output with
+ * the name "NVIDIA H200 (device model)" for a measurement. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -454,7 +480,7 @@ static void name_device(const char *driver, char *model, struct weir_cli_device 
         snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
 }
 
-/* Opens the driver and its device; 0 with the reason in *why when that does not work. */
+/* Opens the driver and its device.  Returns 1 on success, 0 with the reason in `why' on failure. */
 static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
                        size_t why_bytes) {
     struct weir_driver_failure failure;
@@ -491,8 +517,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     return 1;
 }
 
-/* What only the device can answer; 0, or 1 with a message printed.  Shares of what is free now are
- * left to the allocator, which asks at the time. */
+/* Compares amounts that depend on the device.  Returns 0, or 1 with a message.  The allocator itself checks shares of the
+ * free memory, which change. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -502,7 +528,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (of_another && prealloc > limit) /* less is, and that is said */
+    if (of_another && prealloc > limit) /* weir preallocates the limit, and says so */
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
@@ -518,7 +544,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
                     asked, limit_text, most_text);
 }
 
-/* The GPU if there is one, else the model; with the text that names it. */
+/* Opens the GPU if there is one, else the device model.  Returns 1 and the device's name in *text, or 0 with the reason. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";
@@ -529,7 +555,7 @@ static int choose_device(struct weir_cli_device *device, const char **text, char
     return open_device("model", 0, device, why, why_bytes);
 }
 
-/* Those that there are: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
+/* Writes a list of the devices: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
 static void list_devices(const struct weir_cli_device *opened, char *text, size_t bytes) {
     int is_model = strcmp(opened->driver->name, "model") == 0;
     size_t used = 0;
@@ -549,7 +575,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
         snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
 }
 
-/* What was named cannot be opened: says why, and what could be. */
+/* Says why the named device cannot be opened, and which devices can. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
     const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);

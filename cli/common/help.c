@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* help.c: what there is to choose from, in help texts and in messages.
- *
- * Must not know: what is listed.
- */
+/* help.c: see help.h. */
 #include "cli/common/help.h"
 
 #include <argp.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "base/text.h"
 
 char *help_with_list(int key, const char *text, void (*list)(FILE *file)) {
     char *made = NULL;
@@ -29,4 +28,24 @@ void help_join(char *text, size_t bytes, const char *word) {
     size_t used = strlen(text);
 
     snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", word);
+}
+
+int help_is_requested(const char *argument) {
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0 ||
+           strcmp(argument, "-?") == 0;
+}
+
+void likeness_add(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+const char *likeness_closest(const struct likeness *likeness) {
+    return likeness->closest && likeness->distance <= 2 && likeness->distance * 2 < likeness->length
+               ? likeness->closest
+               : NULL;
 }

@@ -99,7 +99,7 @@ static int write_value(FILE *file, const json_t *value) {
     return good && fflush(file) == 0 && !ferror(file);
 }
 
-/* Its text first, so that a file is replaced as a whole. */
+/* Makes the whole text first, so that the file is replaced as a whole. */
 static int write_file(const char *path, const json_t *value) {
     char *text = NULL;
     size_t bytes = 0;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/common/help.h"
 #include "cli/common/source.h"
 
 enum { FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 20 };
@@ -34,8 +35,8 @@ void lines_close(struct lines *lines) {
     free(lines->buffer);
 }
 
-/* More bytes behind those that are there.  0: no memory, or they cannot be read. */
-static int fill(struct lines *lines) {
+/* Reads more bytes behind those in the buffer.  Returns 1 on success, 0 with a message on failure. */
+static int fill_buffer(struct lines *lines) {
     ptrdiff_t got;
 
     if (lines->at) {
@@ -63,8 +64,8 @@ static int fill(struct lines *lines) {
     return 1;
 }
 
-/* Where the next line ends, the last one's end being the file's; NULL: there is none. */
-static char *find_end(struct lines *lines) {
+/* Returns the end of the next line, or NULL if there is no more line.  The end of the file ends the last line. */
+static char *find_line_end(struct lines *lines) {
     for (;;) {
         size_t there = lines->filled - lines->at;
         char *end = there ? memchr(lines->buffer + lines->at, '\n', there) : NULL;
@@ -73,7 +74,7 @@ static char *find_end(struct lines *lines) {
             return end;
         if (lines->at_end)
             return there ? lines->buffer + lines->filled : NULL;
-        if (!fill(lines))
+        if (!fill_buffer(lines))
             return NULL;
     }
 }
@@ -82,11 +83,11 @@ const char *lines_peek(struct lines *lines) {
     static char first[256];
     size_t bytes;
 
-    while (!lines->at_end && lines->filled - lines->at < sizeof first && fill(lines))
+    while (!lines->at_end && lines->filled - lines->at < sizeof first && fill_buffer(lines))
         ;
     if (lines->message[0] && lines->filled == lines->at)
         return NULL;
-    lines->message[0] = '\0'; /* it comes again behind what was read */
+    lines->message[0] = '\0'; /* the next read has the same error */
     bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;
     memcpy(first, lines->buffer + lines->at, bytes);
@@ -95,8 +96,9 @@ const char *lines_peek(struct lines *lines) {
     return first;
 }
 
-char *lines_next(struct lines *lines) {
-    char *end = find_end(lines), *line;
+/* Returns the next line without its end, or NULL: there is no more line, or a message says why not. */
+static char *next_line(struct lines *lines) {
+    char *end = find_line_end(lines), *line;
 
     if (!end)
         return NULL;
@@ -117,7 +119,7 @@ int lines_cut(struct lines *lines) {
     char *line;
 
     do
-        line = lines_next(lines);
+        line = next_line(lines);
     while (line && !*line);
     lines->count = 0;
     if (!line)
@@ -145,6 +147,45 @@ ptrdiff_t lines_read(void *context, char *buffer, size_t bytes, char *message,
     memcpy(buffer, lines->buffer + lines->at, bytes);
     lines->at += bytes;
     return (ptrdiff_t)bytes;
+}
+
+int lines_is_column(const struct lines_column *column, const char *word) {
+    enum { NAMES = sizeof column->names / sizeof column->names[0] };
+
+    for (size_t i = 0; i < NAMES && column->names[i]; i++)
+        if (strcmp(word, column->names[i]) == 0)
+            return 1;
+    return 0;
+}
+
+int lines_find_columns(struct lines *lines, const struct lines_column *columns, size_t count,
+                       size_t *at) {
+    char expected[128] = "";
+
+    if (!lines_cut(lines))
+        return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
+    for (size_t i = 0; i < count; i++)
+        help_join(expected, sizeof expected, columns[i].names[0]);
+    for (size_t i = 0; i < count; i++) {
+        size_t field = 0;
+
+        while (field < lines->count && !lines_is_column(&columns[i], lines->fields[field]))
+            field++;
+        if (field == lines->count)
+            return lines_refuse(lines, "column \"%s\" is missing; expected %s", columns[i].names[0],
+                                expected);
+        at[i] = field;
+    }
+    return 1;
+}
+
+int lines_has_columns(struct lines *lines, const struct lines_column *columns, size_t count,
+                      const size_t *at) {
+    for (size_t i = 0; i < count; i++)
+        if (at[i] >= lines->count)
+            return lines_refuse(lines, "%s is missing; expected a field for each column of line 1",
+                                columns[i].names[0]);
+    return 1;
 }
 
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most,

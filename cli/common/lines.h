@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* lines.h: the lines of a text file, packed or not, and the fields of those that are comma-separated.
+/* lines.h: the lines of a text file, compressed or not, and the fields of lines that are comma-separated.
  *
- * Must not know: what they mean.
+ * Must not know: what the lines mean.
  */
 #ifndef WEIR_CLI_LINES_H
 #define WEIR_CLI_LINES_H
@@ -13,31 +13,48 @@ enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    char *buffer; /* [at, filled) is not taken yet */
+    char *
+        buffer; /* bytes [at, filled) were read from the source, and no line of them was returned */
     size_t at, filled, room;
     int at_end;
-    uint64_t number; /* of the line taken last */
+    uint64_t number; /* of the line that was returned last */
     char *fields[LINES_FIELDS];
-    size_t count; /* of its fields */
+    size_t count; /* of the fields of that line */
     char message[LINES_MESSAGE_BYTES];
 };
 
-/* "-" is standard input.  1, or 0 with a message. */
+/* A column of a table, by the names that a header may give it, the newest first. */
+struct lines_column {
+    const char *names[4];
+};
+
+/* Opens a file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
 int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
-/* The next line, without its end.  NULL: there is none, or it cannot be read, which a message tells. */
-char *lines_next(struct lines *lines);
-/* How the first line begins, which stays where it is.  NULL: it cannot be read, which a message tells. */
+/* Copies the beginning of the first line, and leaves the line in place.
+ * Returns NULL with a message if the file cannot be read. */
 const char *lines_peek(struct lines *lines);
-/* The next line that is not empty, cut at its commas.  1, or 0 as above. */
+/* Reads the next line that is not empty, and splits the line at its commas.
+ * Returns 1 on success, 0 at the end of the file, 0 with a message on failure. */
 int lines_cut(struct lines *lines);
-/* What is left, as a weir_trace_source. */
+/* Reads the bytes that no line was made of, as a weir_trace_source. */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
-/* "line 7: ..." as the message; 0. */
+/* Returns 1 if the word is a name of the column, 0 if not. */
+int lines_is_column(const struct lines_column *column, const char *word);
+/* Reads the header, which is the next line, and writes the field of each column to `at'.
+ * Returns 1 on success, 0 with a message if a column is missing. */
+int lines_find_columns(struct lines *lines, const struct lines_column *columns, size_t count,
+                       size_t *at);
+/* Returns 1 if the line has a field for each column, 0 with a message if not. */
+int lines_has_columns(struct lines *lines, const struct lines_column *columns, size_t count,
+                      const size_t *at);
+
+/* Writes "line 7: ..." as the message.  Returns 0. */
 int lines_refuse(struct lines *lines, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A field of the line as a whole number, base 10, or 16 behind 0x.  1, or 0 with a message that calls it `what'. */
+/* Reads a field of the line as a whole number, of base 10, or of base 16 behind 0x.
+ * Returns 1 on success, 0 with a message that calls the field `what'. */
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most, uint64_t *out);
 
 #endif

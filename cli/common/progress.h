@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.h: how far a long command is, on standard error: a bar on a terminal, plain lines
- * elsewhere. Must not know: what is being done.
+/* progress.h: shows the progress of a long command on standard error: a bar on a terminal, plain lines elsewhere.
+ *
+ * Must not know: what the command does.
  */
 #ifndef WEIR_CLI_PROGRESS_H
 #define WEIR_CLI_PROGRESS_H
@@ -14,10 +15,10 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, size_t total);
-/* The next step is under way, or has ended; `what` names it. */
+/* Begins the next step, which `what` names, or ends it. */
 void progress_step(struct progress *progress, const char *what);
 void progress_done(struct progress *progress, const char *what, const char *outcome);
-/* Takes the bar away, so that a line can be printed. */
+/* Clears the bar, so that a line can be printed. */
 void progress_clear(const struct progress *progress);
 
 #endif

@@ -9,13 +9,13 @@
 #include "base/file.h"
 #include "base/text.h"
 
-enum { BAD_VALUE = 2 };
+enum { FAILED = 1, BAD_VALUE };
 
 struct reading {
     struct weir_cli_settings *settings;
     const char *flag, *path;
     unsigned line;
-    struct weir_sources flags; /* the settings that were set before the file is read */
+    struct weir_sources flags; /* the settings that flags have set */
 };
 
 static int refuse(const struct reading *reading, const char *why) {
@@ -72,7 +72,7 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
 
     if (!text) {
         fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
-        return BAD_VALUE;
+        return FAILED;
     }
     while (code == 0 && (reading.line++, line = strsep(&rest, "\n"))) {
         line[strcspn(line, "\r")] = '\0';

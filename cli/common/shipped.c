@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where files will be installed, but not whether what was installed is moved; so the program looks
- * upward from where it lies.
+ * A build knows where files will be installed, but not whether the user moves the installation.  So the program looks
+ * upward from its own folder.
  */
 #include "cli/common/shipped.h"
 
@@ -19,7 +19,8 @@
 
 static const char ending[] = ".trace.gz";
 
-/* weir and .libs/weir of a build, bin/weir of what was installed: two levels will do. */
+/* Looks in the folder of the program and in the folder above.  The program is weir or .libs/weir of a build, or bin/weir
+ * of an installation. */
 static int find_upward(char *found, size_t bytes, const char *const places[2]) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

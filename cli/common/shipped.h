@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: MIT */
-/* shipped.h: what comes with the program: traces, and sources to compile. */
+/* shipped.h: the files that come with the program: traces, libraries, and sources to compile. */
 #ifndef WEIR_CLI_SHIPPED_H
 #define WEIR_CLI_SHIPPED_H
 
 #include <stddef.h>
 
-/* The path of what comes with the program: by one name below the folder of the tree or the build that the running program
- * is of, by another below that of an installation, wherever it was moved to; `standard': else.  1: it is there. */
+/* Finds a file that comes with the program, by the name `in_tree' below the folder of a build, or by the name `installed'
+ * below the folder of an installation, which may have been moved.  If neither exists, the path is `standard'.
+ * Returns 1 if the file exists, 0 if not. */
 int shipped_find(char *path, size_t bytes, const char *in_tree, const char *installed,
                  const char *standard);
 
-/* The folder: bench/traces of the source tree that the running program was built in, else that of
- * the installation.  NULL: neither is there.  A static buffer. */
+/* Returns the folder of the traces, in a static buffer: bench/traces of the source tree in which the program was built,
+ * or the folder of the installation.  Returns NULL if neither exists. */
 const char *shipped_folder(void);
 
-/* The paths of all of them, sorted; *count of them.  NULL: none, or out of memory. */
+/* Returns the sorted paths of all traces that come with the program; *count is their number.  Returns NULL if there is no
+ * trace or no host memory. */
 char **shipped_list(size_t *count);
 void shipped_free(char **paths, size_t count);
 
-/* The path that an argument means: the file of that name, or the shipped trace "NAME.trace.gz".  To
- * be freed; NULL: out of memory. */
+/* Returns the path that an argument means: the file of that name, or the shipped trace "NAME.trace.gz".  The caller frees
+ * the path.  Returns NULL if there is no host memory. */
 char *shipped_resolve(const char *argument);
 
-/* If the path that came of it is a word alone, and no file: which words would have done, as a line of
- * standard error. */
+/* Prints the names of the shipped traces to standard error if the path has no folder and no such file exists. */
 void shipped_advise(const char *path);
 
 #endif

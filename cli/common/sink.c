@@ -15,7 +15,9 @@
 
 #include "base/clock.h"
 
-enum { FLUSH_NS = 1000000000 }; /* of packed files: each time costs some of what packing gains */
+enum {
+    FLUSH_NS = 1000000000
+}; /* between two flushes of a compressed file, since each makes the file larger */
 
 struct sink {
     FILE *file; /* plain, zstd */
@@ -105,7 +107,7 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
 }
 
-/* Frame and member go on, so that who reads it sees whether the file was ended. */
+/* Does not end the frame or member, so that a reader sees whether the file was closed. */
 static int flush(struct sink *sink) {
 #ifdef HAVE_ZSTD
     if (sink->zstd && !pack(sink, NULL, 0, ZSTD_e_flush))

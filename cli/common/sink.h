@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* sink.h: a file that is written, packed as its name ends: .gz, .zst, else plain.
+/* sink.h: writes a file, which is compressed if its name ends in .gz or .zst.
  *
  * Must not know: what is written.
  */
@@ -10,16 +10,16 @@
 
 struct sink;
 
-/* Whether a file of that name can be packed by what this was built with. */
+/* Returns 1 if this build can compress a file of that name, 0 if not. */
 int sink_can(const char *like);
-/* On an open file, which it closes, here where it cannot be.  How the file is packed says `like', the name that it is one
- * of and can be packed.  NULL: errno tells why. */
+/* Makes a sink of an open file.  The name `like' says how the file is compressed.  The sink closes the file; sink_on closes
+ * the file if it fails.  Returns NULL with errno on failure. */
 struct sink *sink_on(int file, const char *like);
-/* 1, or 0 and errno.  An error is for good. */
+/* Returns 1, or 0 with errno.  After an error each call fails. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
-/* What was written so far can be read; in a packed file that is so once a second, if this is called as often. */
+/* Flushes, so that others can read what was written so far.  Flushes a compressed file once a second at most. */
 int sink_flush(struct sink *sink);
-/* Ends the file: 1, or 0 if not all of it was written. */
+/* Closes the file.  Returns 1, or 0 with errno if not all of the file was written. */
 int sink_close(struct sink *sink);
 
 #endif

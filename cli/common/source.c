@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* source.c: see source.h.
  *
- * One buffer of packed bytes; a packer's own state lives for the whole file, since both formats
- * allow several members or frames in a row.  A file that ends inside one is reported as cut, once all that is before has
- * been read; whether that may be used is the caller's to decide.
+ * The source has one buffer of compressed bytes.  The state of zlib or zstd lives for the whole file, since both formats
+ * allow several members or frames in a row.  If a file ends inside a member or frame, source_read returns all bytes
+ * before the end, and then an error; the caller decides whether it uses these bytes.
  */
 #include "cli/common/source.h"
 
@@ -27,20 +27,20 @@ enum packing { PLAIN, GZIP, ZSTD };
 struct source {
     int fd;
     enum packing packing;
-    int at_end; /* the file has no more */
-    int inside; /* of a gzip member or a zstd frame */
+    int at_end; /* the file has no more bytes */
+    int inside; /* the last byte was inside a gzip member or a zstd frame */
     int is_cut;
-    char last; /* byte that was read */
+    char last; /* the last byte that was read */
     z_stream gzip;
 #ifdef HAVE_ZSTD
     ZSTD_DStream *zstd;
 #endif
-    size_t at; /* input[at .. filled) is not used yet */
+    size_t at; /* the bytes input[at .. filled) were read from the file and not used yet */
     size_t filled;
     unsigned char input[INPUT_BYTES];
 };
 
-/* Fills the input behind what is left of it, until there are `least` bytes or the file ends. */
+/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends. */
 static int fill(struct source *source, size_t least, char *message, size_t message_bytes) {
     memmove(source->input, source->input + source->at, source->filled - source->at);
     source->filled -= source->at;
@@ -71,14 +71,14 @@ static int open_file(const char *path, char *message, size_t message_bytes) {
         return -1;
     }
     if (fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) {
-        snprintf(message, message_bytes, "is a directory, not a trace");
+        snprintf(message, message_bytes, "%s", strerror(EISDIR));
         close(fd);
         return -1;
     }
     return fd;
 }
 
-/* Looks at the first bytes. */
+/* Finds out from the first bytes how the file is compressed. */
 static int choose_packing(struct source *source, char *message, size_t message_bytes) {
     static const unsigned char zstd_magic[] = {0x28, 0xb5, 0x2f, 0xfd};
 
@@ -105,7 +105,7 @@ static int choose_packing(struct source *source, char *message, size_t message_b
     } else {
         return 1;
     }
-    source->packing = PLAIN; /* nothing to undo for a packer that did not start */
+    source->packing = PLAIN; /* source_close then ends neither zlib nor zstd */
     snprintf(message, message_bytes, "out of memory");
     return 0;
 }
@@ -158,7 +158,7 @@ static ptrdiff_t refuse_damaged(const char *format, const char *why, char *messa
     return -1;
 }
 
-/* One step of inflate: how many bytes came out; 0 is no end. */
+/* Decompresses once.  Returns the number of bytes; 0 is not the end. */
 static ptrdiff_t step_gzip(struct source *source, char *buffer, size_t bytes, char *message,
                            size_t message_bytes) {
     z_stream *gzip = &source->gzip;
@@ -200,7 +200,7 @@ static ptrdiff_t step_zstd(struct source *source, char *buffer, size_t bytes, ch
 #endif
 }
 
-/* Where the text ends. */
+/* Notes the end of the text. */
 static ptrdiff_t end(struct source *source) {
     source->is_cut = source->last != '\n';
     return 0;
@@ -236,7 +236,7 @@ ptrdiff_t source_read(void *context, char *buffer, size_t bytes, char *message,
                                                                 message_bytes);
         if (got != 0)
             return give(source, buffer, got);
-        /* No output, and none to come without input, of which there is no more. */
+        /* There is no output, and without more input there will be none. */
         if (source->inside && source->at == source->filled && source->at_end)
             return refuse_cut(source, message, message_bytes);
     }

@@ -10,24 +10,34 @@
 #include <string.h>
 #include <unistd.h>
 
-int temporary_file(void) {
+/* Returns a descriptor, or -1 with errno. */
+static int open_temporary(void) {
     const char *folder = getenv("TMPDIR");
     char path[4096];
-    int fd;
+    int file;
 
     if (!folder || !*folder)
         folder = "/tmp";
-    fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        return fd;
+    file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file >= 0)
+        return file;
     if (snprintf(path, sizeof path, "%s/weir-XXXXXX", folder) >= (int)sizeof path) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
+    file = mkostemp(path, O_CLOEXEC);
+    if (file >= 0)
         unlink(path);
-    return fd;
+    return file;
+}
+
+FILE *temporary_file(void) {
+    int number = open_temporary();
+    FILE *file = number >= 0 ? fdopen(number, "w+") : NULL;
+
+    if (!file && number >= 0)
+        close(number);
+    return file;
 }
 
 void temporary_remove(const char *path) {

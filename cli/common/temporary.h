@@ -3,9 +3,11 @@
 #ifndef WEIR_CLI_TEMPORARY_H
 #define WEIR_CLI_TEMPORARY_H
 
-/* Makes a file without a name in TMPDIR, or in /tmp.  Returns its descriptor, or -1 with errno. */
-int temporary_file(void);
+#include <stdio.h>
 
+/* Opens an empty file without a name in TMPDIR, or in /tmp, for reading and writing.  Returns NULL with errno on
+ * failure. */
+FILE *temporary_file(void);
 /* Removes a folder with its files and its empty folders.  Does nothing if the path is "" or a link. */
 void temporary_remove(const char *path);
 

@@ -3,81 +3,77 @@
 #include "cli/formats/input.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/common/temporary.h"
-#include "cli/formats/conversion.h"
+#include "cli/formats/format.h"
 
-/* Reads the trace that another format became, as a weir_trace_source does. */
-static ptrdiff_t read_converted(void *context, char *buffer, size_t bytes, char *message,
-                                size_t message_bytes) {
+/* Reads the copy, as a weir_trace_source. */
+static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *message,
+                           size_t message_bytes) {
     struct input *input = context;
-    ssize_t got;
+    size_t got = fread(buffer, 1, bytes, input->copy);
 
-    do
-        got = read(input->converted, buffer, bytes);
-    while (got < 0 && errno == EINTR);
-    if (got < 0)
+    if (got == 0 && ferror(input->copy)) {
         snprintf(message, message_bytes, "reading the temporary copy: %s", strerror(errno));
-    return got;
+        return -1;
+    }
+    return (ptrdiff_t)got;
 }
 
-static int convert(struct input *input, const char *path, const struct conversion_format *format,
-                   char *message, size_t message_bytes) {
-    struct conversion conversion = {.name = path, .lines = input->lines};
-    int good = 0, copy;
+/* Writes the trace that the lines mean into a temporary file.
+ * Returns 1 on success, 0 with a message in input->lines on failure. */
+static int make_copy(struct input *input, const struct format *format) {
+    struct lines *lines = &input->lines;
 
-    input->converted = temporary_file();
-    copy = input->converted >= 0 ? fcntl(input->converted, F_DUPFD_CLOEXEC, 3) : -1;
-    conversion.sink = copy >= 0 ? sink_on(copy, "") : NULL;
-    if (conversion.sink) {
-        good = format->read(&conversion);
-        input->lines = conversion.lines;
-        good &= sink_close(conversion.sink);
-    }
-    if (good && !conversion.failed && lseek(input->converted, 0, SEEK_SET) == 0)
+    input->copy = temporary_file();
+    if (input->copy && !format->write_trace(lines, input->copy))
+        return 0;
+    if (input->copy && fflush(input->copy) == 0 && !ferror(input->copy) &&
+        fseek(input->copy, 0, SEEK_SET) == 0)
         return 1;
-    if (input->lines.message[0])
-        snprintf(message, message_bytes, "%s", input->lines.message);
-    else
-        snprintf(message, message_bytes, "writing the temporary copy: %s",
-                 strerror(conversion.failed ? conversion.failed : errno));
+    snprintf(lines->message, sizeof lines->message, "writing the temporary copy: %s",
+             strerror(errno));
     return 0;
 }
 
-int input_open(struct input *input, const char *path, char *message, size_t message_bytes) {
-    const struct conversion_format *format;
-    int good;
+/* Makes the reader.  Returns 1 on success, 0 with a message in input->lines on failure. */
+static int make_reader(struct input *input) {
+    const char *first = lines_peek(&input->lines);
+    const struct format *format = !first                                ? NULL
+                                  : format_rmm.has_format(first)        ? &format_rmm
+                                  : format_minimalloc.has_format(first) ? &format_minimalloc
+                                                                        : NULL;
+    weir_status status;
 
-    *input = (struct input){.converted = -1};
-    if (!lines_open(&input->lines, path)) {
-        snprintf(message, message_bytes, "%s", input->lines.message);
+    if (!first || (format && !make_copy(input, format)))
         return 0;
-    }
-    format = conversion_format_of(&input->lines);
-    if (!format)
-        snprintf(message, message_bytes, "%s", input->lines.message);
-    good = format && (!format->read || convert(input, path, format, message, message_bytes));
-    if (good) {
-        good = (format->read ? weir_trace_reader_create(read_converted, input, &input->reader)
-                             : weir_trace_reader_create(lines_read, &input->lines,
-                                                        &input->reader)) == WEIR_OK;
-        if (!good)
-            snprintf(message, message_bytes, "out of memory");
-    }
-    if (!good)
+    status = format ? weir_trace_reader_create(read_copy, input, &input->reader)
+                    : weir_trace_reader_create(lines_read, &input->lines, &input->reader);
+    if (status != WEIR_OK)
+        snprintf(input->lines.message, sizeof input->lines.message, "out of memory");
+    return status == WEIR_OK;
+}
+
+int input_open(struct input *input, const char *path, char *message, size_t message_bytes) {
+    int is_open;
+
+    *input = (struct input){.copy = NULL};
+    is_open = lines_open(&input->lines, path);
+    if (is_open && make_reader(input))
+        return 1;
+    snprintf(message, message_bytes, "%s", input->lines.message);
+    if (is_open)
         input_close(input);
-    return good;
+    return 0;
 }
 
 void input_close(struct input *input) {
     weir_trace_reader_destroy(input->reader);
-    if (input->converted >= 0)
-        close(input->converted);
+    if (input->copy)
+        fclose(input->copy);
     lines_close(&input->lines);
 }
 
@@ -104,7 +100,7 @@ void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t 
         is_bad && events == 0
             ? "; expected a trace as `weir record' writes it, of lines such as \"12 a 1 4096 0\": "
               "see weir_trace(3); or a log of RMM, or a CSV file with the columns id, lower, "
-              "upper and size: see weir-convert(1)"
+              "upper and size: see weir-replay(1)"
             : "");
 }
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* rmm.c: the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm):
+/* rmm.c: reads the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm):
  *
  *     Thread,Time,Action,Pointer,Size,Stream
  *     1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0
  *
- * Time is that of the day; Action allocate, allocate failure (Pointer is (nil) then) or free.
- * A free of what was not allocated here is left out, and a pointer that is handed out again is freed first, as
- * `weir record' has it. */
-#include "cli/formats/conversion.h"
+ * Time is the time of the day.  Action is allocate, allocate failure (the pointer is (nil)), or free.
+ * The reader leaves out a free of a pointer that the log did not allocate.  If the log allocates a pointer twice without
+ * a free, the reader adds the free, as `weir record' does. */
+#include "cli/formats/format.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,34 +16,44 @@
 
 #include <weir/weir.h>
 
+#include "base/map.h"
+
 #define DAY_US UINT64_C(86400000000)
 
 enum { THREAD, TIME, ACTION, POINTER, SIZE, STREAM, COLUMNS };
-static const char *const names[COLUMNS] = {"Thread", "Time", "Action", "Pointer", "Size", "Stream"};
+static const struct lines_column columns[COLUMNS] = {
+    [THREAD] = {{"Thread"}},   [TIME] = {{"Time"}}, [ACTION] = {{"Action"}},
+    [POINTER] = {{"Pointer"}}, [SIZE] = {{"Size"}}, [STREAM] = {{"Stream"}},
+};
 
 struct block {
     uint64_t id, bytes, stream;
 };
 
-int rmm_is(const char *first_line) {
-    return strstr(first_line, names[ACTION]) && strstr(first_line, names[POINTER]) &&
-           strstr(first_line, names[SIZE]);
+static int is_rmm_log(const char *first_line) {
+    return strstr(first_line, "Action") && strstr(first_line, "Pointer") &&
+           strstr(first_line, "Size");
 }
 
-/* While a log is read. */
-struct reading {
-    struct conversion *conversion;
-    size_t columns[COLUMNS];
+/* The state of reading one log. */
+struct log {
+    struct lines *lines;
+    FILE *trace;
+    size_t at[COLUMNS];      /* the field of each column */
     struct weir_map blocks;  /* pointer -> struct block */
     struct weir_map streams; /* handle + 1 -> number + 1 */
-    struct weir_map threads;
-    uint64_t next_id, unknown, gone, back;
+    struct weir_map threads; /* thread id + 1 -> number */
+    uint64_t next_id;
+    uint64_t unknown; /* frees of pointers that the log did not allocate */
+    uint64_t gone;    /* frees that the reader added */
+    uint64_t back;    /* times that were before the time of the previous line */
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
 };
 
-/* From 1, in the order in which they come; 0: no memory. */
-static uint64_t number_of(struct weir_map *map, uint64_t value) {
+/* Returns the number of the value: values are numbered from 1 on in their order in the log.
+ * Returns 0 if there is no host memory. */
+static uint64_t number_of_value(struct weir_map *map, uint64_t value) {
     uintptr_t number;
 
     if (weir__map_get(map, value + 1, &number))
@@ -52,8 +61,8 @@ static uint64_t number_of(struct weir_map *map, uint64_t value) {
     return weir__map_put(map, value + 1, map->count + 1) ? map->count : 0;
 }
 
-/* Digits from *text on, up to so many: their value, and how many there were. */
-static unsigned take_digits(const char **text, size_t most, size_t *count) {
+/* Reads at most `most' digits and moves *text behind the digits.  Returns their value; *count is their number. */
+static unsigned read_digits(const char **text, size_t most, size_t *count) {
     unsigned value = 0;
 
     for (*count = 0; *count < most && **text >= '0' && **text <= '9'; (*count)++)
@@ -61,16 +70,17 @@ static unsigned take_digits(const char **text, size_t most, size_t *count) {
     return value;
 }
 
-/* "11:19:04.000123" in microseconds: behind the point is a part of a second, behind the colon of older logs are
- * microseconds.  1, or 0: it is no time. */
-static int read_time(const char *text, uint64_t *us) {
+/* Reads a time such as "11:19:04.000123" in microseconds.  Digits behind the point are a fraction of a second.  Older
+ * logs have a colon and a number of microseconds in place of the fraction.
+ * Returns 1 on success, 0 if the text is no time. */
+static int read_time_of_day(const char *text, uint64_t *us) {
     static const unsigned most[] = {23, 59, 60};
     size_t digits;
     uint64_t now = 0;
     char point;
 
     for (int i = 0; i < 3; i++) {
-        unsigned part = take_digits(&text, 2, &digits);
+        unsigned part = read_digits(&text, 2, &digits);
 
         if (digits == 0 || part > most[i] || (i < 2 && *text++ != ':'))
             return 0;
@@ -79,171 +89,143 @@ static int read_time(const char *text, uint64_t *us) {
     now *= 1000000;
     point = *text;
     if (point == '.' || point == ':') {
-        unsigned part = (text++, take_digits(&text, 6, &digits));
+        unsigned part = (text++, read_digits(&text, 6, &digits));
 
         if (digits == 0)
             return 0;
         for (; point == '.' && digits < 6; digits++)
             part *= 10;
         now += part;
-        if (point == '.') /* finer than that is left out */
-            (void)take_digits(&text, 3, &digits);
+        if (point == '.') /* a microsecond is the finest unit of a trace */
+            (void)read_digits(&text, 3, &digits);
     }
     *us = now;
     return *text == '\0';
 }
 
-/* Since the first line, and never back, but past midnight. */
-static int take_time(struct reading *reading, uint64_t *time_us) {
-    struct lines *lines = &reading->conversion->lines;
-    const char *text = lines->fields[reading->columns[TIME]];
+/* Computes the time of the line since the first line.  A time that is much earlier than the previous one is of the next
+ * day; a time that is a little earlier becomes the previous time.
+ * Returns 1 on success, 0 with a message if the field is no time. */
+static int read_event_time(struct log *log, uint64_t *time_us) {
+    struct lines *lines = log->lines;
+    const char *text = lines->fields[log->at[TIME]];
     uint64_t now;
 
-    if (!read_time(text, &now))
+    if (!read_time_of_day(text, &now))
         return lines_refuse(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
-    if (!reading->has_time)
-        reading->first_us = now;
-    else if (now + DAY_US / 2 < reading->of_day_us)
-        reading->days_us += DAY_US;
-    reading->has_time = 1;
-    reading->of_day_us = now;
-    now += reading->days_us;
-    reading->back += now < reading->first_us + reading->last_us;
-    now = now > reading->first_us ? now - reading->first_us : 0;
-    reading->last_us = now > reading->last_us ? now : reading->last_us;
-    *time_us = reading->last_us;
+    if (!log->has_time)
+        log->first_us = now;
+    else if (now + DAY_US / 2 < log->of_day_us)
+        log->days_us += DAY_US;
+    log->has_time = 1;
+    log->of_day_us = now;
+    now += log->days_us;
+    log->back += now < log->first_us + log->last_us;
+    now = now > log->first_us ? now - log->first_us : 0;
+    log->last_us = now > log->last_us ? now : log->last_us;
+    *time_us = log->last_us;
     return 1;
 }
 
-static void say_block(const struct reading *reading, uint64_t time_us, char operation,
-                      const struct block *block, uint64_t thread) {
-    convert_say(reading->conversion,
-                "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " tid=%" PRIu64 "\n", time_us,
-                operation, block->id, block->bytes, block->stream, thread);
+static void write_event(const struct log *log, uint64_t time_us, char operation,
+                        const struct block *block, uint64_t thread) {
+    fprintf(log->trace, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " tid=%" PRIu64 "\n",
+            time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-static int end_block(struct reading *reading, uint64_t pointer, uint64_t time_us, uint64_t thread,
+/* Writes the free of the block at the pointer; `stream' NULL: on the stream of its allocation.
+ * Returns 1 if there is such a block, 0 if not. */
+static int end_block(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                      const uint64_t *stream) {
     uintptr_t value;
     struct block *block;
 
-    if (!weir__map_take(&reading->blocks, pointer, &value))
+    if (!weir__map_take(&log->blocks, pointer, &value))
         return 0;
     block = (struct block *)value;
     if (stream)
         block->stream = *stream;
-    say_block(reading, time_us, 'f', block, thread);
+    write_event(log, time_us, 'f', block, thread);
     free(block);
     return 1;
 }
 
-static int begin_block(struct reading *reading, uint64_t pointer, const struct block *like,
+/* Writes the allocation of a block like `like' at the pointer, after the free of an older block there.
+ * Returns 1 on success, 0 if there is no host memory. */
+static int begin_block(struct log *log, uint64_t pointer, const struct block *like,
                        uint64_t time_us, uint64_t thread) {
     struct block *block = malloc(sizeof *block);
 
-    reading->gone += (uint64_t)end_block(reading, pointer, time_us, thread, NULL);
-    if (!block || !weir__map_put(&reading->blocks, pointer, (uintptr_t)block)) {
+    log->gone += (uint64_t)end_block(log, pointer, time_us, thread, NULL);
+    if (!block || !weir__map_put(&log->blocks, pointer, (uintptr_t)block)) {
         free(block);
-        reading->conversion->failed = ENOMEM;
-        return 0;
+        return lines_refuse(log->lines, "out of memory");
     }
     *block = *like;
-    say_block(reading, time_us, 'a', block, thread);
+    write_event(log, time_us, 'a', block, thread);
     return 1;
 }
 
-static int take_line(struct reading *reading) {
-    struct lines *lines = &reading->conversion->lines;
-    const size_t *columns = reading->columns;
+/* Writes the event of the line.  Returns 1 on success, 0 with a message on failure. */
+static int read_log_line(struct log *log) {
+    struct lines *lines = log->lines;
+    const size_t *at = log->at;
     uint64_t thread, pointer = 0, handle, time_us = 0;
     const char *action;
     struct block block;
 
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (columns[i] >= lines->count)
-            return lines_refuse(lines, "%s is missing", names[i]);
-    action = lines->fields[columns[ACTION]];
-    if (strcmp(lines->fields[columns[POINTER]], "(nil)") != 0 &&
-        !lines_number(lines, columns[POINTER], "Pointer", UINT64_MAX - 1, &pointer))
+    if (!lines_has_columns(lines, columns, COLUMNS, at))
         return 0;
-    if (!take_time(reading, &time_us) ||
-        !lines_number(lines, columns[THREAD], "Thread", UINT64_MAX - 1, &thread) ||
-        !lines_number(lines, columns[SIZE], "Size", INT64_MAX, &block.bytes) ||
-        !lines_number(lines, columns[STREAM], "Stream", UINT64_MAX - 1, &handle))
+    action = lines->fields[at[ACTION]];
+    if (strcmp(lines->fields[at[POINTER]], "(nil)") != 0 &&
+        !lines_number(lines, at[POINTER], "Pointer", UINT64_MAX - 1, &pointer))
         return 0;
-    thread = number_of(&reading->threads, thread);
-    block.stream = number_of(&reading->streams, handle) - 1;
+    if (!read_event_time(log, &time_us) ||
+        !lines_number(lines, at[THREAD], "Thread", UINT64_MAX - 1, &thread) ||
+        !lines_number(lines, at[SIZE], "Size", INT64_MAX, &block.bytes) ||
+        !lines_number(lines, at[STREAM], "Stream", UINT64_MAX - 1, &handle))
+        return 0;
+    thread = number_of_value(&log->threads, thread);
+    block.stream = number_of_value(&log->streams, handle) - 1;
     if (strcmp(action, "free") == 0) {
-        reading->unknown += !end_block(reading, pointer, time_us, thread, &block.stream) && pointer;
+        log->unknown += !end_block(log, pointer, time_us, thread, &block.stream) && pointer;
         return 1;
     }
-    if (strcmp(action, "allocate") == 0 && !pointer) /* of nothing */
+    if (strcmp(action, "allocate") == 0 && !pointer) /* an allocation of no bytes */
         return 1;
-    block.id = reading->next_id++;
+    block.id = log->next_id++;
     if (strcmp(action, "allocate") == 0)
-        return begin_block(reading, pointer, &block, time_us, thread);
+        return begin_block(log, pointer, &block, time_us, thread);
     if (strcmp(action, "allocate failure") != 0)
         return lines_refuse(lines, "Action \"%.40s\" is none of allocate, allocate failure, free",
                             action);
-    say_block(reading, time_us, 'x', &block, thread);
+    write_event(log, time_us, 'x', &block, thread);
     return 1;
 }
 
-int rmm_read(struct conversion *conversion) {
-    struct reading reading = {.conversion = conversion};
-    struct lines *lines = &conversion->lines;
-    int good = convert_columns(lines, names, COLUMNS, COLUMNS, reading.columns);
+static int write_trace_of_log(struct lines *lines, FILE *trace) {
+    struct log log = {.lines = lines, .trace = trace};
+    int good = lines_find_columns(lines, columns, COLUMNS, log.at);
 
-    convert_say(conversion, "# weir-trace 1\n# weir %s converted a log of RMM\n", weir_version());
+    fprintf(trace, "# weir-trace 1\n# weir %s converted a log of RMM\n", weir_version());
     while (good && lines_cut(lines))
-        good = take_line(&reading);
+        good = read_log_line(&log);
     good = good && !lines->message[0];
-    if (good && reading.next_id == 0)
+    if (good && log.next_id == 0)
         good = lines_refuse(lines, "the log ends without any allocation");
-    if (reading.unknown)
-        convert_say(conversion, "# %" PRIu64 " frees left out: of no block that was seen\n",
-                    reading.unknown);
-    if (reading.gone)
-        convert_say(conversion, "# %" PRIu64 " frees added: the address was allocated again\n",
-                    reading.gone);
-    if (reading.back)
-        convert_say(conversion, "# %" PRIu64 " times taken as the one before: they ran back\n",
-                    reading.back);
-    for (size_t i = 0; i < reading.blocks.capacity; i++)
-        if (reading.blocks.slots[i].key)
-            free((void *)reading.blocks.slots[i].value);
-    weir__map_clear(&reading.blocks);
-    weir__map_clear(&reading.streams);
-    weir__map_clear(&reading.threads);
+    if (log.unknown)
+        fprintf(trace, "# %" PRIu64 " frees left out: of no block that was seen\n", log.unknown);
+    if (log.gone)
+        fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n", log.gone);
+    if (log.back)
+        fprintf(trace, "# %" PRIu64 " times taken as the one before: they ran back\n", log.back);
+    for (size_t i = 0; i < log.blocks.capacity; i++)
+        if (log.blocks.slots[i].key)
+            free((void *)log.blocks.slots[i].value);
+    weir__map_clear(&log.blocks);
+    weir__map_clear(&log.streams);
+    weir__map_clear(&log.threads);
     return good;
 }
 
-/* Pointers are made up of ids. */
-int rmm_write(struct conversion *conversion) {
-    weir_trace_event event;
-
-    convert_say(conversion, "Thread,Time,Action,Pointer,Size,Stream\n");
-    while (convert_next(conversion, &event)) {
-        uint64_t of_day = event.time_us % DAY_US;
-        char thread[24], pointer[24] = "(nil)";
-
-        if (event.operation != 'a' && event.operation != 'f' && event.operation != 'x') {
-            conversion->left_out++;
-            continue;
-        }
-        if (!weir_trace_field(conversion->reader, "tid", thread, sizeof thread))
-            snprintf(thread, sizeof thread, "1");
-        if (event.operation != 'x')
-            snprintf(pointer, sizeof pointer, "0x%" PRIx64, event.id + 1);
-        convert_say(conversion,
-                    "%s,%02" PRIu64 ":%02" PRIu64 ":%02" PRIu64 ".%06" PRIu64 ",%s,%s,%" PRIu64
-                    ",0x%" PRIx64 "\n",
-                    thread, of_day / 3600000000, of_day / 60000000 % 60, of_day / 1000000 % 60,
-                    of_day % 1000000,
-                    event.operation == 'a'   ? "allocate"
-                    : event.operation == 'f' ? "free"
-                                             : "allocate failure",
-                    pointer, event.bytes, event.stream);
-    }
-    return 1;
-}
+const struct format format_rmm = {is_rmm_log, write_trace_of_log};

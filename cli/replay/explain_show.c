@@ -332,7 +332,7 @@ int explain_run(struct contest *contest, size_t most) {
         }
         explain_end(&explain);
     }
-    if (lacks_callers)
+    if (lacks_callers && good)
         fputs("\nTo see the functions, lines of Python and NVTX ranges that request memory, record "
               "the "
               "program with `weir record --callers'.\n",

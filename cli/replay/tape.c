@@ -292,24 +292,21 @@ int tape_make(const char *path, uint64_t most_marks, struct tape_header *header,
               size_t message_bytes) {
     struct maker maker = {.header = header, .message = message, .message_bytes = message_bytes};
     struct input input;
-    int fd, made = -1;
+    int made = -1;
 
     if (!input_open(&input, path, message, message_bytes))
         return -1;
     memset(header, 0, sizeof *header);
     memcpy(header->magic, magic, sizeof magic);
     tape_name(path, header->name);
-    header->is_converted = input.converted >= 0;
-    fd = temporary_file();
-    maker.file = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    header->is_converted = input.copy != NULL;
+    maker.file = temporary_file();
     if (!maker.file) {
         snprintf(message, message_bytes, "cannot make a temporary file: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
         goto close_input;
     }
     if (read_and_write(&maker, &input, most_marks)) {
-        made = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        made = fcntl(fileno(maker.file), F_DUPFD_CLOEXEC, 10);
         if (made < 0)
             fail_write(&maker);
     }

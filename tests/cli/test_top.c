@@ -113,7 +113,7 @@ TEST(test_figures_are_the_allocators) {
     strcpy(shown->serves, "pool");
     strcpy(program.now.command, "a program");
     text = printed();
-    ck_assert_ptr_nonnull(strstr(text, "   4711 model    bfc                    1GiB "));
+    ck_assert_ptr_nonnull(strstr(text, "   4711 model  bfc        1GiB "));
     ck_assert_ptr_nonnull(strstr(text, "a program (1 refused)\n"));
     ck_assert_ptr_nonnull(strstr(text, "request\n"));
     free(text);
@@ -173,6 +173,65 @@ TEST(test_rates) {
     expect_json("\"requests_per_s\":null");
 }
 
+/* Sorts two programs, and returns the process id of the first one. */
+static int first_of(enum top_order order) {
+    top.order = order;
+    top_sort(&top);
+    return (int)top.programs[0]->name.pid;
+}
+
+TEST(test_order) {
+    static struct top_program other;
+    struct top_program *both[] = {&program, &other};
+
+    memset(&other, 0, sizeof other);
+    other.name.pid = 815;
+    other.is_there = other.is_known = other.has_before = 1;
+    program.has_before = 1;
+    top.programs = both;
+    top.count = 2;
+    ck_assert_int_eq(first_of(TOP_BY_RESERVED), 815); /* equal keys: the smaller process id */
+    program.now.allocators = program.before.allocators = 2;
+    other.now.allocators = other.before.allocators = 1;
+    program.now.allocator[0].reserve = program.now.allocator[1].reserve = 300;
+    program.now.allocator[0].in_use = 100;
+    other.now.allocator[0].reserve = 500;
+    other.now.allocator[0].in_use = 400;
+    program.now.time_ns = other.now.time_ns = 1000000000;
+    program.now.allocator[1].allocs = 9;
+    other.now.allocator[0].allocs = 8;
+    ck_assert_int_eq(first_of(TOP_BY_RESERVED), 4711); /* 600 in two pools */
+    ck_assert_int_eq(first_of(TOP_BY_IN_USE), 815);
+    ck_assert_int_eq(first_of(TOP_BY_REQUESTS), 4711);
+    ck_assert_int_eq(first_of(TOP_BY_PID), 815);
+    ck_assert_str_eq(top_order_name(TOP_BY_REQUESTS), "REQ/S");
+    top.programs = programs;
+    top.count = 1;
+    top.order = TOP_BY_RESERVED;
+}
+
+/* A row of 80 columns shows the command, without the folder of the program, and CACHED. */
+TEST(test_eighty_columns) {
+    const char *row, *command, *end;
+    char *text;
+
+    count(10, 1000, 900, 500);
+    program.now.allocator[0].reserve = program.now.allocator[0].in_use = 150109880320u;
+    program.now.allocator[0].limit = 150109880319u;
+    strcpy(program.now.allocator[0].device, "cuda:0");
+    strcpy(program.now.allocator[0].engine, "mapped");
+    strcpy(program.now.command, "/usr/bin/python3 train.py --data /data");
+    text = printed();
+    row = strstr(text, "   4711 cuda:0");
+    ck_assert_ptr_nonnull(row);
+    end = strchr(row, '\n');
+    command = strstr(row, "  python3 train.py");
+    ck_assert_msg(command && command + strlen("  python3 train") - row <= 80, "%s", text);
+    ck_assert_msg(strstr(row, " 50.0%  python3") && strstr(row, " 50.0%  python3") < end, "%s",
+                  text);
+    free(text);
+}
+
 TEST(test_one_that_does_not_answer) {
     char *text;
 
@@ -213,7 +272,7 @@ static void expect_row(pid_t pid, const char *row, const char *json) {
 
     holders_look(&top.holders, 1000000);
     text = printed();
-    snprintf(wanted, sizeof wanted, "%9ld %s\n", (long)pid, row);
+    snprintf(wanted, sizeof wanted, "%7ld %s\n", (long)pid, row);
     ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
     ck_assert_msg(strstr(text, ": 1 program\n") != NULL, "what is listed is not counted: %s", text);
     free(text);
@@ -231,20 +290,19 @@ TEST(test_what_is_not_known_is_not_nothing) {
     program.is_there = 0;
     quiet = holder(be_member, 0);
     expect_row(quiet,
-               "         -         0B          -           -        0         0B         0B  a "
-               "program (does not answer)",
+               "       -       0B        -           -       0B       0B  a program, priority 0 "
+               "(does not answer)",
                "\"limit\":null,\"reserved\":0,\"in_use\":null,\"reclaimable\":null,");
     end(quiet, SIGKILL);
     stopped = holder(be_member, GIB);
-    expect_row(
-        stopped,
-        "      8GiB       1GiB         0B        1GiB        0         0B         0B  a program",
-        "\"in_use\":0,\"reclaimable\":1073741824,");
+    expect_row(stopped,
+               "    8GiB     1GiB       0B        1GiB       0B       0B  a program, priority 0",
+               "\"in_use\":0,\"reclaimable\":1073741824,");
     ck_assert_int_eq(kill(stopped, SIGSTOP), 0);
     ck_assert_int_eq(waitpid(stopped, NULL, WUNTRACED), stopped);
     expect_row(stopped,
-               "      8GiB       1GiB          -           -        0         0B         0B  a "
-               "program (stopped, does not answer)",
+               "    8GiB     1GiB        -           -       0B       0B  a program, priority 0 "
+               "(stopped, does not answer)",
                "\"in_use\":null,\"reclaimable\":null,\"priority\":0,\"received\":0,\"released\":0,"
                "\"stopped\":true,"
                "\"answers\":false}");

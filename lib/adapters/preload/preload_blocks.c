@@ -110,8 +110,6 @@ int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
 }
 
 void weir__block_ended(const struct weir_found *found) {
-    if (__builtin_expect(weir__heap_on, 0))
-        weir__heap_ended();
     if (found->by->needs_sums)
         atomic_fetch_sub_explicit(&found->by->used, found->bytes, memory_order_relaxed);
 }
@@ -119,8 +117,6 @@ void weir__block_ended(const struct weir_found *found) {
 void weir__block_end(const struct weir_found *found) {
     int any = atomic_load_explicit(&weir__blocks_noted, memory_order_acquire);
 
-    if (__builtin_expect(weir__heap_on, 0))
-        weir__heap_end(found->base);
     if (!any && !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire))
         return;
     pthread_mutex_lock(&lock);
@@ -130,8 +126,6 @@ void weir__block_end(const struct weir_found *found) {
 }
 
 void weir__block_goes_on(const struct weir_found *found) {
-    if (__builtin_expect(weir__heap_on, 0))
-        weir__heap_goes_on(found->base);
     if (found->by->needs_notes)
         (void)note(found->by, found->base); /* in the place that it just left */
 }

@@ -34,20 +34,4 @@ void weir__block_ended(const struct weir_found *found);
 /* A number that no other block has or had; 0: no host memory. */
 uint64_t weir__block_number(const struct weir_found *found);
 
-/* ---- preload_heap.c ------------------------------------------------------------------------------- */
-
-/* Call stacks are noted; fixed once the library is loaded. */
-extern int weir__heap_on;
-/* Only where that is so.  A block was handed out; as above, one is about to be freed, was not after all, was. */
-void weir__heap_began(const struct weir_served *s, CUdeviceptr block, size_t bytes);
-void weir__heap_end(CUdeviceptr block);
-void weir__heap_goes_on(CUdeviceptr block);
-void weir__heap_ended(void);
-/* All of its blocks have gone with the context. */
-void weir__heap_lose(const struct weir_served *s);
-/* The first allocator was made: a signal asks for a profile from now on. */
-void weir__heap_start(void);
-/* The profile, at the end or before. */
-void weir__heap_write(void);
-
 #endif

@@ -90,10 +90,9 @@ static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *fo
     return no_block(block, result);
 }
 
-/* Returns 1 if only the allocators keep records of blocks, else 0: there are no notes, no numbers and no heap
- * profile. */
+/* Returns 1 if only the allocators keep records of blocks, else 0: there are no notes and no numbers. */
 static inline int keeps_nothing(void) {
-    return !weir__heap_on && !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
+    return !atomic_load_explicit(&weir__blocks_noted, memory_order_acquire) &&
            !atomic_load_explicit(&weir__blocks_numbered, memory_order_acquire);
 }
 

@@ -750,8 +750,6 @@ void weir__served_lose(int device) {
             atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);
-        if (weir__heap_on)
-            weir__heap_lose(s);
     }
     if (is_held)
         weir__show_go_on();

@@ -12,9 +12,9 @@
  * a thread ends the process while another thread does so, it waits until the other thread has written all.  quick_exit
  * calls functions of its own list, so report() and end() are in that list, too.
  *
- * A process whose request fails may end by abort, which runs no function at all, and its figures are wanted most.  So
- * the text and the heap profile are also written at the first request that fails; the line of JSON is not, since each
- * process has one.
+ * A program whose request fails may end by abort, which runs no function of this library, and the user needs the
+ * figures of such a program most.  So the first request that fails writes the text, too.  It does not write the line of
+ * JSON, since each process has one line.
  *
  * Standard error may be closed at the end: programs of coreutils close it in a function of atexit, and the destructor
  * here runs after all of these.  So if a report is wanted, the first process of `weir run` keeps a duplicate of
@@ -422,7 +422,7 @@ static const char *file_of(const char *variable) {
 
 /* Returns 1 if the user wants a report of this process, else 0.  Programs that the first process starts get none. */
 static int is_asked(void) {
-    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
+    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_TRACE"};
     const char *first = weir__variable("WEIR_RUN_FIRST");
     int asked = weir__run_switch("WEIR_RUN_STATS", 0);
 
@@ -581,7 +581,6 @@ static void report(void) {
     gather_in_time(path || has_text);
     weir__trace_end();
     weir__show_end();
-    weir__heap_write();
     if (has_text)
         report_text(at_end, "");
     if (path)
@@ -598,7 +597,6 @@ __attribute__((cold)) void weir__report_failure(void) {
 
     if (atomic_load(&has_begun) || atomic_exchange(&is_told, 1))
         return;
-    weir__heap_write();
     now = weir__run_switch("WEIR_RUN_STATS", 0) ? calloc(WEIR_MOST_SERVED, sizeof *now) : NULL;
     if (!now)
         return;
@@ -618,9 +616,8 @@ void weir__report_due(void) {
     served_process = getpid();
     (void)atexit(report);
     (void)at_quick_exit(report);
-    weir__heap_start();
     has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || file_of("WEIR_RUN_JSON") ||
-                  weir__trace_is_on() || weir__heap_on || any_learns()) &&
+                  weir__trace_is_on() || any_learns()) &&
                  sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
                  weir__start_thread(tell_at_end, "weir-exit") == 0;
 }

@@ -105,8 +105,6 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
         status = begin_block(s, address, bytes, stream);
-    if (__builtin_expect(weir__heap_on, 0) && status == WEIR_OK)
-        weir__heap_began(s, (CUdeviceptr)(uintptr_t)address, bytes);
     if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
         weir__report_oom(s);
         weir__trace_refused(s, bytes);

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* peak.c: a program that allocates 112 MiB and frees all of it but 12 MiB.  With --reset it resets the context
+ * between. */
+#include "opened.h"
+
+enum { WEIGHTS = 3, ACTIVATIONS = 5 };
+
+static CUstream stream;
+static CUdeviceptr block[WEIGHTS + ACTIVATIONS];
+static int blocks;
+
+static void take_blocks(int count, size_t bytes) {
+    for (int i = 0; i < count; i++)
+        CU(cuda.cuMemAllocAsync(&block[blocks++], bytes, stream));
+}
+
+static void reset(void) {
+    CUresult (*reset_context)(CUdevice device);
+
+    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
+    CU(reset_context(0));
+    (void)enter_context(0);
+    stream = new_stream();
+    CU(cuda.cuMemFreeAsync(block[0],
+                           stream)); /* the free of lost memory succeeds and does nothing */
+    blocks = 0;
+}
+
+int main(int argc, char **argv) {
+    start_driver();
+    stream = new_stream();
+    take_blocks(WEIGHTS, 4 * MIB);
+    take_blocks(ACTIVATIONS, 20 * MIB);
+    if (is_told(argc, argv, "--reset"))
+        reset();
+    while (blocks > WEIGHTS)
+        CU(cuda.cuMemFreeAsync(block[--blocks], stream));
+    return victim_status(argc, argv);
+}
