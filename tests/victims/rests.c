@@ -104,14 +104,14 @@ static void obey(char letter) {
         break;
     case 'e':
         execl("/proc/self/exe", "rests", (char *)NULL);
-        HOLDS(!"another program");
+        victim_fail(VICTIM_AT(__FILE__, __LINE__) "another program");
         break;
     case 'x':
         execlp("cat", "cat", (char *)NULL);
-        HOLDS(!"cat");
+        victim_fail(VICTIM_AT(__FILE__, __LINE__) "cat");
         break;
     default:
-        HOLDS(!"a letter");
+        victim_fail(VICTIM_AT(__FILE__, __LINE__) "a letter");
     }
     printf("%c\n", letter);
     fflush(stdout);
