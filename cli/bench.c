@@ -58,44 +58,36 @@ static int refuse_others(int argc, char **argv) {
     return 0;
 }
 
-static const struct argp_option options[] = {
-    {"configuration", 'c', "NAME", 0, "Measure only this one; may be repeated.", 0},
-    {"device", 'd', "DEVICE", 0,
-     "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
-     "cuda:N, model or model:N.",
-     0},
-    {0}};
+static void take_configuration(struct argp_state *state, const char *flag, const char *text,
+                               void *field) {
+    const struct configuration *named = configuration_find(text);
+    struct command *command = field;
 
-int bench_alone_has(const char *option, size_t length) {
-    for (const struct argp_option *o = options; o->name; o++)
-        if (o->key != 'd' && strlen(o->name) == length && strncmp(o->name, option, length) == 0)
-            return 1;
-    return 0;
+    if (!named || named->is_given)
+        argp_error(state, "%s '%s' is not known; there are: %s", flag, text, names());
+    command->failed |= named && !contest_add_configuration(&command->contest, named);
 }
+
+static const struct weir_cli_flag flags[] = {
+    {"configuration", 'c', "NAME", take_configuration, 0,
+     "Measure only this one; may be repeated."},
+    {"device", 'd', "DEVICE", weir_cli_take_device, offsetof(struct command, settings),
+     "Use this device.  Default: the GPU if there is one, else the device model.  Takes cuda, "
+     "cuda:N, model or model:N."},
+    {0}};
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
-    const struct configuration *named;
 
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &command->contest;
         return 0;
-    case 'c':
-        named = configuration_find(argument);
-        if (!named || named->is_given)
-            argp_error(state, "--configuration '%s' is not known; there are: %s", argument,
-                       names());
-        command->failed |= named && !contest_add_configuration(&command->contest, named);
-        return 0;
-    case 'd':
-        weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
-        return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -128,8 +120,9 @@ int weir_cmd_bench(int argc, char **argv) {
         "a trace that comes with weir; without any, all of those.  It may also be a "
         "log of RMM or a problem of minimalloc.\n\nExit code: 0 all went well, 1 "
         "something failed, 2 usage or a bad value.";
-    struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
-    struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
+    struct argp_child children[] = {{contest_argp(), 0, NULL, 0}, {0}};
+    struct argp argp = {
+        weir_cli_options(flags), parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;
     struct contest *contest = &command.contest;
     int code;

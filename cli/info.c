@@ -27,7 +27,7 @@
 
 #define ANSWER_NS UINT64_C(30000000) /* in which processes report their memory */
 
-enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, ALL_KEY };
+enum { MOST_DEVICES = 64 };
 
 struct device_facts {
     char name[96];
@@ -430,6 +430,25 @@ static int write_json(const struct info *info, json_t *object) {
 
 /* ------------------------------------------------------------------ command ---- */
 
+/* Notes that JSON is wanted, and the file for it unless that is standard output. */
+static void take_json(struct argp_state *state, const char *flag, const char *text, void *field) {
+    struct info *info = state->input;
+
+    info->json = 1;
+    info->file = NULL;
+    if (text && strcmp(text, "-") != 0)
+        weir_cli_take_file(state, flag, text, field);
+}
+
+static const struct weir_cli_flag flags[] = {
+    {"all", 0, NULL, weir_cli_take_switch, offsetof(struct info, all),
+     "Show advanced settings that have their defaults, too."},
+    {"processes", 0, NULL, weir_cli_take_switch, offsetof(struct info, processes),
+     "Show only the processes on each device, and the memory that each has reserved."},
+    {"json", WEIR_CLI_OPTIONAL, "FILE", take_json, offsetof(struct info, file),
+     "Write JSON to FILE in addition to the table; without FILE, to standard output in its place."},
+    {0}};
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct info *info = state->input;
 
@@ -437,26 +456,12 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &info->settings;
         return 0;
-    case ALL_KEY:
-        info->all = 1;
-        return 0;
-    case PROCESSES_KEY:
-        info->processes = 1;
-        return 0;
-    case JSON_KEY:
-        info->json = 1;
-        info->file = argument && strcmp(argument, "-") != 0
-                         ? weir_cli_file(state, "--json", argument, 1)
-                         : NULL;
-        return 0;
     case ARGP_KEY_ARG:
-        if (info->json && !info->file)
-            argp_error(state, "unexpected argument '%s': a file is given as --json=FILE", argument);
-        else
-            argp_error(state, "unexpected argument '%s'", argument);
+        argp_error(state, "unexpected argument '%s'%s", argument,
+                   info->json && !info->file ? ": a file is given as --json=FILE" : "");
         return EINVAL;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -498,20 +503,14 @@ static int holds_any(const struct holders *holders) {
 }
 
 int weir_cmd_info(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"all", ALL_KEY, NULL, 0, "Show advanced settings that have their defaults, too.", 0},
-        {"processes", PROCESSES_KEY, NULL, 0,
-         "Show only the processes on each device, and the memory that each has reserved.", 0},
-        {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
-         "Write JSON to FILE in addition to the table; without FILE, to standard output in its "
-         "place.",
-         0},
-        {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
-        options,  parse_argument,
-        NULL,     "Shows the driver, the devices, the settings, and where each setting came from.",
-        children, NULL,
+        weir_cli_options(flags),
+        parse_argument,
+        NULL,
+        "Shows the driver, the devices, the settings, and where each setting came from.",
+        children,
+        NULL,
         NULL};
     static struct info info; /* some kilobytes */
     struct holders holders = {0};

@@ -54,8 +54,6 @@
 #define DEFAULT_FILE "weir.trace.gz"
 #endif
 
-enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY, CALLERS_KEY };
-
 enum {
     PAUSE_US = 1000,
     BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn that finds so many does not pause */
@@ -719,35 +717,36 @@ static int prepare(void) {
     return code;
 }
 
-static error_t parse_argument(int key, char *argument, struct argp_state *state) {
-    struct weir_problem problem;
+static void take_trace(struct argp_state *state, const char *flag, const char *text, void *field) {
+    weir_cli_take_file(state, flag, text, field);
+    if (!sink_can(text))
+        argp_error(state, "%s '%s': this weir was built without zstd; expected a name in .gz", flag,
+                   text);
+}
 
+static void take_range(struct argp_state *state, const char *flag, const char *text, void *field) {
+    if (!*text)
+        argp_error(state, "%s '': expected a name, or a pattern as 'step*'", flag);
+    *(const char **)field = text;
+}
+
+static const struct weir_cli_flag flags[] = {
+    {"output", 'o', "FILE", take_trace, offsetof(struct record, path),
+     "Write the trace to FILE (" DEFAULT_FILE ")."},
+    {"callers", 0, NULL, weir_cli_take_switch, offsetof(struct record, callers),
+     "Record the caller of each request: the line of Python or the function, and the NVTX range.  "
+     "This takes some microseconds a request, and up to a millisecond in Python."},
+    {"mark-at-sync", 0, NULL, weir_cli_take_switch, offsetof(struct record, marks_at_sync),
+     "End an iteration where the program waits for the device or a stream, if it sets no marks."},
+    {"mark-at-nvtx", 0, "NAME", take_range, offsetof(struct record, ranges),
+     "End an iteration where the program begins an NVTX range of this name, or sets an NVTX mark.  "
+     "NAME may be a shell pattern, 'step*'."},
+    {"limit", 0, "SIZE", weir_cli_take_size, offsetof(struct record, limit),
+     "Stop writing at about SIZE of text, before compression."},
+    {0}};
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     switch (key) {
-    case 'o':
-        record.path = weir_cli_file(state, "--output", argument, 0);
-        if (!sink_can(argument))
-            argp_error(state,
-                       "--output '%s': this weir was built without zstd; expected a name in .gz",
-                       argument);
-        return 0;
-    case SYNC_KEY:
-        record.marks_at_sync = 1;
-        return 0;
-    case CALLERS_KEY:
-        record.callers = 1;
-        return 0;
-    case NVTX_KEY:
-        if (!*argument)
-            argp_error(state, "--mark-at-nvtx '': expected a name, or a pattern as 'step*'");
-        record.ranges = argument;
-        return 0;
-    case LIMIT_KEY:
-        if (!weir__size_read(argument, &record.limit, &problem))
-            argp_error(state, "--limit '%s': %s; expected a size, as 100MiB", argument,
-                       problem.text);
-        if (record.limit == 0)
-            argp_error(state, "--limit '%s': it is 0; expected a size, as 100MiB", argument);
-        return 0;
     case ARGP_KEY_ARG: /* all words from here on belong to the command */
         record.command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -756,7 +755,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         preloading_no_command(state);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -769,30 +768,17 @@ static const char doc[] =
     "127 if there is none; 2 usage or a bad value, 125 another failure or events that are lost.";
 
 int weir_cmd_record(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"output", 'o', "FILE", 0, "Write the trace to FILE (" DEFAULT_FILE ").", 0},
-        {"callers", CALLERS_KEY, NULL, 0,
-         "Record the caller of each request: the line of Python or the function, and the NVTX "
-         "range. "
-         " This takes some microseconds a request, and up to a millisecond in Python.",
-         0},
-        {"mark-at-sync", SYNC_KEY, NULL, 0,
-         "End an iteration where the program waits for the device or a stream, if it sets no "
-         "marks.",
-         0},
-        {"mark-at-nvtx", NVTX_KEY, "NAME", 0,
-         "End an iteration where the program begins an NVTX range of this name, or sets an NVTX "
-         "mark.  NAME may be a shell pattern, 'step*'.",
-         0},
-        {"limit", LIMIT_KEY, "SIZE", 0, "Stop writing at about SIZE of text, before compression.",
-         0},
-        {0}};
-    struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, NULL, NULL,
+    struct argp argp = {weir_cli_options(flags),
+                        parse_argument,
+                        "[--] COMMAND [ARGUMENT...]",
+                        doc,
+                        NULL,
+                        NULL,
                         NULL};
     int code;
 
     record.path = DEFAULT_FILE;
-    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, &record) != 0)
         return EXIT_USAGE;
     code = prepare();
     return code ? code : run_command();

@@ -12,7 +12,7 @@
 #include "cli/replay/contest.h"
 #include "cli/replay/explain.h"
 
-enum { EXPLAIN_KEY = 0x5301, EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
+enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 
 struct command {
     struct contest contest;
@@ -21,15 +21,29 @@ struct command {
     int failed;
 };
 
-static void take_explained(struct argp_state *state, const char *text, size_t *out) {
+static void take_explained(struct argp_state *state, const char *flag, const char *text,
+                           void *field) {
     struct weir_problem problem;
     uint64_t count = EXPLAINED;
 
     if (text && (!weir__count_read(text, MOST_EXPLAINED, &count, &problem) || count == 0))
-        argp_error(state, "--explain '%s': expected a whole number from 1 to %d", text,
+        argp_error(state, "%s '%s': expected a whole number from 1 to %d", flag, text,
                    MOST_EXPLAINED);
-    *out = (size_t)count;
+    *(size_t *)field = (size_t)count;
 }
+
+static void refuse_configuration(struct argp_state *state, const char *flag, const char *text,
+                                 void *field) {
+    (void)text, (void)field;
+    argp_error(state, "%s goes with weir bench", flag);
+}
+
+static const struct weir_cli_flag flags[] = {
+    {"explain", WEIR_CLI_OPTIONAL, "N", take_explained, offsetof(struct command, explained),
+     "Replay nothing, but show which calls took memory, and the largest blocks in N lines (10).  "
+     "Equal blocks share a line."},
+    {"configuration", WEIR_CLI_HIDDEN, "NAME", refuse_configuration, 0, NULL},
+    {0}};
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
@@ -38,9 +52,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &command->contest;
         state->child_inputs[1] = &command->settings;
-        return 0;
-    case EXPLAIN_KEY:
-        take_explained(state, argument, &command->explained);
         return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
@@ -58,7 +69,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                               "--pace, --report and --trace-events");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -84,26 +95,7 @@ static int explain(struct command *command) {
     return code ? code : explain_run(&command->contest, command->explained);
 }
 
-/* Flags of `weir bench', before argp takes them for misspelt ones.  1: told. */
-static int refuse_others(int argc, char **argv) {
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *option = argv[i] + 2;
-        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
-
-        if (length && bench_alone_has(option, length))
-            return fprintf(stderr, "weir replay: --%.*s goes with weir bench\n", (int)length,
-                           option);
-    }
-    return 0;
-}
-
 int weir_cmd_replay(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
-         "Replay nothing, but show which calls took memory, and the largest blocks in N lines "
-         "(10).  Equal blocks share a line.",
-         0},
-        {0}};
     static const char doc[] =
         "Replays traces on one allocator, each in fresh processes, as fast as possible; or "
         "explains them.\vTRACE is a file (plain, gzip or zstd), '-' for standard input, or the "
@@ -113,13 +105,12 @@ int weir_cmd_replay(int argc, char **argv) {
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
         "a bad value.";
     struct argp_child children[] = {
-        {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
-    struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};
+        {contest_argp(), 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+    struct argp argp = {
+        weir_cli_options(flags), parse_argument, "TRACE...", doc, children, NULL, NULL};
     static struct command command;
     int code;
 
-    if (refuse_others(argc, argv))
-        return 2;
     contest_init(&command.contest, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)

@@ -42,23 +42,6 @@
 #define LIBRARY "libweir-preload.so"
 #define GATE "libweir-gate.so"
 
-enum {
-    NO_ENV_KEY = 0x5601,
-    STATS_KEY,
-    SERVE_KEY,
-    NO_CHILDREN_KEY,
-    NO_TOP_KEY,
-    NO_TORCH_KEY,
-    REPORT_KEY,
-    TRACE_KEY,
-    PARK_KEY,
-    SETTINGS_KEY,
-    GROUP_KEY,
-    GROUP_LIMIT_KEY,
-    GROUP_SHARE_KEY,
-    GROUP_DIR_KEY
-};
-
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
@@ -353,7 +336,7 @@ static int prepare_report(struct run *run) {
 
     if (!run->report)
         return 0;
-    if (!report_check("--report", run->report))
+    if (!jsonfile_check("--report", run->report))
         return EXIT_OWN;
     if (run->dry)
         return 0;
@@ -452,7 +435,7 @@ static int run_and_wait(struct run *run) {
 /* -------------------------------------------------------------------- command ---- */
 
 /* Reads a time.  A number without a unit is in seconds. */
-static uint64_t read_idle(const char *text, struct argp_state *state) {
+static void take_idle(struct argp_state *state, const char *flag, const char *text, void *field) {
     static const struct unit {
         const char *name;
         double seconds;
@@ -466,10 +449,55 @@ static uint64_t read_idle(const char *text, struct argp_state *state) {
             if (strcmp(end, units[i].name) == 0)
                 seconds = number * units[i].seconds;
     if (seconds < 0.1 || seconds > 86400)
-        argp_error(state, "--park-when-idle '%s': expected a time from 100ms to 24h, such as 30s",
-                   text);
-    return (uint64_t)(seconds * 1e9);
+        argp_error(state, "%s '%s': expected a time from 100ms to 24h, such as 30s", flag, text);
+    *(uint64_t *)field = (uint64_t)(seconds * 1e9);
 }
+
+#define FIELD(name) offsetof(struct run, name)
+
+static const struct weir_cli_flag flags[] = {
+    {"stats", 0, NULL, weir_cli_take_switch, FIELD(stats),
+     "Write statistics to standard error when the program ends, and when its first request fails."},
+    {"json", 'j', "FILE", weir_cli_take_file, FIELD(json),
+     "Add statistics to FILE when the program ends, a line of JSON for each process."},
+    {"report", 0, "FILE", weir_cli_take_page, FIELD(report),
+     "Write a page of statistics and memory over time to FILE, whose name ends in .html, when the "
+     "command has ended (weir report)."},
+    {"trace-events", 0, "FILE", weir_cli_take_file, FIELD(trace),
+     "Write a time line to FILE for Perfetto or Chrome when the program ends."},
+    {"park-when-idle", 0, "TIME", take_idle, FIELD(idle_ns),
+     "Park the program when it has not used the GPU for TIME (30s) and another program needs "
+     "memory, and wake it at its next call.  See weir-park(1)."},
+    {"settings", 0, "FILE", weir_cli_take_file, FIELD(file),
+     "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag overrides "
+     "the file, the file a variable."},
+    {"serve-malloc", 0, NULL, weir_cli_take_switch, FIELD(serve_malloc),
+     "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else."},
+    {"no-env", 0, NULL, weir_cli_take_switch, FIELD(no_env),
+     "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
+     "environment makes them use CUDA's memory pools."},
+    {"no-children", 0, NULL, weir_cli_take_switch, FIELD(no_children),
+     "Serve only the command itself."},
+    {"no-top", 0, NULL, weir_cli_take_switch, FIELD(no_top), "Hide the program from `weir top'."},
+    {"no-torch", 0, NULL, weir_cli_take_switch, FIELD(no_torch),
+     "Leave PyTorch its own allocator."},
+    {"group", 0, "NAME", weir_cli_take_text, FIELD(group.name),
+     "Join the process group NAME: all its processes together stay within --group-limit on each "
+     "device."},
+    {"group-limit", 0, "AMOUNT", weir_cli_take_text, FIELD(group.limit),
+     "The group's limit: bytes, or a percentage of the device.  Without it: as the group's members "
+     "have."},
+    {"group-share", 0, "N", weir_cli_take_text, FIELD(group.share),
+     "Weight of this process's share of the limit (1).  Members above their share give idle memory "
+     "first."},
+    {"group-dir", 0, "FOLDER", weir_cli_take_text, FIELD(group.folder),
+     "The folder in which members find each other, in place of /dev/shm and /tmp: for containers "
+     "that have it mounted."},
+    {"verbose", 'v', NULL, weir_cli_take_switch, FIELD(verbose),
+     "Print the variables that weir run sets, and what weir serves in the program, and what not."},
+    {"dry-run", 'n', NULL, weir_cli_take_switch, FIELD(dry),
+     "Print the variables that weir run would set, and run nothing."},
+    {0}};
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct run *run = state->input;
@@ -477,57 +505,6 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &run->settings;
-        return 0;
-    case NO_ENV_KEY:
-        run->no_env = 1;
-        return 0;
-    case STATS_KEY:
-        run->stats = 1;
-        return 0;
-    case SERVE_KEY:
-        run->serve_malloc = 1;
-        return 0;
-    case NO_CHILDREN_KEY:
-        run->no_children = 1;
-        return 0;
-    case NO_TOP_KEY:
-        run->no_top = 1;
-        return 0;
-    case NO_TORCH_KEY:
-        run->no_torch = 1;
-        return 0;
-    case 'v':
-        run->verbose = 1;
-        return 0;
-    case 'n':
-        run->dry = 1;
-        return 0;
-    case 'j':
-        run->json = weir_cli_file(state, "--json", argument, 0);
-        return 0;
-    case REPORT_KEY:
-        run->report = report_name(state, "--report", argument);
-        return 0;
-    case PARK_KEY:
-        run->idle_ns = read_idle(argument, state);
-        return 0;
-    case TRACE_KEY:
-        run->trace = weir_cli_file(state, "--trace-events", argument, 0);
-        return 0;
-    case SETTINGS_KEY:
-        run->file = weir_cli_file(state, "--settings", argument, 0);
-        return 0;
-    case GROUP_KEY:
-        run->group.name = argument;
-        return 0;
-    case GROUP_LIMIT_KEY:
-        run->group.limit = argument;
-        return 0;
-    case GROUP_SHARE_KEY:
-        run->group.share = argument;
-        return 0;
-    case GROUP_DIR_KEY:
-        run->group.folder = argument;
         return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
@@ -538,7 +515,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             preloading_no_command(state);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -638,63 +615,14 @@ static int find_and_set(struct run *run) {
 }
 
 int weir_cmd_run(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"stats", STATS_KEY, NULL, 0,
-         "Write statistics to standard error when the program ends, and when its first request "
-         "fails.",
-         0},
-        {"json", 'j', "FILE", 0,
-         "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
-        {"report", REPORT_KEY, "FILE", 0,
-         "Write a page of statistics and memory over time to FILE, whose name ends in .html, when "
-         "the command has ended (weir report).",
-         0},
-        {"trace-events", TRACE_KEY, "FILE", 0,
-         "Write a time line to FILE for Perfetto or Chrome when the program ends.", 0},
-        {"park-when-idle", PARK_KEY, "TIME", 0,
-         "Park the program when it has not used the GPU for TIME (30s) and another program needs "
-         "memory, and wake it at its next call.  See weir-park(1).",
-         0},
-        {"settings", SETTINGS_KEY, "FILE", 0,
-         "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag "
-         "overrides the file, the file a variable.",
-         0},
-        {"serve-malloc", SERVE_KEY, NULL, 0,
-         "Serve cudaMalloc and cuMemAlloc, too, for programs that use nothing else.", 0},
-        {"no-env", NO_ENV_KEY, NULL, 0,
-         "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
-         "environment makes them use CUDA's memory pools.",
-         0},
-        {"no-children", NO_CHILDREN_KEY, NULL, 0, "Serve only the command itself.", 0},
-        {"no-top", NO_TOP_KEY, NULL, 0, "Hide the program from `weir top'.", 0},
-        {"no-torch", NO_TORCH_KEY, NULL, 0, "Leave PyTorch its own allocator.", 0},
-        {"group", GROUP_KEY, "NAME", 0,
-         "Join the process group NAME: all its processes together stay within --group-limit on "
-         "each "
-         "device.",
-         0},
-        {"group-limit", GROUP_LIMIT_KEY, "AMOUNT", 0,
-         "The group's limit: bytes, or a percentage of the device.  Without it: as the group's "
-         "members have.",
-         0},
-        {"group-share", GROUP_SHARE_KEY, "N", 0,
-         "Weight of this process's share of the limit (1).  Members above their share give idle "
-         "memory first.",
-         0},
-        {"group-dir", GROUP_DIR_KEY, "FOLDER", 0,
-         "The folder in which members find each other, in place of /dev/shm and /tmp: for "
-         "containers that have it mounted.",
-         0},
-        {"verbose", 'v', NULL, 0,
-         "Print the variables that weir run sets, and what weir serves in the program, and what "
-         "not.",
-         0},
-        {"dry-run", 'n', NULL, 0, "Print the variables that weir run would set, and run nothing.",
-         0},
-        {0}};
     struct argp_child children[] = {
         {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
-    struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, children, NULL,
+    struct argp argp = {weir_cli_options(flags),
+                        parse_argument,
+                        "[--] COMMAND [ARGUMENT...]",
+                        doc,
+                        children,
+                        NULL,
                         NULL};
     static struct run run;
     int code;

@@ -39,7 +39,7 @@
 /* Names the command that shows what the table does not have. */
 #define HINT "which functions hold memory: weir record --callers"
 
-enum { ONCE_KEY = 0x5401, JSON_KEY, GROUP_KEY, MOST_CHOSEN = 64 };
+enum { MOST_CHOSEN = 64 };
 
 static struct command {
     struct top top;
@@ -437,27 +437,28 @@ static int run(void) {
 
 /* ---- the command line ---------------------------------------------------------------------------- */
 
-static void read_interval(const char *text, struct argp_state *state) {
+static void take_interval(struct argp_state *state, const char *flag, const char *text,
+                          void *field) {
     struct weir_problem problem;
     const char *end;
     double seconds;
 
     if (!weir__factor_read(text, &end, &seconds, &problem) || *end || seconds < 0.1 ||
         seconds > 86400)
-        argp_error(state, "--interval '%s': expected seconds, from 0.1 to 86400", text);
-    command.interval_ns = (uint64_t)(seconds * 1e9);
+        argp_error(state, "%s '%s': expected seconds, from 0.1 to 86400", flag, text);
+    *(uint64_t *)field = (uint64_t)(seconds * 1e9);
     command.has_interval = 1;
 }
 
-static void read_pid(const char *text, struct argp_state *state) {
+static void take_pid(struct argp_state *state, const char *flag, const char *text, void *chosen) {
     struct weir_problem problem;
     uint64_t pid;
 
     if (!weir__count_read(text, INT32_MAX, &pid, &problem) || pid == 0)
-        argp_error(state, "--pid '%s': expected the number of a process", text);
+        argp_error(state, "%s '%s': expected the number of a process", flag, text);
     if (command.chosen_count == MOST_CHOSEN)
-        argp_error(state, "--pid: no more than %d", MOST_CHOSEN);
-    command.chosen[command.chosen_count++] = (pid_t)pid;
+        argp_error(state, "%s: no more than %d", flag, MOST_CHOSEN);
+    ((pid_t *)chosen)[command.chosen_count++] = (pid_t)pid;
 }
 
 static int show_group(void) {
@@ -497,29 +498,24 @@ static int watch_group(void) {
     return 0;
 }
 
+static const struct weir_cli_flag flags[] = {
+    {"once", 0, NULL, weir_cli_take_switch, offsetof(struct command, once),
+     "Print one table, with the rates of one interval."},
+    {"interval", 'i', "S", take_interval, offsetof(struct command, interval_ns),
+     "Wait S seconds between two tables (1)."},
+    {"pid", 'p', "P", take_pid, offsetof(struct command, chosen),
+     "Show only this process, until it ends; may be given several times."},
+    {"group", 0, "NAME", weir_cli_take_text, offsetof(struct command, group),
+     "Show the process group NAME: its limit, and what each member has."},
+    {"json", 0, NULL, weir_cli_take_switch, offsetof(struct command, json),
+     "Print each table as a JSON object on one line."},
+    {0}};
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
-    switch (key) {
-    case ONCE_KEY:
-        command.once = 1;
-        return 0;
-    case JSON_KEY:
-        command.json = 1;
-        return 0;
-    case 'i':
-        read_interval(argument, state);
-        return 0;
-    case GROUP_KEY:
-        command.group = argument;
-        return 0;
-    case 'p':
-        read_pid(argument, state);
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", argument);
-        return EINVAL;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (key != ARGP_KEY_ARG)
+        return weir_cli_read_flag(flags, key, argument, state);
+    argp_error(state, "unexpected argument '%s'", argument);
+    return EINVAL;
 }
 
 static const char doc[] =
@@ -530,19 +526,10 @@ static const char doc[] =
     "interval.";
 
 int weir_cmd_top(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"once", ONCE_KEY, NULL, 0, "Print one table, with the rates of one interval.", 0},
-        {"interval", 'i', "S", 0, "Wait S seconds between two tables (1).", 0},
-        {"pid", 'p', "P", 0, "Show only this process, until it ends; may be given several times.",
-         0},
-        {"group", GROUP_KEY, "NAME", 0,
-         "Show the process group NAME: its limit, and what each member has.", 0},
-        {"json", JSON_KEY, NULL, 0, "Print each table as a JSON object on one line.", 0},
-        {0}};
-    struct argp argp = {options, parse_argument, NULL, doc, NULL, NULL, NULL};
+    struct argp argp = {weir_cli_options(flags), parse_argument, NULL, doc, NULL, NULL, NULL};
 
     command.interval_ns = 1000000000;
-    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     return command.group ? watch_group() : run();
 }

@@ -18,22 +18,20 @@ struct torch {
     char **command; /* the interpreter; NULL: none is named */
 };
 
+static const struct weir_cli_flag flags[] = {
+    {"build", 'b', NULL, weir_cli_take_switch, offsetof(struct torch, build),
+     "Compile the shim if there is none, also if that failed before."},
+    {0}};
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct torch *torch = state->input;
 
-    (void)argument;
-    switch (key) {
-    case 'b':
-        torch->build = 1;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num > 0)
-            argp_error(state, "more than one interpreter");
-        torch->command = &state->argv[state->next - 1];
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    if (key != ARGP_KEY_ARG)
+        return weir_cli_read_flag(flags, key, argument, state);
+    if (state->arg_num > 0)
+        argp_error(state, "more than one interpreter");
+    torch->command = &state->argv[state->next - 1];
+    return 0;
 }
 
 static const char doc[] =
@@ -77,11 +75,8 @@ static int refuse(const char *name, const char *python, int error) {
 }
 
 int weir_cmd_torch(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"build", 'b', NULL, 0, "Compile the shim if there is none, also if that failed before.",
-         0},
-        {0}};
-    struct argp argp = {options, parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
+    struct argp argp = {
+        weir_cli_options(flags), parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
     struct torch torch = {0};
     static struct shim shim;

@@ -28,8 +28,6 @@
 #include "cli/replay/table.h"
 #include "cli/tune/advice.h"
 
-enum { GOAL_KEY = 0x5800, LIMIT_KEY };
-
 static const char *const goals[] = {
     [GOAL_BALANCED] = "balanced", [GOAL_MEMORY] = "memory", [GOAL_SPEED] = "speed"};
 
@@ -44,38 +42,34 @@ struct command {
     int failed;
 };
 
-static void take_limit(struct argp_state *state, const char *text, uint64_t *limit) {
-    struct weir_problem problem = {.text = "it is 0"};
-
-    if (!weir__size_read(text, limit, &problem) || *limit == 0)
-        argp_error(state, "--limit '%s': %s; expected a size, as 24GiB", text, problem.text);
-}
-
-static void take_goal(struct argp_state *state, const char *text, enum goal *goal) {
+static void take_goal(struct argp_state *state, const char *flag, const char *text, void *field) {
     for (size_t i = 0; i < sizeof goals / sizeof goals[0]; i++)
         if (strcmp(text, goals[i]) == 0) {
-            *goal = (enum goal)i;
+            *(enum goal *)field = (enum goal)i;
             return;
         }
-    argp_error(state, "--goal '%s': expected memory, speed or balanced", text);
+    argp_error(state, "%s '%s': expected memory, speed or balanced", flag, text);
 }
+
+#define FIELD(name) offsetof(struct command, name)
+
+static const struct weir_cli_flag flags[] = {
+    {"goal", 0, "GOAL", take_goal, FIELD(advice.goal),
+     "Tune for this goal.  Takes memory, speed or balanced.  memory: reserve less, though "
+     "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
+     "balanced, the default: neither more time nor more memory."},
+    {"limit", 0, "SIZE", weir_cli_take_size, FIELD(advice.limit),
+     "Tell whether the trace is served with SIZE of reserved memory, and tune for that."},
+    {"device", 'd', "DEVICE", weir_cli_take_device, FIELD(settings),
+     "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N."},
+    {"output", 'o', "FILE", weir_cli_take_file, FIELD(output),
+     "Write the settings to FILE, for weir run --settings."},
+    {0}};
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
-    case GOAL_KEY:
-        take_goal(state, argument, &command->advice.goal);
-        return 0;
-    case LIMIT_KEY:
-        take_limit(state, argument, &command->advice.limit);
-        return 0;
-    case 'd':
-        weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
-        return 0;
-    case 'o':
-        command->output = weir_cli_file(state, "--output", argument, 0);
-        return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
@@ -85,7 +79,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
                        command->program ? ", and not both" : "");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -303,18 +297,6 @@ static int tune(struct command *command) {
 }
 
 int weir_cmd_tune(int argc, char **argv) {
-    static const struct argp_option options[] = {
-        {"goal", GOAL_KEY, "GOAL", 0,
-         "Tune for this goal.  Takes memory, speed or balanced.  memory: reserve less, though "
-         "iterations may take 2% longer.  speed: take less time, though more may be reserved.  "
-         "balanced, the default: neither more time nor more memory.",
-         0},
-        {"limit", LIMIT_KEY, "SIZE", 0,
-         "Tell whether the trace is served with SIZE of reserved memory, and tune for that.", 0},
-        {"device", 'd', "DEVICE", 0,
-         "Replay on this device (the device model).  Takes cuda, cuda:N, model or model:N.", 0},
-        {"output", 'o', "FILE", 0, "Write the settings to FILE, for weir run --settings.", 0},
-        {0}};
     static const char doc[] =
         "Tells whether a program fits, in what limit, what to preallocate, and whether to keep or "
         "return idle memory, by replays of its trace with GPU work.\vTRACE is a file (plain, gzip "
@@ -322,8 +304,13 @@ int weir_cmd_tune(int argc, char **argv) {
         "command, weir records that first.  With several traces, the settings are for all of "
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
-    struct argp argp = {
-        options, parse_argument, "TRACE...\n-- COMMAND [ARGUMENT...]", doc, NULL, NULL, NULL};
+    struct argp argp = {weir_cli_options(flags),
+                        parse_argument,
+                        "TRACE...\n-- COMMAND [ARGUMENT...]",
+                        doc,
+                        NULL,
+                        NULL,
+                        NULL};
     static struct command command;
     int code;
 

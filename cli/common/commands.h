@@ -8,8 +8,6 @@
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H
 
-#include <stddef.h>
-
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
 int weir_cmd_park(int argc, char **argv);
@@ -22,8 +20,5 @@ int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
 int weir_cmd_wake(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
-
-/* 1: the option of that name and length is one of `weir bench', and of no other command. */
-int bench_alone_has(const char *option, size_t length);
 
 #endif

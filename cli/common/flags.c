@@ -25,7 +25,7 @@
 #include "config/amount.h"
 
 /* Keys of the flags, above any character: a character would be a short form. */
-enum { FIRST_KEY = 0x5700 };
+enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
 static char flag_docs[WEIR_SETTING_COUNT][512];
@@ -284,11 +284,88 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
     return error;
 }
 
-const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
-                          int or_standard) {
-    if (!*name || (!or_standard && strcmp(name, "-") == 0))
-        argp_error(state, "%s '%s': expected the name of a file", flag, name);
-    return name;
+/* ------------------------------------------------------------- tables of flags ---- */
+
+static int key_of(const struct weir_cli_flag *flags, size_t i) {
+    return flags[i].key > 0 && flags[i].key < WEIR_CLI_OPTIONAL ? flags[i].key
+                                                                : FIRST_OF_TABLE + (int)i;
+}
+
+const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags) {
+    static struct argp_option room[128]; /* for the flags of all commands, which weir help reads */
+    static size_t used;
+    size_t first = used;
+
+    for (size_t i = 0; flags[i].name; i++)
+        room[used++] =
+            (struct argp_option){.name = flags[i].name,
+                                 .key = key_of(flags, i),
+                                 .arg = flags[i].argument,
+                                 .flags = flags[i].key == WEIR_CLI_OPTIONAL ? OPTION_ARG_OPTIONAL
+                                          : flags[i].key == WEIR_CLI_HIDDEN ? OPTION_HIDDEN
+                                                                            : 0,
+                                 .doc = flags[i].help};
+    used++;
+    return &room[first];
+}
+
+error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
+                           struct argp_state *state) {
+    char label[40];
+    size_t i = 0;
+
+    while (flags[i].name && key_of(flags, i) != key)
+        i++;
+    if (!flags[i].name)
+        return ARGP_ERR_UNKNOWN;
+    snprintf(label, sizeof label, "--%s", flags[i].name);
+    flags[i].take(state, label, argument, (char *)state->input + flags[i].field);
+    return 0;
+}
+
+void weir_cli_take_switch(struct argp_state *state, const char *flag, const char *text,
+                          void *field) {
+    (void)state, (void)flag, (void)text;
+    *(int *)field = 1;
+}
+
+void weir_cli_take_text(struct argp_state *state, const char *flag, const char *text, void *field) {
+    (void)state, (void)flag;
+    *(const char **)field = text;
+}
+
+void weir_cli_take_output(struct argp_state *state, const char *flag, const char *text,
+                          void *field) {
+    if (!*text)
+        argp_error(state, "%s '': expected the name of a file", flag);
+    *(const char **)field = text;
+}
+
+void weir_cli_take_file(struct argp_state *state, const char *flag, const char *text, void *field) {
+    if (strcmp(text, "-") == 0)
+        argp_error(state, "%s '-': expected the name of a file", flag);
+    weir_cli_take_output(state, flag, text, field);
+}
+
+void weir_cli_take_page(struct argp_state *state, const char *flag, const char *text, void *field) {
+    const char *dot = strrchr(text, '.');
+
+    if (!dot || dot == text || (strcmp(dot, ".html") != 0 && strcmp(dot, ".htm") != 0))
+        argp_error(state, "%s '%s': expected a file whose name ends in .html", flag, text);
+    *(const char **)field = text;
+}
+
+void weir_cli_take_size(struct argp_state *state, const char *flag, const char *text, void *field) {
+    struct weir_problem problem = {.text = "it is 0"};
+
+    if (!weir__size_read(text, field, &problem) || *(uint64_t *)field == 0)
+        argp_error(state, "%s '%s': %s; expected a size, as 24GiB", flag, text, problem.text);
+}
+
+void weir_cli_take_device(struct argp_state *state, const char *flag, const char *text,
+                          void *field) {
+    (void)state, (void)flag;
+    weir_cli_settings_set(field, WEIR_SETTING_DEVICE, text);
 }
 
 static int is_name_of(const struct weir_setting_row *row, const char *name) {

@@ -59,10 +59,36 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
  * Returns 1 if the command has the flag, 0 if not. */
 int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title);
 
-/* Returns the name of a file that a flag has as its value.  Ends the program with a usage error if the name is "", or "-"
- * unless the flag may mean standard output. */
-const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
-                          int or_standard);
+/* Reads the text of a flag such as "--limit", NULL if the flag has none, into a field of the command's struct.  Ends the
+ * program with a usage error if the text is bad. */
+typedef void weir_cli_take(struct argp_state *state, const char *flag, const char *text,
+                           void *field);
+
+/* A flag of a command.  A table of flags ends with a row that has no name. */
+struct weir_cli_flag {
+    const char *name;
+    int key;              /* its letter, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
+    const char *argument; /* as help texts name it; NULL: the flag has none */
+    weir_cli_take *take;
+    size_t field; /* offset of the field in the input of the parser */
+    const char *help;
+};
+/* Keys of flags without a letter: the argument may be left out; help texts do not list the flag. */
+enum { WEIR_CLI_OPTIONAL = 0x100, WEIR_CLI_HIDDEN };
+
+/* Returns the options of a table for a struct argp, as static memory.  Not thread-safe. */
+const struct argp_option *weir_cli_options(const struct weir_cli_flag *flags);
+/* Reads a flag of the table into the input of the parser.  Returns 0, or ARGP_ERR_UNKNOWN if the key is of no flag. */
+error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *argument,
+                           struct argp_state *state);
+
+weir_cli_take weir_cli_take_switch; /* sets an int to 1 */
+weir_cli_take weir_cli_take_text;   /* sets a const char *, as the three below do */
+weir_cli_take weir_cli_take_file;   /* neither "" nor "-" */
+weir_cli_take weir_cli_take_output; /* not ""; "-" is standard output */
+weir_cli_take weir_cli_take_page;   /* its name ends in .html */
+weir_cli_take weir_cli_take_size;   /* sets a uint64_t to a size above 0 */
+weir_cli_take weir_cli_take_device; /* sets the device of a struct weir_cli_settings */
 
 /* Sets all settings to their defaults.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);

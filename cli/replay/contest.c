@@ -412,7 +412,7 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
 int contest_prepare(struct contest *contest) {
     return jsonfile_check("--json", contest->json_file) &&
            jsonfile_check("--trace-events", contest->timeline_file) &&
-           (!contest->report || report_check("--report", contest->report)) &&
+           (!contest->report || jsonfile_check("--report", contest->report)) &&
            contest_make_tapes(contest) && look_at_device(contest);
 }
 

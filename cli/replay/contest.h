@@ -60,9 +60,9 @@ struct contest {
     json_t **timelines; /* by row; NULL: none */
 };
 
-/* The flags that replay and bench share, for a struct argp_child whose input is a struct contest that contest_init has set
- * up. */
-extern const struct argp contest_argp;
+/* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that contest_init
+ * has set up. */
+const struct argp *contest_argp(void);
 void contest_init(struct contest *contest, int argc, char **argv);
 /* Adds a trace, by path or by the name of a shipped one.  Returns 1, or 0 if there is no host memory. */
 int contest_add_trace(struct contest *contest, const char *argument);

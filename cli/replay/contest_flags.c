@@ -17,78 +17,56 @@
 #include "cli/replay/configuration.h"
 #include "cli/report/report.h"
 
-enum { REPORT_KEY = 0x5650, TIMELINE_KEY };
-
-static const struct argp_option flags[] = {
-    {"repeat", 'r', "N", 0,
-     "Run each pair of trace and configuration N times; the table shows medians.", 0},
-    {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
-    {"busy", 'b', "FACTOR", 0,
-     "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
-     "took there.",
-     0},
-    {"pace", 'p', "FACTOR", 0,
-     "Wait between calls for FACTOR times the time that the recorded program took.", 0},
-    {"json", 'j', "FILE", 0,
-     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
-     "standard error.",
-     0},
-    {"report", REPORT_KEY, "FILE", 0,
-     "Write a page of the results to FILE, whose name ends in .html (weir report).", 0},
-    {"trace-events", TIMELINE_KEY, "FILE", 0,
-     "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
-     "one more replay of each pair.",
-     0},
-    {0}};
-
-static void take_count(struct argp_state *state, const char *flag, const char *text,
-                       uint64_t *out) {
+static void take_count(struct argp_state *state, const char *flag, const char *text, void *field) {
     struct weir_problem problem;
 
-    if (!weir__count_read(text, 1000000, out, &problem) || *out == 0)
+    if (!weir__count_read(text, 1000000, field, &problem) || *(uint64_t *)field == 0)
         argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
 }
 
-static void take_factor(struct argp_state *state, const char *flag, const char *text, double *out) {
+static void take_factor(struct argp_state *state, const char *flag, const char *text, void *field) {
     struct weir_problem problem;
+    double *factor = field;
     const char *end;
 
-    if (!weir__factor_read(text, &end, out, &problem) || *end || *out < 0.001 || *out > 1000)
+    if (!weir__factor_read(text, &end, factor, &problem) || *end || *factor < 0.001 ||
+        *factor > 1000)
         argp_error(state, "%s '%s': expected a number from 0.001 to 1000, such as 1 or 0.5", flag,
                    text);
 }
 
-static error_t parse_flag(int key, char *argument, struct argp_state *state) {
-    struct contest *contest = state->input;
+#define FIELD(name) offsetof(struct contest, name)
 
-    switch (key) {
-    case 'r':
-        take_count(state, "--repeat", argument, &contest->repeat);
-        return 0;
-    case 'i':
-        take_count(state, "--iterations", argument, &contest->iterations);
-        return 0;
-    case 'b':
-        take_factor(state, "--busy", argument, &contest->busy_factor);
-        return 0;
-    case 'p':
-        take_factor(state, "--pace", argument, &contest->pace);
-        return 0;
-    case 'j':
-        contest->json_file = weir_cli_file(state, "--json", argument, 1);
-        return 0;
-    case TIMELINE_KEY:
-        contest->timeline_file = weir_cli_file(state, "--trace-events", argument, 0);
-        return 0;
-    case REPORT_KEY:
-        contest->report = report_name(state, "--report", argument);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static const struct weir_cli_flag flags[] = {
+    {"repeat", 'r', "N", take_count, FIELD(repeat),
+     "Run each pair of trace and configuration N times; the table shows medians."},
+    {"iterations", 'i', "N", take_count, FIELD(iterations),
+     "Stop after N iterations of each trace."},
+    {"busy", 'b', "FACTOR", take_factor, FIELD(busy_factor),
+     "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
+     "took there."},
+    {"pace", 'p', "FACTOR", take_factor, FIELD(pace),
+     "Wait between calls for FACTOR times the time that the recorded program took."},
+    {"json", 'j', "FILE", weir_cli_take_output, FIELD(json_file),
+     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
+     "standard error."},
+    {"report", 0, "FILE", weir_cli_take_page, FIELD(report),
+     "Write a page of the results to FILE, whose name ends in .html (weir report)."},
+    {"trace-events", 0, "FILE", weir_cli_take_file, FIELD(timeline_file),
+     "Write a time line to FILE for Perfetto or Chrome: counters, growth, iterations.  This takes "
+     "one more replay of each pair."},
+    {0}};
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    return weir_cli_read_flag(flags, key, argument, state);
 }
 
-const struct argp contest_argp = {.options = flags, .parser = parse_flag};
+const struct argp *contest_argp(void) {
+    static struct argp argp = {.parser = parse_flag};
+
+    argp.options = weir_cli_options(flags);
+    return &argp;
+}
 
 void contest_init(struct contest *contest, int argc, char **argv) {
     memset(contest, 0, sizeof *contest);

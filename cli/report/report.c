@@ -156,18 +156,6 @@ json_t *report_read(const char *path) {
 
 /* ------------------------------------------------------------------- writing ---- */
 
-const char *report_name(struct argp_state *state, const char *flag, const char *name) {
-    const char *dot = strrchr(name, '.');
-
-    if (!dot || dot == name || (strcmp(dot, ".html") != 0 && strcmp(dot, ".htm") != 0))
-        argp_error(state, "%s '%s': expected a file whose name ends in .html", flag, name);
-    return name;
-}
-
-int report_check(const char *flag, const char *page) {
-    return jsonfile_check(flag, page);
-}
-
 /* Writes JSON without the character that begins a tag, so that no text of it ends the script that holds it. */
 static int put_json(const char *text, size_t count, void *file) {
     for (size_t i = 0; i < count; i++)
@@ -250,13 +238,15 @@ struct command {
     size_t count;
 };
 
+static const struct weir_cli_flag flags[] = {{"output", 'o', "FILE", weir_cli_take_page,
+                                              offsetof(struct command, page),
+                                              "Write the page to FILE, whose name ends in .html."},
+                                             {0}};
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
     switch (key) {
-    case 'o':
-        command->page = report_name(state, "--output", argument);
-        return 0;
     case ARGP_KEY_ARGS:
         command->files = state->argv + state->next;
         command->count = (size_t)(state->argc - state->next);
@@ -268,7 +258,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--output is missing: a file whose name ends in .html");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return weir_cli_read_flag(flags, key, argument, state);
     }
 }
 
@@ -305,9 +295,8 @@ int weir_cmd_report(int argc, char **argv) {
         "itself in a browser and needs no network.  Several files stand side by side.  --report of "
         "bench, replay and run makes the page at once.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
-    static const struct argp_option options[] = {
-        {"output", 'o', "FILE", 0, "Write the page to FILE, whose name ends in .html.", 0}, {0}};
-    struct argp argp = {options, parse_argument, "-o FILE RUN.json...", doc, NULL, NULL, NULL};
+    struct argp argp = {
+        weir_cli_options(flags), parse_argument, "-o FILE RUN.json...", doc, NULL, NULL, NULL};
     struct command command = {0};
     json_t *files = NULL;
     int code = 1;
@@ -315,7 +304,7 @@ int weir_cmd_report(int argc, char **argv) {
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
         return 2;
     files = read_all(&command);
-    if (files && report_check("--output", command.page))
+    if (files && jsonfile_check("--output", command.page))
         code = write_page(files, command.page);
     json_decref(files);
     return code;

@@ -12,15 +12,7 @@
 #ifndef WEIR_CLI_REPORT_H
 #define WEIR_CLI_REPORT_H
 
-#include <argp.h>
 #include <jansson.h>
-
-/* Returns the name of the page.  Ends the program with a usage message if the name does not end in .html. */
-const char *report_name(struct argp_state *state, const char *flag, const char *name);
-
-/* Returns 1 if the page can be written.  Returns 0 with a message printed if it cannot; `flag` is the flag that names
- * the page. */
-int report_check(const char *flag, const char *page);
 
 /* Writes the page of a document and prints where it is.  `from` is the file that has the document; "": no file has it.
  * Returns the exit code: 0, or 1 with a message printed. */
