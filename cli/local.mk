@@ -16,6 +16,7 @@ weir_SOURCES = \
 	cli/common/jsonfile.h \
 	cli/common/lines.c \
 	cli/common/lines.h \
+	cli/common/memory.h \
 	cli/common/outputs.c \
 	cli/common/outputs.h \
 	cli/common/progress.c \
@@ -81,8 +82,6 @@ weir_SOURCES = \
 	cli/replay/configuration_raw.c \
 	cli/replay/configuration_weir.c \
 	cli/replay/explain.c \
-	cli/replay/explain.h \
-	cli/replay/explain_show.c \
 	cli/replay/findings.c \
 	cli/replay/findings.h \
 	cli/replay/least.c \

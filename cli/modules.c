@@ -7,22 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/common/memory.h"
+
 enum { PAGE_BITS = 12 };
 
 /* Appends a module.  Leaves the module out if there is no host memory. */
 static void add_module(struct modules *to, uint64_t begin, uint64_t end, const char *name) {
     struct module made = {begin, end, strdup(name)};
 
-    if (to->count == to->room) {
-        size_t room = to->room ? 2 * to->room : 64;
-        struct module *modules = reallocarray(to->modules, room, sizeof *modules);
-
-        if (modules) {
-            to->modules = modules;
-            to->room = room;
-        }
-    }
-    if (made.name && to->count < to->room)
+    if (made.name && memory_make_room(&to->modules, &to->room, to->count, sizeof made))
         to->modules[to->count++] = made;
     else
         free(made.name);

@@ -41,6 +41,7 @@
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/memory.h"
 #include "cli/modules.h"
 #include "cli/preloading.h"
 #include "cli/record_board.h"
@@ -99,7 +100,7 @@ static struct record {
     struct process **processes; /* the adopted processes that live */
     size_t live, room;
     char **lines;        /* the final message for each adopted process; NULL: none */
-    size_t count;        /* the number of adopted processes */
+    size_t count, line_room; /* the number of adopted processes */
     struct weir_map ids; /* process id -> the number of adopted processes with that id */
     uint64_t lost_events, lost_processes;
     uint64_t ended_ns;   /* when the command ended, or 0 while it runs */
@@ -297,25 +298,6 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Makes room for one more process.  Returns 1 on success, 0 if there is no memory. */
-static int make_room(void) {
-    char **lines = reallocarray(record.lines, record.count + 1, sizeof *lines);
-
-    if (!lines)
-        return 0;
-    record.lines = lines;
-    if (record.live == record.room) {
-        size_t room = record.room ? 2 * record.room : 16;
-        struct process **processes = reallocarray(record.processes, room, sizeof *processes);
-
-        if (!processes)
-            return 0;
-        record.processes = processes;
-        record.room = room;
-    }
-    return 1;
-}
-
 /* Reads the mapped files of a process from /proc, and its command if the process itself could not read that.  Reads
  * nothing of a process of another namespace, whose id may be that of another process here. */
 static void look_up_process(struct process *process, const struct weir_record_head *head) {
@@ -333,7 +315,9 @@ static void add_process(struct weir_record_file *file) {
     const char *why = strerror(ENOMEM);
     int output;
 
-    if (!process || !make_room())
+    if (!process ||
+        !memory_make_room(&record.lines, &record.line_room, record.count, sizeof *record.lines) ||
+        !memory_make_room(&record.processes, &record.room, record.live, sizeof *record.processes))
         goto fail;
     process->file = file;
     process->id = file->head.process;

@@ -28,6 +28,7 @@
 
 #include "base/file.h"
 #include "base/who.h"
+#include "cli/common/memory.h"
 #include "cli/common/temporary.h"
 
 const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
@@ -216,17 +217,10 @@ void *board_map(const struct board *board, const char *name, size_t bytes) {
     return map;
 }
 
-/* Adds a file to `found`.  Returns 0, or ENOMEM after it has unmapped the file. */
+/* Adds a file to `found`.  Returns 0 or ENOMEM. */
 static int add_found(struct found *found, struct weir_record_file *file) {
-    if (found->count == found->room) {
-        size_t room = found->room ? 2 * found->room : 64;
-        struct weir_record_file **files = reallocarray(found->files, room, sizeof *files);
-
-        if (!files)
-            return ENOMEM;
-        found->files = files;
-        found->room = room;
-    }
+    if (!memory_make_room(&found->files, &found->room, found->count, sizeof *found->files))
+        return ENOMEM;
     found->files[found->count++] = file;
     return 0;
 }

@@ -10,7 +10,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/replay/contest.h"
-#include "cli/replay/explain.h"
 
 enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 
@@ -92,7 +91,7 @@ static int explain(struct command *command) {
             fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
                     weir_cli_label(&command->settings, (enum weir_setting)i));
     }
-    return code ? code : explain_run(&command->contest, command->explained);
+    return code ? code : contest_explain(&command->contest, command->explained);
 }
 
 int weir_cmd_replay(int argc, char **argv) {

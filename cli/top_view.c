@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "cli/common/jsonfile.h"
+#include "cli/common/spell.h"
 #include "config/settings.h"
 
 enum { LOG_LINES = 4 };
@@ -124,18 +125,6 @@ static const char *show_share(double share_of, char text[CELL]) {
     return text;
 }
 
-static const char *show_time(uint64_t ns, char text[CELL]) {
-    if (ns < 10000)
-        snprintf(text, CELL, "%" PRIu64 " ns", ns);
-    else if (ns < 10000000)
-        snprintf(text, CELL, "%.1f us", (double)ns / 1e3);
-    else if (ns < UINT64_C(10000000000))
-        snprintf(text, CELL, "%.1f ms", (double)ns / 1e6);
-    else
-        snprintf(text, CELL, "%.0f s", (double)ns / 1e9);
-    return text;
-}
-
 static const char *show_ago(uint64_t ns, char text[CELL]) {
     double seconds = (double)ns / 1e9;
 
@@ -149,25 +138,22 @@ static const char *show_ago(uint64_t ns, char text[CELL]) {
 }
 
 static void print_latency(FILE *file, const char *what, const struct weir_show_latency *l) {
-    char p50[CELL], p90[CELL], p99[CELL], p999[CELL], max[CELL];
-
-    if (l->count == 0)
-        return;
-    fprintf(file, "        %-5s p50 %s, p90 %s, p99 %s, p99.9 %s, max %s\n", what,
-            show_time(l->p50_ns, p50), show_time(l->p90_ns, p90), show_time(l->p99_ns, p99),
-            show_time(l->p999_ns, p999), show_time(l->max_ns, max));
+    if (l->count > 0)
+        fprintf(file, "        %-5s p50 %s, p90 %s, p99 %s, p99.9 %s, max %s\n", what,
+                SPELL_TIME(l->p50_ns), SPELL_TIME(l->p90_ns), SPELL_TIME(l->p99_ns),
+                SPELL_TIME(l->p999_ns), SPELL_TIME(l->max_ns));
 }
 
 /* Prints the last changes of reserved memory, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
-    char ago[CELL], took[CELL];
+    char ago[CELL];
 
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
         fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
                 show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
-                show_time(e->stall_ns, took), WEIR_SHOWN(e->reserve_after),
+                SPELL_TIME(e->stall_ns), WEIR_SHOWN(e->reserve_after),
                 weir_event_cause_word((int)e->cause));
     }
 }

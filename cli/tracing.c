@@ -11,6 +11,7 @@
 
 #include <weir/weir.h>
 
+#include "cli/common/memory.h"
 #include "driver/cuda_abi.h"
 
 struct block {
@@ -361,13 +362,6 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
         add(tracing, &copy, time_us);
 }
 
-static void free_values(struct weir_map *map) {
-    for (size_t i = 0; i < map->capacity; i++)
-        if (map->slots[i].key)
-            free((void *)map->slots[i].value);
-    weir__map_clear(map);
-}
-
 static void say_counts(struct tracing *tracing, const char *name, const struct counts *counts) {
     if (!tracing->failed && counts->count)
         say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
@@ -386,7 +380,7 @@ void tracing_end(struct tracing *tracing) {
         say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
     if (!tracing->failed && tracing->gone)
         say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
-    free_values(&tracing->blocks);
+    memory_free_values(&tracing->blocks);
     /* Allocations whose handle was released are reached by their mappings only. */
     for (size_t i = 0; i < tracing->maps.capacity; i++)
         if (tracing->maps.slots[i].key) {
@@ -397,8 +391,8 @@ void tracing_end(struct tracing *tracing) {
             free(mapping);
         }
     weir__map_clear(&tracing->maps);
-    free_values(&tracing->handles);
+    memory_free_values(&tracing->handles);
     weir__map_clear(&tracing->streams);
     weir__map_clear(&tracing->defaults);
-    free_values(&tracing->names);
+    memory_free_values(&tracing->names);
 }

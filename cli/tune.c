@@ -22,9 +22,9 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/common/spell.h"
 #include "cli/common/temporary.h"
 #include "cli/frameworks.h"
-#include "cli/replay/findings.h"
 #include "cli/replay/table.h"
 #include "cli/tune/advice.h"
 
@@ -180,13 +180,10 @@ static void put_trial(const struct command *command, size_t trace, int trial) {
 
     printf(" %10s %10s", WEIR_SHOWN(row->median.value[FIGURE_RESERVED]),
            WEIR_SHOWN(row->median.value[FIGURE_KEPT]));
-    for (int i = 0; i < 3; i++) {
-        char text[32] = "-";
-
-        if (row->median.has[times[i]])
-            findings_ms((double)row->median.value[times[i]], text, sizeof text);
-        printf(" %9s", text);
-    }
+    for (int i = 0; i < 3; i++)
+        printf(" %9s", row->median.has[times[i]]
+                           ? spell_ms((double)row->median.value[times[i]]).text
+                           : "-");
     if (trial && isfinite(iteration))
         printf(" %+7.2f%%", 100 * (iteration - 1));
     else

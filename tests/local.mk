@@ -218,12 +218,13 @@ tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/c
 	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
 	lib/adapters/gate/gate_threads.c
 tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/jsonfile.c cli/common/jsonfile.h \
-	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h
+	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h \
+	cli/common/spell.c cli/common/spell.h
 tests_cli_test_result_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_cli_test_result_LDADD = $(LDADD) $(JANSSON_LIBS) -lm
 tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
 	cli/common/jsonfile.h cli/top_view.c \
-	cli/top_view.h
+	cli/top_view.h cli/common/spell.c cli/common/spell.h
 tests_cli_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_cli_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 

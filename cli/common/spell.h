@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* spell.h: numbers as tables and pages show them. */
+/* spell.h: numbers as tables and sentences show them, within an expression: the text is there up to its end. */
 #ifndef WEIR_CLI_SPELL_H
 #define WEIR_CLI_SPELL_H
 
-#include <stddef.h>
 #include <stdint.h>
 
-/* "1,234,567". */
-void table_spell(uint64_t value, char *text, size_t bytes);
+struct spelled {
+    char text[32];
+};
 
-/* A percentile out of a histogram (base/histogram.h): rounded to what its bucket tells, so that no digit is shown that
- * was not measured. */
-uint64_t table_percentile(uint64_t value);
-/* A ratio with four digits that count, three behind the point at most. */
-void table_ratio(double value, char *text, size_t bytes);
+/* Spells a count: "1,234,567". */
+struct spelled spell_count(uint64_t count);
+/* Spells nanoseconds with their unit and three digits: "850 ns", "1.23 us", "45.6 s". */
+struct spelled spell_time(uint64_t ns);
+/* Spells nanoseconds as milliseconds with four digits that count. */
+struct spelled spell_ms(double ns);
+/* Spells a ratio with four digits that count, three behind the point at most. */
+struct spelled spell_ratio(double ratio);
+
+#define SPELL_COUNT(count) (spell_count(count).text)
+#define SPELL_TIME(ns) (spell_time(ns).text)
 
 #endif

@@ -18,6 +18,8 @@
 
 #include <weir/weir.h>
 
+#include "cli/common/memory.h"
+
 enum { ID, LOWER, UPPER, SIZE, COLUMNS };
 enum { NAME_BYTES = 64 };
 
@@ -30,20 +32,6 @@ struct blocks {
     struct block *all;
     size_t count, room;
 };
-
-/* Appends a block.  Returns NULL if there is no host memory. */
-static struct block *append_block(struct blocks *blocks) {
-    if (blocks->count == blocks->room) {
-        size_t room = blocks->room ? 2 * blocks->room : 256;
-        struct block *all = reallocarray(blocks->all, room, sizeof *all);
-
-        if (!all)
-            return NULL;
-        blocks->all = all;
-        blocks->room = room;
-    }
-    return &blocks->all[blocks->count++];
-}
 
 static const struct lines_column columns[COLUMNS] = {
     [ID] = {{"id", "buffer", "buffer_id"}},
@@ -85,7 +73,7 @@ static int compare_life_ends(const void *left, const void *right) {
 /* Appends the block of the line.  Returns 1 on success, 0 with a message on failure. */
 static int read_block(struct lines *lines, const size_t *at, int is_last_time,
                       struct blocks *blocks) {
-    struct block block, *added;
+    struct block block;
 
     if (!lines_has_columns(lines, columns, COLUMNS, at) ||
         !lines_number(lines, at[LOWER], "lower", INT64_MAX - 1, &block.lower) ||
@@ -101,10 +89,9 @@ static int read_block(struct lines *lines, const size_t *at, int is_last_time,
     for (char *c = block.name; *c; c++)
         if ((unsigned char)*c <= ' ' || *c == 0x7f)
             *c = '_';
-    added = append_block(blocks);
-    if (!added)
+    if (!memory_make_room(&blocks->all, &blocks->room, blocks->count, sizeof block))
         return lines_refuse(lines, "out of memory");
-    *added = block;
+    blocks->all[blocks->count++] = block;
     return 1;
 }
 

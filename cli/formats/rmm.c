@@ -16,7 +16,7 @@
 
 #include <weir/weir.h>
 
-#include "base/map.h"
+#include "cli/common/memory.h"
 
 #define DAY_US UINT64_C(86400000000)
 
@@ -219,10 +219,7 @@ static int write_trace_of_log(struct lines *lines, FILE *trace) {
         fprintf(trace, "# %" PRIu64 " frees added: the address was allocated again\n", log.gone);
     if (log.back)
         fprintf(trace, "# %" PRIu64 " times taken as the one before: they ran back\n", log.back);
-    for (size_t i = 0; i < log.blocks.capacity; i++)
-        if (log.blocks.slots[i].key)
-            free((void *)log.blocks.slots[i].value);
-    weir__map_clear(&log.blocks);
+    memory_free_values(&log.blocks);
     weir__map_clear(&log.streams);
     weir__map_clear(&log.threads);
     return good;

@@ -3,7 +3,7 @@
  * `weir bench` have in common.
  *
  * What: contest_flags.c reads flags and traces; contest.c runs all, and has the table and the file written;
- * contest_shortage.c says why requests failed, and what would help.
+ * contest_shortage.c says why requests failed, and what would help; explain.c explains traces in place of a replay.
  *
  * Nothing is run before all traces are read and checked and the device has been looked at, and
  * nothing is written before all is over.
@@ -78,6 +78,10 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
 int contest_prepare(struct contest *contest);
 /* Reads all traces; a bad one is told, and the others are still checked.  Returns 1, or 0 if one is bad. */
 int contest_make_tapes(struct contest *contest);
+/* Prints why that file is no trace. */
+void contest_tell_no_trace(const char *path, const char *message);
+/* Explains all traces in place of a replay, with so many of the largest blocks.  Returns the program's exit code. */
+int contest_explain(struct contest *contest, size_t most);
 /* Prints what went wrong in the newest run of a row, and why, to standard error.  Returns 1 if all went well. */
 int contest_tell_failure(const struct contest *contest, const struct row *row, json_t *run,
                          const char *error, const char *what);

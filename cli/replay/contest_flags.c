@@ -131,8 +131,7 @@ int contest_add_shipped(struct contest *contest) {
     return good;
 }
 
-/* Prints why that file is no trace. */
-static void tell_no_trace(const char *path, const char *message) {
+void contest_tell_no_trace(const char *path, const char *message) {
     fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
     shipped_advise(path);
 }
@@ -160,7 +159,7 @@ int contest_make_tapes(struct contest *contest) {
             tape_tell_left_out(trace->header.name, trace->header.left_out);
             continue;
         }
-        tell_no_trace(trace->path, message);
+        contest_tell_no_trace(trace->path, message);
         good = 0;
     }
     return good;

@@ -1,13 +1,87 @@
 /* SPDX-License-Identifier: MIT */
-/* explain.c: reads a trace and sums it; see explain.h. */
-#include "cli/replay/explain.h"
-
+/* explain.c: where the memory of a trace went: `weir replay --explain'.
+ *
+ * Requests are summed by kind of call, and gathered into groups of requests that are alike: same bytes, call, caller, NVTX
+ * range, stream and device.  Where one request is a large part of the device the first lines say so, and what its maker can
+ * be told, since that answers the question that most people come with.
+ *
+ * Must not know: allocators, devices.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
+#include "base/text.h"
+#include "cli/common/jsonfile.h"
+#include "cli/common/memory.h"
+#include "cli/common/spell.h"
 #include "cli/formats/input.h"
+#include "cli/replay/contest.h"
+
+enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
+
+/* Requests of one kind of call. */
+struct explain_kind {
+    char word[EXPLAIN_WORD_BYTES]; /* as in the trace: "plain"; "": it does not tell */
+    uint64_t requests, refused;
+    uint64_t bytes, refused_bytes;
+    uint64_t live, peak;   /* its own most */
+    uint64_t at_live_peak; /* when all kinds together had most */
+    uint64_t first_us;     /* request */
+};
+
+struct explain_group {
+    struct explain_group *next; /* of the same hash */
+    uint64_t bytes, stream;
+    uint32_t kind, device;
+    const char *by, *at, *range; /* "": the trace does not tell */
+    uint64_t times, live, most_live;
+    uint64_t first_us, last_us; /* requests */
+    uint64_t longest_us;        /* life, of those that ended */
+    uint64_t first_mark;        /* marks before the first request */
+    uint64_t unfreed;           /* at the end of the trace */
+};
+
+struct explain_device {
+    uint64_t bytes; /* 0: the trace does not tell */
+    char name[EXPLAIN_WORD_BYTES];
+};
+
+/* "# calls" of the trace: no memory. */
+struct explain_call {
+    char name[EXPLAIN_WORD_BYTES];
+    uint64_t count, bytes, most;
+};
+
+struct explain {
+    char name[TAPE_NAME_BYTES];
+    uint64_t left_out;                     /* events, by `weir record' */
+    char recorded[EXPLAIN_WORD_BYTES * 2]; /* "weir 0.1.0 recorded python", or "" */
+    struct explain_kind kinds[EXPLAIN_KINDS];
+    size_t kind_count;
+    struct explain_device devices[EXPLAIN_DEVICES];
+    struct explain_call calls[EXPLAIN_CALLS];
+    size_t call_count;
+    struct explain_group **groups; /* largest first */
+    size_t group_count;
+    char (*labels)[WEIR_TRACE_LABEL_BYTES];
+    size_t mark_count;
+    uint64_t requests, refused, frees, streams;
+    int has_callers; /* recorded with --callers */
+    uint64_t first_us, last_us; /* events */
+    uint64_t live_peak, live_peak_us;
+    /* The group that looks like a program's own preallocation, or NULL. */
+    const struct explain_group *preallocation;
+
+    /* While the trace is read. */
+    struct weir_map blocks;      /* id + 1 -> struct block */
+    struct weir_map same_hash;   /* hash -> the first struct explain_group */
+    struct weir_map stream_ids;  /* id + 1 */
+    struct weir_map names;       /* hash of a name -> the name */
+    uint64_t live;
+    size_t group_room, mark_room;
+};
 
 /* A live block, by its id. */
 struct block {
@@ -15,20 +89,12 @@ struct block {
     uint64_t time_us;
 };
 
-struct explain_state {
-    struct weir_map blocks;  /* id + 1 -> struct block */
-    struct weir_map groups;  /* hash -> the first struct explain_group */
-    struct weir_map streams; /* id + 1 */
-    struct weir_map by;      /* hash of a name -> the name */
-    uint64_t live;
-    size_t group_room, mark_room;
-};
-
 /* From this share of the device, or of the peak requested memory where the device is not known, one request is an
  * allocator's that hands it out by itself; an array so large would leave no room for a result. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-const char *explain_call_name(const char *word) {
+/* Returns the driver's name for a kind: "cuMemAlloc"; a word that is none of weir's unchanged. */
+static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},
         {"plain", "cuMemAlloc"},      {"pitch", "cuMemAllocPitch"},
@@ -109,10 +175,10 @@ static const char *keep_name(struct explain *explain, const char *name) {
 
     if (!name[0])
         return "";
-    if (weir__map_get(&explain->state->by, key, &known))
+    if (weir__map_get(&explain->names, key, &known))
         return strcmp((const char *)known, name) == 0 ? (const char *)known : "";
     copy = strdup(name);
-    if (copy && weir__map_put(&explain->state->by, key, (uintptr_t)copy))
+    if (copy && weir__map_put(&explain->names, key, (uintptr_t)copy))
         return copy;
     free(copy);
     return NULL;
@@ -140,32 +206,25 @@ static int is_same(const struct explain_group *a, const struct explain_group *b)
 
 /* The group that is like this one, made if there is none; NULL: out of memory. */
 static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
-    struct explain_state *state = explain->state;
     uint64_t key = mix(mix(mix(mix(mix(1, like->bytes), like->stream), like->kind), like->device),
                        (uint64_t)(uintptr_t)like->by);
-    struct explain_group *made, **groups;
+    struct explain_group *made;
     uintptr_t first = 0;
 
     key = mix(mix(key, (uint64_t)(uintptr_t)like->at), (uint64_t)(uintptr_t)like->range) | 1;
-    (void)weir__map_get(&state->groups, key, &first);
+    (void)weir__map_get(&explain->same_hash, key, &first);
     for (struct explain_group *at = (void *)first; at; at = at->next)
         if (is_same(at, like))
             return at;
-    if (explain->group_count == state->group_room) {
-        size_t room = state->group_room ? 2 * state->group_room : 256;
-
-        groups = reallocarray(explain->groups, room, sizeof(struct explain_group *));
-        if (!groups)
-            return NULL;
-        explain->groups = groups;
-        state->group_room = room;
-    }
-    made = malloc(sizeof *made);
+    made = memory_make_room(&explain->groups, &explain->group_room, explain->group_count,
+                            sizeof *explain->groups)
+               ? malloc(sizeof *made)
+               : NULL;
     if (!made)
         return NULL;
     *made = *like;
     made->next = (void *)first;
-    if (!weir__map_put(&state->groups, key, (uintptr_t)made)) {
+    if (!weir__map_put(&explain->same_hash, key, (uintptr_t)made)) {
         free(made);
         return NULL;
     }
@@ -175,9 +234,9 @@ static struct explain_group *find_group(struct explain *explain, const struct ex
 /* --------------------------------------------------------------------- events ---- */
 
 static void note_peak(struct explain *explain, uint64_t time_us) {
-    if (explain->state->live <= explain->live_peak)
+    if (explain->live <= explain->live_peak)
         return;
-    explain->live_peak = explain->state->live;
+    explain->live_peak = explain->live;
     explain->live_peak_us = time_us;
     for (size_t i = 0; i < explain->kind_count; i++)
         explain->kinds[i].at_live_peak = explain->kinds[i].live;
@@ -227,8 +286,8 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
     like.first_mark = explain->mark_count;
     group = take_caller(explain, reader, &like) ? find_group(explain, &like) : NULL;
     block = malloc(sizeof *block);
-    if (!group || !block || explain->state->live > UINT64_MAX - event->bytes ||
-        !weir__map_put(&explain->state->blocks, event->id + 1, (uintptr_t)block)) {
+    if (!group || !block || explain->live > UINT64_MAX - event->bytes ||
+        !weir__map_put(&explain->blocks, event->id + 1, (uintptr_t)block)) {
         free(block);
         return 0;
     }
@@ -243,7 +302,7 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
     kind->live += event->bytes;
     if (kind->live > kind->peak)
         kind->peak = kind->live;
-    explain->state->live += event->bytes;
+    explain->live += event->bytes;
     note_peak(explain, event->time_us);
     return 1;
 }
@@ -253,7 +312,7 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
     struct block *block;
     uint64_t life;
 
-    (void)weir__map_take(&explain->state->blocks, event->id + 1,
+    (void)weir__map_take(&explain->blocks, event->id + 1,
                          &value); /* the reader has seen it */
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
@@ -261,23 +320,15 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
         block->group->longest_us = life;
     block->group->live--;
     explain->kinds[block->group->kind].live -= event->bytes;
-    explain->state->live -= event->bytes;
+    explain->live -= event->bytes;
     explain->frees++;
     free(block);
 }
 
 static int take_mark(struct explain *explain, const weir_trace_event *event) {
-    struct explain_state *state = explain->state;
-
-    if (explain->mark_count == state->mark_room) {
-        size_t room = state->mark_room ? 2 * state->mark_room : 64;
-        void *labels = reallocarray(explain->labels, room, sizeof *explain->labels);
-
-        if (!labels)
-            return 0;
-        explain->labels = labels;
-        state->mark_room = room;
-    }
+    if (!memory_make_room(&explain->labels, &explain->mark_room, explain->mark_count,
+                          sizeof *explain->labels))
+        return 0;
     memcpy(explain->labels[explain->mark_count++], event->label, sizeof event->label);
     return 1;
 }
@@ -290,7 +341,7 @@ static int take(struct explain *explain, weir_trace_reader *reader, const weir_t
     switch (event->operation) {
     case 'a':
     case 'x':
-        return weir__map_put(&explain->state->streams, event->stream + 1, 1) &&
+        return weir__map_put(&explain->stream_ids, event->stream + 1, 1) &&
                take_request(explain, reader, event);
     case 'f':
         take_free(explain, event);
@@ -313,7 +364,8 @@ static int is_smaller(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-int explain_primes(const struct explain *explain, const struct explain_group *group) {
+/* Returns 1 if the group was freed into a pool of the driver, which keeps the memory. */
+static int explain_primes(const struct explain *explain, const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
 
     return !group->unfreed && (strcmp(word, "async") == 0 || strcmp(word, "pool") == 0);
@@ -333,7 +385,7 @@ static int is_preallocation(const struct explain *explain, const struct explain_
 }
 
 static void finish(struct explain *explain) {
-    explain->streams = explain->state->streams.count;
+    explain->streams = explain->stream_ids.count;
     if (explain->group_count)
         qsort(explain->groups, explain->group_count, sizeof(struct explain_group *), is_smaller);
     for (size_t i = 0; i < explain->group_count; i++)
@@ -363,7 +415,7 @@ static int read_all(struct explain *explain, struct input *input, uint64_t most_
         events++;
         if (event.operation && !take(explain, reader, &event)) {
             snprintf(message, message_bytes, "%s",
-                     event.bytes > UINT64_MAX - explain->state->live
+                     event.bytes > UINT64_MAX - explain->live
                          ? "the sum of live bytes is too large"
                          : "out of memory");
             return 0;
@@ -374,17 +426,15 @@ static int read_all(struct explain *explain, struct input *input, uint64_t most_
     return 1;
 }
 
-int explain_read(struct explain *explain, const char *path, uint64_t most_marks, char *message,
-                 size_t message_bytes) {
+/* Reads the trace up to its end or to mark `most_marks` (0: all).  Returns 1, or 0 with the reason in `message`; free_all()
+ * frees what was read in both cases. */
+static int read_trace(struct explain *explain, const char *path, uint64_t most_marks, char *message,
+                      size_t message_bytes) {
     struct input input;
     int good;
 
     memset(explain, 0, sizeof *explain);
     tape_name(path, explain->name);
-    explain->state = calloc(1, sizeof *explain->state);
-    snprintf(message, message_bytes, "out of memory");
-    if (!explain->state)
-        return 0;
     if (!input_open(&input, path, message, message_bytes))
         return 0;
     good = read_all(explain, &input, most_marks, message, message_bytes);
@@ -392,23 +442,299 @@ int explain_read(struct explain *explain, const char *path, uint64_t most_marks,
     return good;
 }
 
-static void free_values(struct weir_map *map) {
-    for (size_t i = 0; i < map->capacity; i++)
-        if (map->slots[i].key)
-            free((void *)map->slots[i].value);
-    weir__map_clear(map);
-}
-
-void explain_end(struct explain *explain) {
+static void free_all(struct explain *explain) {
     for (size_t i = 0; i < explain->group_count; i++)
         free(explain->groups[i]);
     free(explain->groups);
     free(explain->labels);
-    if (!explain->state)
+    memory_free_values(&explain->blocks);
+    memory_free_values(&explain->names);
+    weir__map_clear(&explain->same_hash);
+    weir__map_clear(&explain->stream_ids);
+}
+
+/* Who preallocates, and what turns it off. */
+static const struct maker {
+    const char *part; /* of the name of a library */
+    const char *name;
+    const char *advice[2];
+} makers[] = {
+    {"xla",
+     "XLA, for JAX",
+     {"XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",
+      "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"}},
+    {"jax",
+     "JAX",
+     {"XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",
+      "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"}},
+    {"tensorflow",
+     "TensorFlow",
+     {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
+};
+
+static const struct maker *maker_of(const char *by) {
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
+        if (strcasestr(by, makers[i].part))
+            return &makers[i];
+    return NULL;
+}
+
+static double percent(uint64_t part, uint64_t whole) {
+    return whole ? 100.0 * (double)part / (double)whole : 0.0;
+}
+
+static uint64_t device_bytes(const struct explain *explain, const struct explain_group *group) {
+    return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
+}
+
+/* Returns how long the longest-lived block of the group lived. */
+static struct spelled life_of(const struct explain_group *group) {
+    return group->unfreed == group->times ? (struct spelled){"to the end"}
+                                          : spell_time(group->longest_us * 1000);
+}
+
+static const char *label_at(const struct explain *explain, uint64_t mark) {
+    return mark < explain->mark_count ? explain->labels[mark] : NULL;
+}
+
+/* -------------------------------------------------------------------- for a person ---- */
+
+static void print_head(FILE *file, const struct explain *explain) {
+    fprintf(file, "\n%s", explain->name);
+    if (explain->recorded[0])
+        fprintf(file, " (%s)", explain->recorded);
+    fprintf(file, ": %s request%s, %s free%s, %" PRIu64 " stream%s, %zu mark%s, in %s\n",
+            SPELL_COUNT(explain->requests), weir__plural(explain->requests),
+            SPELL_COUNT(explain->frees), weir__plural(explain->frees), explain->streams,
+            weir__plural(explain->streams), explain->mark_count, weir__plural(explain->mark_count),
+            SPELL_TIME((explain->last_us - explain->first_us) * 1000));
+    for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
+        if (explain->devices[i].bytes)
+            fprintf(file, "device %zu: %s, %s\n", i, explain->devices[i].name,
+                    WEIR_SHOWN(explain->devices[i].bytes));
+    fprintf(file, "most at once: %s, at %s\n", WEIR_SHOWN(explain->live_peak),
+            SPELL_TIME(explain->live_peak_us * 1000));
+}
+
+static void print_preallocation(FILE *file, const struct explain *explain) {
+    const struct explain_group *group = explain->preallocation;
+    const struct maker *maker;
+    uint64_t device;
+
+    if (!group)
         return;
-    free_values(&explain->state->blocks);
-    free_values(&explain->state->by);
-    weir__map_clear(&explain->state->groups);
-    weir__map_clear(&explain->state->streams);
-    free(explain->state);
+    maker = maker_of(group->by);
+    device = device_bytes(explain, group);
+    fprintf(file, "\n>> PREALLOCATION: one %s of %s, ",
+            explain_call_name(explain->kinds[group->kind].word), WEIR_SHOWN(group->bytes));
+    if (device)
+        fprintf(file, "%.1f%% of the device", percent(group->bytes, device));
+    else
+        fprintf(file, "%.1f%% of all memory in use", percent(group->bytes, explain->live_peak));
+    fprintf(file, "%s%s\n", group->by[0] ? ", requested by " : "", group->by);
+    if (explain_primes(explain, group))
+        fprintf(
+            file,
+            "   It was freed after %s into the driver's pool, which keeps it for later requests.\n",
+            life_of(group).text);
+    else
+        fprintf(
+            file,
+            "   An allocator inside the program (%s) takes it at once and cuts its arrays out of "
+            "it:\n   what these need of it is not in this trace, and nothing uses the rest.\n",
+            maker ? maker->name : "its framework's");
+    for (size_t i = 0; maker && i < 2 && maker->advice[i]; i++)
+        fprintf(file, "   %s\n", maker->advice[i]);
+}
+
+static void print_kinds(FILE *file, const struct explain *explain) {
+    fprintf(file, "\n%-24s %10s %8s %8s %11s %11s %11s %7s\n", "call", "requests", "failed",
+            "first at", "bytes", "most", "at the peak", "of it");
+    for (size_t i = 0; i < explain->kind_count; i++) {
+        const struct explain_kind *kind = &explain->kinds[i];
+
+        fprintf(file, "%-24.24s %10s %8" PRIu64 " %8s %11s %11s %11s %6.1f%%\n",
+                explain_call_name(kind->word), SPELL_COUNT(kind->requests), kind->refused,
+                SPELL_TIME(kind->first_us * 1000), WEIR_SHOWN(kind->bytes), WEIR_SHOWN(kind->peak), WEIR_SHOWN(kind->at_live_peak),
+                percent(kind->at_live_peak, explain->live_peak));
+    }
+    for (size_t i = 0; i < explain->call_count; i++) {
+        const struct explain_call *call = &explain->calls[i];
+
+        fprintf(file, "%-24.24s %10s %8s %8s %11s %11s no memory of its own\n", call->name,
+                SPELL_COUNT(call->count), "-", "-", WEIR_SHOWN(call->bytes), WEIR_SHOWN(call->most));
+    }
+}
+
+/* "step3 - step4": the marks around the first of a group. */
+static void show_marks(const struct explain *explain, const struct explain_group *group, char *text,
+                       size_t bytes) {
+    const char *before = group->first_mark ? label_at(explain, group->first_mark - 1) : NULL;
+    const char *after = label_at(explain, group->first_mark);
+
+    if (!explain->mark_count)
+        snprintf(text, bytes, "-");
+    else
+        snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
+}
+
+/* As much of it as there is room for: what all share is left out. */
+static const char *short_name(const char *call) {
+    return strcmp(call, "cuMemAllocFromPoolAsync") == 0 ? call + 5 : call;
+}
+
+/* "train.py:12(step) in forward": the most exact that is known. */
+static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
+    const char *caller = group->at[0] ? group->at : group->by;
+
+    snprintf(text, bytes, "%s%s%s", caller, group->range[0] ? " in " : "", group->range);
+}
+
+static void print_group(FILE *file, const struct explain *explain,
+                        const struct explain_group *group, int by_width) {
+    uint64_t device = device_bytes(explain, group);
+    char share[16] = "-", marks[32];
+    char caller[3 * EXPLAIN_WORD_BYTES];
+
+    if (device)
+        snprintf(share, sizeof share, "%.1f%%", percent(group->bytes, device));
+    show_marks(explain, group, marks, sizeof marks);
+    show_caller(group, caller, sizeof caller);
+    fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n", WEIR_SHOWN(group->bytes), share, SPELL_COUNT(group->times),
+            short_name(explain_call_name(explain->kinds[group->kind].word)), by_width, by_width,
+            caller, group->stream, SPELL_TIME(group->first_us * 1000), life_of(group).text, marks);
+}
+
+static void print_groups(FILE *file, const struct explain *explain, size_t most) {
+    char caller[3 * EXPLAIN_WORD_BYTES];
+    int by_width = 0, widest = explain->has_callers ? 56 : 20;
+
+    for (size_t i = 0; i < explain->group_count && i < most; i++) {
+        show_caller(explain->groups[i], caller, sizeof caller);
+        by_width = (int)strlen(caller) > by_width ? (int)strlen(caller) : by_width;
+    }
+    by_width = by_width == 0 ? 0 : by_width < 8 ? 8 : by_width > widest ? widest : by_width;
+    fprintf(file, "\nthe largest blocks, those that are alike in one line (x times)\n");
+    fprintf(file, "%10s %6s %6s  %-18s %-*s %6s %8s %10s  %s\n", "bytes", "device", "x", "call",
+            by_width, by_width ? "caller" : "", "stream", "first at", "lived", "between marks");
+    for (size_t i = 0; i < explain->group_count && i < most; i++)
+        print_group(file, explain, explain->groups[i], by_width);
+    if (explain->group_count > most)
+        fprintf(file, "%10s %zu more line%s, of blocks none larger: --explain=%zu shows all\n",
+                "...", explain->group_count - most, weir__plural(explain->group_count - most),
+                explain->group_count);
+}
+
+static void explain_print(FILE *file, const struct explain *explain, size_t most) {
+    print_head(file, explain);
+    print_preallocation(file, explain);
+    if (explain->kind_count)
+        print_kinds(file, explain);
+    if (explain->group_count)
+        print_groups(file, explain, most);
+}
+
+/* ---------------------------------------------------------------------------- JSON ---- */
+
+/* Returns text of the trace, or null if there is none. */
+static json_t *text_or_null(const char *text) {
+    return text && text[0] ? jsonfile_text(text) : json_null();
+}
+
+static json_t *kind_json(const struct explain_kind *kind) {
+    return json_pack("{s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "kind", jsonfile_text(kind->word),
+                     "call", explain_call_name(kind->word), "requests", kind->requests, "failed",
+                     kind->refused, "first_us", kind->first_us, "bytes", kind->bytes,
+                     "failed_bytes", kind->refused_bytes, "peak_bytes", kind->peak,
+                     "requested_peak_bytes", kind->at_live_peak);
+}
+
+static json_t *group_json(const struct explain *explain, const struct explain_group *group) {
+    int has_ended = group->unfreed < group->times;
+
+    return json_pack(
+        "{s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:i,s:I,s:I,s:I,s:o,s:o,s:o}", "bytes", group->bytes,
+        "times", group->times, "most_live", group->most_live, "unfreed", group->unfreed, "call",
+        jsonfile_text(explain_call_name(explain->kinds[group->kind].word)), "by",
+        text_or_null(group->by), "at", text_or_null(group->at), "range", text_or_null(group->range),
+        "device", (int)group->device, "stream", group->stream, "first_us", group->first_us,
+        "last_us", group->last_us, "longest_us",
+        has_ended ? jsonfile_integer(group->longest_us) : json_null(), "mark_before",
+        text_or_null(group->first_mark ? label_at(explain, group->first_mark - 1) : NULL),
+        "mark_after", text_or_null(label_at(explain, group->first_mark)));
+}
+
+static json_t *explain_json(const struct explain *explain, size_t most) {
+    json_t *kinds = json_array(), *groups = json_array(), *devices = json_array(),
+           *calls = json_array(), *preallocation = json_null();
+
+    for (size_t i = 0; i < explain->kind_count; i++)
+        json_array_append_new(kinds, kind_json(&explain->kinds[i]));
+    for (size_t i = 0; i < explain->group_count && i < most; i++)
+        json_array_append_new(groups, group_json(explain, explain->groups[i]));
+    for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
+        if (explain->devices[i].bytes)
+            json_array_append_new(devices, json_pack("{s:i,s:o,s:I}", "device", (int)i, "name",
+                                                     jsonfile_text(explain->devices[i].name),
+                                                     "bytes", explain->devices[i].bytes));
+    for (size_t i = 0; i < explain->call_count; i++)
+        json_array_append_new(
+            calls, json_pack("{s:o,s:I,s:I,s:I}", "call", jsonfile_text(explain->calls[i].name),
+                             "count", explain->calls[i].count, "bytes", explain->calls[i].bytes,
+                             "peak_bytes", explain->calls[i].most));
+    if (explain->preallocation) {
+        uint64_t bytes = device_bytes(explain, explain->preallocation);
+
+        preallocation = group_json(explain, explain->preallocation);
+        json_object_set_new(preallocation, "device_bytes",
+                            bytes ? jsonfile_integer(bytes) : json_null());
+    }
+    return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "trace",
+                     jsonfile_text(explain->name), "recorded", text_or_null(explain->recorded),
+                     "devices", devices, "requests", explain->requests, "failed", explain->refused,
+                     "frees", explain->frees, "streams", explain->streams, "marks",
+                     (json_int_t)explain->mark_count, "first_us", explain->first_us, "last_us",
+                     explain->last_us, "requested_peak_bytes", explain->live_peak,
+                     "requested_peak_us", explain->live_peak_us, "calls", kinds, "other_calls",
+                     calls, "blocks", groups, "preallocation", preallocation);
+}
+
+/* --------------------------------------------------------------------- the command ---- */
+
+int contest_explain(struct contest *contest, size_t most) {
+    FILE *file = contest_table_file(contest);
+    json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
+    int good = 1, lacks_callers = 0;
+
+    if (!jsonfile_check("--json", contest->json_file)) {
+        json_decref(array);
+        json_decref(common);
+        return 1;
+    }
+    for (size_t i = 0; i < contest->trace_count; i++) {
+        const char *path = contest->traces[i].path;
+        struct explain explain;
+        char message[512];
+
+        if (read_trace(&explain, path, contest->iterations, message, sizeof message)) {
+            json_t *object = explain_json(&explain, most);
+
+            explain_print(file, &explain, most);
+            lacks_callers |= explain.requests > 0 && !explain.has_callers;
+            json_object_update(object, common);
+            json_array_append_new(array, object);
+        } else {
+            contest_tell_no_trace(path, message);
+            good = 0;
+        }
+        free_all(&explain);
+    }
+    if (lacks_callers && good)
+        fputs("\nTo see the functions, lines of Python and NVTX ranges that request memory, record "
+              "the program with `weir record --callers'.\n",
+              file);
+    json_decref(common);
+    good &= !contest->json_file || jsonfile_write(contest->json_file, array);
+    json_decref(array);
+    return weir_cli_written() && good ? 0 : 1;
 }

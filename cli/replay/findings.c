@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/common/jsonfile.h"
+#include "cli/common/spell.h"
 
 /* ---- numbers ---- */
 
@@ -164,18 +165,6 @@ static void find_references(struct findings *findings) {
 
 /* ---- sentences ---- */
 
-void findings_ratio(double ratio, char *text, size_t bytes) {
-    snprintf(text, bytes, "%s%.*f", ratio < 0.01 && ratio > 0 ? "under " : "",
-             ratio < 9.995   ? 2
-             : ratio < 99.95 ? 1
-                             : 0,
-             ratio > 0 ? fmax(ratio, 0.01) : 0);
-}
-
-void findings_ms(double ns, char *text, size_t bytes) {
-    snprintf(text, bytes, "%.*f", ns < 10e6 ? 3 : ns < 100e6 ? 2 : 1, ns / 1e6);
-}
-
 /* Adds to the sentence under way; what does not fit is cut off. */
 static void add(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -195,17 +184,16 @@ static void end_sentence(struct findings *findings) {
 }
 
 static void add_ms(struct findings *findings, double ns) {
-    char text[32];
-
-    findings_ms(ns, text, sizeof text);
-    add(findings, "%s ms", text);
+    add(findings, "%s ms", spell_ms(ns).text);
 }
 
+/* Adds "1.02 times", "12.3 times": as much of a ratio as it is worth knowing. */
 static void add_ratio(struct findings *findings, double ratio) {
-    char text[32];
-
-    findings_ratio(ratio, text, sizeof text);
-    add(findings, "%s times", text);
+    add(findings, "%s%.*f times", ratio < 0.01 && ratio > 0 ? "under " : "",
+        ratio < 9.995   ? 2
+        : ratio < 99.95 ? 1
+                        : 0,
+        ratio > 0 ? fmax(ratio, 0.01) : 0);
 }
 
 /* Adds "mapped, pool and bfc". */

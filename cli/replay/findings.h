@@ -48,9 +48,4 @@ void findings_free(struct findings *findings);
 /* Returns the findings as JSON, a new reference. */
 json_t *findings_json(const struct findings *findings);
 
-/* Writes "1.02", "12.3", "123", as much of a ratio as it is worth knowing. */
-void findings_ratio(double ratio, char *text, size_t bytes);
-/* Writes nanoseconds as milliseconds with four digits that count. */
-void findings_ms(double ns, char *text, size_t bytes);
-
 #endif

@@ -44,30 +44,25 @@ static int is_shown(const struct contest *contest, const struct column *column) 
                                                       : 1;
 }
 
-static void put_ratio(const struct row *row, const struct column *column, char *text,
-                      size_t bytes) {
+static struct spelled text_of(const struct row *row, const struct column *column) {
+    uint64_t value = row->median.value[column->figure];
     uint64_t requested = row->median.value[FIGURE_REQUESTED];
 
+    if (row->median.has[column->figure] && column->show == SHOW_MS)
+        return spell_ms((double)value);
+    if (row->median.has[column->figure] && column->show == SHOW_COUNT)
+        return spell_count(value);
     /* A replay in which requests failed had less to hold, so that its memory compares with none. */
-    if (requested && result_compares(row))
-        table_ratio((double)row->median.value[column->figure] / (double)requested, text, bytes);
+    if (row->median.has[column->figure] && requested && result_compares(row))
+        return spell_ratio((double)value / (double)requested);
+    return (struct spelled){"-"};
 }
 
 /* Prints a cell behind the mark of the cell before it.  Returns the mark of this one. */
 static char print_cell(FILE *file, const struct row *row, const struct column *column, char mark) {
-    uint64_t value = row->median.value[column->figure];
     int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
-    char text[32] = "-";
 
-    if (row->median.has[column->figure]) {
-        if (column->show == SHOW_MS)
-            findings_ms((double)value, text, sizeof text);
-        else if (column->show == SHOW_RATIO)
-            put_ratio(row, column, text, sizeof text);
-        else
-            table_spell(value, text, sizeof text);
-    }
-    fprintf(file, "%c %*s", mark, column->width, text);
+    fprintf(file, "%c %*s", mark, column->width, text_of(row, column).text);
     return row->best[column->figure]                                           ? '*'
            : is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN] ? '~'
                                                                                : ' ';
@@ -119,15 +114,11 @@ static void print_heads(FILE *file, const struct contest *contest) {
 }
 
 void table_trace(FILE *file, const struct tape_header *header) {
-    char allocs[32], live[32];
-
-    table_spell(header->allocs, allocs, sizeof allocs);
-    weir__bytes_show(header->live_peak_bytes, live, sizeof live);
     fprintf(file,
             "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64
             " stream%s, peak requested memory %s\n",
-            header->name, header->marks, weir__plural(header->marks), allocs,
-            weir__plural(header->allocs), header->streams, weir__plural(header->streams), live);
+            header->name, header->marks, weir__plural(header->marks), SPELL_COUNT(header->allocs),
+            weir__plural(header->allocs), header->streams, weir__plural(header->streams), WEIR_SHOWN(header->live_peak_bytes));
 }
 
 void table_head(FILE *file, const struct contest *contest) {

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/map.h"
 #include "base/text.h"
+#include "cli/common/memory.h"
 #include "cli/common/temporary.h"
 #include "cli/formats/input.h"
 
@@ -54,22 +54,6 @@ static int fail_write(struct maker *maker) {
     return 0;
 }
 
-/* Makes room for one more element in the array whose pointer `array` points to.  Returns 0 if there is no memory. */
-static int make_room(void *array, size_t *room, size_t used, size_t element) {
-    void *memory, *moved;
-    size_t more = *room ? *room * 2 : 64;
-
-    if (used < *room)
-        return 1;
-    memcpy(&memory, array, sizeof memory);
-    moved = reallocarray(memory, more, element);
-    if (!moved)
-        return 0;
-    memcpy(array, &moved, sizeof moved);
-    *room = more;
-    return 1;
-}
-
 /* ------------------------------------------------------------- reading in ---- */
 
 static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
@@ -79,7 +63,7 @@ static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
         found = maker->streams.count;
         if (found > UINT16_MAX)
             return fail(maker, "more than 65536 streams");
-        if (!make_room(&maker->stream_ids, &maker->stream_room, found, sizeof *maker->stream_ids) ||
+        if (!memory_make_room(&maker->stream_ids, &maker->stream_room, found, sizeof *maker->stream_ids) ||
             !weir__map_put(&maker->streams, id + 1, found))
             return fail(maker, "out of memory");
         maker->stream_ids[found] = id;
@@ -119,7 +103,7 @@ static int old_block(struct maker *maker, const weir_trace_event *event, struct 
         maker->header->uses++;
         return 1;
     }
-    if (!make_room(&maker->idle, &maker->idle_room, maker->idle_count, sizeof *maker->idle))
+    if (!memory_make_room(&maker->idle, &maker->idle_room, maker->idle_count, sizeof *maker->idle))
         return fail(maker, "out of memory");
     weir__map_take(&maker->blocks, event->id + 1, &block);
     op->block = (uint32_t)block;
@@ -134,7 +118,7 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
 
     if (header->marks > UINT32_MAX)
         return fail(maker, "more than 4294967296 iterations");
-    if (!make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
+    if (!memory_make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail(maker, "out of memory");
     memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* with the rest of its bytes */
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
@@ -181,7 +165,7 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     }
     if (!good)
         return 0;
-    if (!make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops, sizeof *maker->gaps_us))
+    if (!memory_make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops, sizeof *maker->gaps_us))
         return fail(maker, "out of memory");
     maker->gaps_us[maker->header->ops++] = 0;
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
