@@ -106,7 +106,7 @@ static char *help_filter(int key, const char *text, void *input) {
 }
 
 static int add_defaults(struct contest *contest) {
-    if (contest->configuration_count == 0)
+    if (contest->results.configuration_count == 0)
         for (const struct configuration *c = configurations; c->name; c++)
             if (!c->by_name_only && !contest_add_configuration(contest, c))
                 return 0;

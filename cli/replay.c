@@ -61,8 +61,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
         return EINVAL;
     case ARGP_KEY_END:
-        if (command->explained && (command->contest.repeat > 1 || command->contest.report ||
-                                   command->contest.busy_factor > 0 || command->contest.pace > 0 ||
+        if (command->explained && (command->contest.results.repeat > 1 || command->contest.report ||
+                                   command->contest.results.busy > 0 || command->contest.pace > 0 ||
                                    command->contest.timeline_file))
             argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
                               "--pace, --report and --trace-events");

@@ -31,6 +31,7 @@
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
 #include "cli/common/settings_file.h"
+#include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
 #include "cli/parking/keeper.h"
@@ -51,7 +52,7 @@ struct run {
     uint64_t idle_ns;
     char gate[4200]; /* the library for parking */
     const char *report;
-    char lines[64]; /* the file that processes write to for a report, or "" */
+    char lines[PATH_MAX]; /* the file that processes write to for a report, or "" */
     int argc;
     char **argv;
     char **command;
@@ -132,8 +133,7 @@ static int put_file(struct run *run, const char *variable, const char *name) {
 static int put_json(struct run *run) {
     if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
         return 1;
-    return run->lines[0] ? put(run, "WEIR_RUN_JSON", run->lines)
-                         : put_file(run, "WEIR_RUN_JSON", run->json);
+    return put_file(run, "WEIR_RUN_JSON", run->lines[0] ? run->lines : run->json);
 }
 
 /* Passes on which unknown settings were reported, so that programs of the command do not report them again. */
@@ -331,23 +331,13 @@ static int set_environment(struct run *run, const char *library) {
 
 /* Prepares the report before the command starts.  Returns 0 or an exit code. */
 static int prepare_report(struct run *run) {
-    const char *place = getenv("TMPDIR");
-    int file;
-
     if (!run->report)
         return 0;
     if (!jsonfile_check("--report", run->report))
         return EXIT_OWN;
-    if (run->dry)
-        return 0;
-    if (!place || place[0] != '/' || strlen(place) > sizeof run->lines - 24)
-        place = "/tmp";
-    snprintf(run->lines, sizeof run->lines, "%s/weir-run-XXXXXX", place);
-    file = mkstemp(run->lines);
-    if (file < 0)
-        return fail(EXIT_OWN, run->lines, strerror(errno));
-    close(file);
-    return 0;
+    return run->dry || temporary_named("run", run->lines, sizeof run->lines)
+               ? 0
+               : fail(EXIT_OWN, run->lines, strerror(errno));
 }
 
 /* Appends the processes' lines to the user's file. */

@@ -141,12 +141,11 @@ static int run_record(char *const *program, char *trace, int *status) {
 
 /* Records the program, and adds its trace.  Returns the exit code, with a message printed if it is not 0. */
 static int record(struct command *command) {
-    const char *place = getenv("TMPDIR"), *name = strrchr(command->program[0], '/');
+    const char *name = strrchr(command->program[0], '/');
     char trace[PATH_MAX + NAME_MAX + 16];
     int status = 0, error;
 
-    snprintf(command->folder, sizeof command->folder, "%s/weir-tune-XXXXXX",
-             place && *place ? place : "/tmp");
+    snprintf(command->folder, sizeof command->folder, "%s/weir-tune-XXXXXX", temporary_folder());
     if (!mkdtemp(command->folder)) {
         fprintf(stderr, "weir tune: %s: %s\n", command->folder, strerror(errno));
         command->folder[0] = '\0';
@@ -279,7 +278,7 @@ static int tune(struct command *command) {
     contest->options.device =
         command->settings.options.device ? command->settings.options.device : "model";
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
-    contest->busy_factor = 1;
+    contest->results.busy = 1;
     if (!contest_add_configuration(contest, configuration_find("replay")) ||
         (command->program && record(command) != 0) || !contest_prepare(contest))
         return 1;

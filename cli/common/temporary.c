@@ -10,22 +10,36 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *temporary_folder(void) {
+    const char *folder = getenv("TMPDIR");
+
+    return folder && *folder ? folder : "/tmp";
+}
+
+/* Makes a file with a name.  Returns a descriptor, or -1 with errno. */
+static int open_named(const char *what, char *path, size_t bytes) {
+    if (snprintf(path, bytes, "%s/weir-%s-XXXXXX", temporary_folder(), what) < (int)bytes)
+        return mkostemp(path, O_CLOEXEC);
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+int temporary_named(const char *what, char *path, size_t bytes) {
+    int file = open_named(what, path, bytes);
+
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
 /* Returns a descriptor, or -1 with errno. */
 static int open_temporary(void) {
-    const char *folder = getenv("TMPDIR");
+    int file = open(temporary_folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     char path[4096];
-    int file;
 
-    if (!folder || !*folder)
-        folder = "/tmp";
-    file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file >= 0)
         return file;
-    if (snprintf(path, sizeof path, "%s/weir-XXXXXX", folder) >= (int)sizeof path) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    file = mkostemp(path, O_CLOEXEC);
+    file = open_named("copy", path, sizeof path);
     if (file >= 0)
         unlink(path);
     return file;

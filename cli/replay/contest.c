@@ -23,6 +23,7 @@
 #include "cli/common/outputs.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
+#include "cli/common/temporary.h"
 #include "cli/replay/findings.h"
 #include "cli/replay/least.h"
 #include "cli/replay/table.h"
@@ -60,20 +61,13 @@ static void set_over_time(const struct tape *tape, json_t *out) {
 static json_t *trace_json(const struct contest_trace *trace) {
     const struct tape_header *header = &trace->header;
     struct tape tape = {0};
-    json_t *out = json_object();
+    json_t *out =
+        json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "trace", jsonfile_text(header->name),
+                  "iterations", header->marks, "ops", header->ops, "allocs", header->allocs,
+                  "frees", header->frees, "uses", header->uses, "waits", header->waits, "streams",
+                  header->streams, "recorded_failures", header->recorded_failures,
+                  "requested_peak_bytes", jsonfile_integer(header->live_peak_bytes));
 
-#define COUNT(key, field) json_object_set_new(out, key, jsonfile_integer(header->field))
-    json_object_set_new(out, "trace", jsonfile_text(header->name));
-    COUNT("iterations", marks);
-    COUNT("ops", ops);
-    COUNT("allocs", allocs);
-    COUNT("frees", frees);
-    COUNT("uses", uses);
-    COUNT("waits", waits);
-    COUNT("streams", streams);
-    COUNT("recorded_failures", recorded_failures);
-    COUNT("requested_peak_bytes", live_peak_bytes);
-#undef COUNT
     if (tape_map(trace->tape_fd, &tape)) {
         set_over_time(&tape, out);
         tape_unmap(&tape);
@@ -88,14 +82,13 @@ static json_t *number_or_null(double value) {
 /* Returns the document (weir-json(7)). */
 static json_t *document_json(const struct contest *contest, const struct findings *findings) {
     const struct results *results = &contest->results;
-    json_t *out = jsonfile_common(contest->argc, contest->argv);
+    json_t *out = jsonfile_common(contest->argc, contest->argv), *own, *run = NULL;
     json_t *traces = json_array(), *subjects = json_array(), *rows = json_array();
-    const json_t *run = NULL;
 
     for (size_t i = 0; i < contest->trace_count; i++)
         json_array_append_new(traces, trace_json(&contest->traces[i]));
-    for (size_t i = 0; i < contest->configuration_count; i++) {
-        const struct configuration *c = contest->configurations[i];
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const struct configuration *c = contest->results.configurations[i];
 
         json_array_append_new(subjects,
                               json_pack("{s:s,s:s?,s:b,s:s?}", "configuration", c->name, "what",
@@ -110,19 +103,15 @@ static json_t *document_json(const struct contest *contest, const struct finding
             run = json_array_get(row->runs, 0);
         json_array_append_new(rows, result_row_json(results, row));
     }
-    json_object_set_new(out, "device", json_string(contest->device));
-    json_object_set_new(out, "modelled", json_boolean(contest->modelled));
-    json_object_set_new(out, "model_profile",
-                        contest->modelled ? json_string(weir_cli_model_profile()) : json_null());
-    json_object_set_new(out, "driver_version", json_integer(contest->driver_version));
-    json_object_set_new(out, "repeat", jsonfile_integer(contest->repeat));
-    json_object_set_new(out, "busy", number_or_null(contest->busy_factor));
-    json_object_set_new(out, "pace", number_or_null(contest->pace));
-    json_object_set(out, "timer_ns", json_object_get(run, "timer_ns"));
-    json_object_set_new(out, "traces", traces);
-    json_object_set_new(out, "configurations", subjects);
-    json_object_set_new(out, "rows", rows);
-    json_object_set_new(out, "findings", findings_json(findings));
+    own = json_pack("{s:s,s:b,s:s?,s:i,s:I,s:o,s:o,s:O*,s:o,s:o,s:o,s:o}", "device",
+                    contest->device, "modelled", contest->modelled, "model_profile",
+                    contest->modelled ? weir_cli_model_profile() : NULL, "driver_version",
+                    contest->driver_version, "repeat", results->repeat, "busy",
+                    number_or_null(results->busy), "pace", number_or_null(contest->pace),
+                    "timer_ns", json_object_get(run, "timer_ns"), "traces", traces,
+                    "configurations", subjects, "rows", rows, "findings", findings_json(findings));
+    json_object_update(out, own);
+    json_decref(own);
     return out;
 }
 
@@ -136,17 +125,17 @@ FILE *contest_table_file(const struct contest *contest) {
 static int leave_out(struct contest *contest, const json_t *lacks) {
     size_t kept = 0;
 
-    for (size_t i = 0; i < contest->configuration_count; i++) {
-        const struct configuration *configuration = contest->configurations[i];
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const struct configuration *configuration = contest->results.configurations[i];
         const char *what = json_string_value(json_object_get(lacks, configuration->name));
 
         if (what)
             fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n",
                     configuration->name, what, contest->device);
         else
-            contest->configurations[kept++] = configuration;
+            contest->results.configurations[kept++] = configuration;
     }
-    contest->configuration_count = kept;
+    contest->results.configuration_count = kept;
     if (kept == 0)
         fputs("weir: no configuration is left\n", stderr);
     return kept > 0;
@@ -160,7 +149,7 @@ static int look_at_device(struct contest *contest) {
     json_t *result;
     int good;
 
-    job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
+    job_make(&job, NULL, contest->results.busy, &contest->options, contest->device_source);
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
@@ -182,68 +171,59 @@ static int look_at_device(struct contest *contest) {
 
 /* As runner_run.  `options` has the profile. */
 static json_t *run_with(const struct contest *contest, const struct row *row,
-                        const weir_options *options, int notes, int timeline, uint64_t limit,
-                        char *message) {
+                        const weir_options *options, int notes, int timeline, char *message) {
     struct job job;
 
     job_make(&job, row->configuration->name, row->busy, options, contest->device_source);
     job.pace = contest->pace;
     job.forgets = !notes;
     job.timeline = timeline;
-    job.limit = limit;
+    job.limit = row->limit;
     return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
 /* Runs once without counting that run, which leaves a profile to the one that counts. */
 static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
                             char *message) {
-    const char *place = getenv("TMPDIR");
     weir_options options = contest->options;
     char profile[WEIR_SHOW_BYTES];
     json_t *result;
-    int file;
 
-    snprintf(profile, sizeof profile, "%s/weir-profile-XXXXXX", place && *place ? place : "/tmp");
-    file = mkstemp(profile);
-    if (file < 0) {
+    if (!temporary_named("profile", profile, sizeof profile)) {
         snprintf(message, RUNNER_MESSAGE_BYTES, "cannot make a file in %.200s: %s",
-                 place && *place ? place : "/tmp", strerror(errno));
+                 temporary_folder(), strerror(errno));
         return NULL;
     }
-    close(file);
     options.profile = profile;
-    result = run_with(contest, row, &options, 1, 0, 0, message);
+    result = run_with(contest, row, &options, 1, 0, message);
     if (result) {
         json_decref(result);
-        result = run_with(contest, row, &options, 0, timeline, 0, message);
+        result = run_with(contest, row, &options, 0, timeline, message);
     }
     unlink(profile);
     return result;
 }
 
 /* Finds the limit of a configuration that has the smallest one, once a row.  Returns 0 with a message if there is none. */
-static int find_limit(const struct contest *contest, const struct row *row, char *message) {
-    uint64_t *limit = &contest->limits[row - contest->results.rows];
-
+static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
-    if (*limit == 0 && row->configuration->least)
-        *limit = least_limit(contest, row->trace, row->configuration->name, &contest->options,
-                             row->busy, message);
-    if (*limit || !row->configuration->least)
+    if (row->limit == 0 && row->configuration->least)
+        row->limit = least_limit(contest, row->trace, row->configuration->name, &contest->options,
+                                 row->busy, message);
+    if (row->limit || !row->configuration->least)
         return 1;
     if (!message[0])
         snprintf(message, RUNNER_MESSAGE_BYTES, "no size serves this trace here");
     return 0;
 }
 
-static json_t *run_row(const struct contest *contest, const struct row *row, int notes,
-                       int timeline, char *message) {
+static json_t *run_row(const struct contest *contest, struct row *row, int notes, int timeline,
+                       char *message) {
     if (!find_limit(contest, row, message))
         return NULL;
     if (row->configuration->learns)
         return run_learning(contest, row, timeline, message);
-    return run_with(contest, row, &contest->options, notes, timeline,
-                    contest->limits[row - contest->results.rows], message);
+    return run_with(contest, row, &contest->options, notes, timeline, message);
 }
 
 /* Writes the line of a step: "first 1.234 ms, steady 1.234 ms". */
@@ -271,14 +251,12 @@ static void set_own_steady(json_t *run) {
                                                                  : 1);
 }
 
-static void keep_run(struct contest *contest, struct row *row, json_t *run, const char *message) {
-    json_t **timeline = &contest->timelines[row - contest->results.rows];
-
+static void keep_run(struct row *row, json_t *run, const char *message) {
     if (run) {
-        json_t *part = json_object_get(run, "timeline");
+        json_t *timeline = json_object_get(run, "timeline");
 
-        if (part)
-            *timeline = json_incref(part);
+        if (timeline)
+            row->timeline = json_incref(timeline);
         json_object_del(run, "timeline");
         json_array_append_new(row->runs, run);
         return;
@@ -294,8 +272,8 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     int is_shown = contest->timeline_file && repeat == 0, good;
     json_t *run;
 
-    snprintf(what, sizeof what, "%s, %s%s", contest->names[row->trace], row->configuration->name,
-             row->busy > 0 ? ", busy" : "");
+    snprintf(what, sizeof what, "%s, %s%s", contest->results.traces[row->trace],
+             row->configuration->name, row->busy > 0 ? ", busy" : "");
     progress_step(progress, what);
     run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
                   message);
@@ -306,7 +284,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
         set_own_steady(run);
     tell_run(run, told, sizeof told);
     good = contest_tell_failure(contest, row, run, message, what);
-    keep_run(contest, row, run, message);
+    keep_run(row, run, message);
     progress_done(progress, what, told);
     return good;
 }
@@ -317,46 +295,38 @@ static int run_all(struct contest *contest) {
     struct progress progress;
     int good = 1;
 
-    progress_begin(&progress, results->row_count * contest->repeat);
+    progress_begin(&progress, results->row_count * contest->results.repeat);
     for (size_t trace = 0; trace < results->trace_count; trace++)
-        for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
+        for (uint64_t repeat = 0; repeat < contest->results.repeat; repeat++)
             for (size_t i = 0; i < count && !interrupt_came(); i++)
                 good &= run_one(contest, &progress,
                                 &results->rows[trace * count + (i + trace + repeat) % count],
-                                repeat, repeat + 1 == contest->repeat && i + 1 == count);
+                                repeat, repeat + 1 == contest->results.repeat && i + 1 == count);
     progress_clear(&progress);
     return good;
 }
 
 static int make_rows(struct contest *contest) {
     struct results *results = &contest->results;
-    size_t modes = contest->busy_factor > 0 ? 2 : 1;
-    size_t count = contest->trace_count * contest->configuration_count * modes;
+    size_t modes = results->busy > 0 ? 2 : 1;
+    size_t count = contest->trace_count * results->configuration_count * modes;
 
-    contest->names = calloc(contest->trace_count, sizeof *contest->names);
-    contest->limits = calloc(count, sizeof *contest->limits);
-    contest->timelines = calloc(count, sizeof *contest->timelines);
+    results->traces = calloc(contest->trace_count, sizeof *results->traces);
     results->rows = calloc(count, sizeof *results->rows);
-    if (!contest->names || !contest->limits || !contest->timelines || !results->rows) {
+    if (!results->traces || !results->rows) {
         fputs("weir: out of memory\n", stderr);
         return 0;
     }
     for (size_t i = 0; i < contest->trace_count; i++)
-        contest->names[i] = contest->traces[i].header.name;
-    results->traces = contest->names;
+        results->traces[i] = contest->traces[i].header.name;
     results->trace_count = contest->trace_count;
-    results->configurations = contest->configurations;
-    results->configuration_count = contest->configuration_count;
-    results->repeat = contest->repeat;
-    results->busy = contest->busy_factor;
     results->row_count = count;
-    for (size_t i = 0; i < count; i++) {
-        results->rows[i].trace = i / (contest->configuration_count * modes);
-        results->rows[i].configuration =
-            contest->configurations[i / modes % contest->configuration_count];
-        results->rows[i].busy = i % modes ? contest->busy_factor : 0;
-        results->rows[i].runs = json_array();
-    }
+    for (size_t i = 0; i < count; i++)
+        results->rows[i] = (struct row){
+            .trace = i / (results->configuration_count * modes),
+            .configuration = results->configurations[i / modes % results->configuration_count],
+            .busy = i % modes ? results->busy : 0,
+            .runs = json_array()};
     return 1;
 }
 
@@ -373,7 +343,7 @@ static int write_timelines(const struct contest *contest) {
     if (file) {
         weir__timeline_begin_file(file);
         for (size_t i = 0; i < contest->results.row_count; i++) {
-            const json_t *timeline = contest->timelines[i];
+            const json_t *timeline = contest->results.rows[i].timeline;
 
             if (!timeline)
                 continue;
@@ -449,7 +419,7 @@ int contest_run(struct contest *contest) {
     good = run_all(contest);
     if (interrupt_came()) {
         fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", count_runs(results, 0),
-                results->row_count * (size_t)contest->repeat);
+                results->row_count * (size_t)contest->results.repeat);
         good = 0;
     }
     if (count_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
@@ -474,13 +444,11 @@ void contest_free(struct contest *contest) {
     }
     for (size_t i = 0; i < contest->results.row_count; i++) {
         json_decref(contest->results.rows[i].runs);
-        json_decref(contest->timelines[i]);
+        json_decref(contest->results.rows[i].timeline);
         free(contest->results.rows[i].error);
     }
     free(contest->results.rows);
-    free(contest->timelines);
-    free(contest->limits);
-    free(contest->names);
+    free(contest->results.traces);
     free(contest->traces);
-    free(contest->configurations);
+    free(contest->results.configurations);
 }

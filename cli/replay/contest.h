@@ -33,9 +33,7 @@ struct contest_trace {
 
 struct contest {
     /* What was asked. */
-    uint64_t repeat;     /* runs of each row, in fresh processes */
     uint64_t iterations; /* stop after this mark; 0: none */
-    double busy_factor;  /* every pair also with this much GPU work; 0: only without */
     double pace; /* what the program does between its calls, of the trace's time; 0: nothing */
     int trials;  /* nothing is timed, so a trace without iterations is as good as any */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
@@ -43,8 +41,6 @@ struct contest {
     const char *timeline_file; /* of what happened when; NULL: none */
     struct contest_trace *traces;
     size_t trace_count;
-    const struct configuration **configurations;
-    size_t configuration_count;
     weir_options options;      /* of the jobs */
     const char *device_source; /* where the device was named; NULL if nowhere */
     int argc;
@@ -54,10 +50,8 @@ struct contest {
     char device[128];
     int modelled;
     int driver_version;
-    struct results results;
-    const char **names; /* of the traces, for the results */
-    uint64_t *limits;   /* by row; of a configuration with the smallest limit, that; else 0 */
-    json_t **timelines; /* by row; NULL: none */
+
+    struct results results; /* configurations, repeat and busy are what was asked */
 };
 
 /* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that contest_init

@@ -38,11 +38,11 @@ static void take_factor(struct argp_state *state, const char *flag, const char *
 #define FIELD(name) offsetof(struct contest, name)
 
 static const struct weir_cli_flag flags[] = {
-    {"repeat", 'r', "N", take_count, FIELD(repeat),
+    {"repeat", 'r', "N", take_count, FIELD(results.repeat),
      "Run each pair of trace and configuration N times; the table shows medians."},
     {"iterations", 'i', "N", take_count, FIELD(iterations),
      "Stop after N iterations of each trace."},
-    {"busy", 'b', "FACTOR", take_factor, FIELD(busy_factor),
+    {"busy", 'b', "FACTOR", take_factor, FIELD(results.busy),
      "Replay with GPU work, too: delays on the streams of FACTOR times the time that the trace "
      "took there."},
     {"pace", 'p', "FACTOR", take_factor, FIELD(pace),
@@ -70,7 +70,7 @@ const struct argp *contest_argp(void) {
 
 void contest_init(struct contest *contest, int argc, char **argv) {
     memset(contest, 0, sizeof *contest);
-    contest->repeat = 1;
+    contest->results.repeat = 1;
     contest->argc = argc;
     contest->argv = argv;
 }
@@ -78,16 +78,17 @@ void contest_init(struct contest *contest, int argc, char **argv) {
 int contest_add_configuration(struct contest *contest, const struct configuration *configuration) {
     const struct configuration **list;
 
-    for (size_t i = 0; i < contest->configuration_count; i++)
-        if (contest->configurations[i] == configuration)
+    for (size_t i = 0; i < contest->results.configuration_count; i++)
+        if (contest->results.configurations[i] == configuration)
             return 1;
-    list = reallocarray(contest->configurations, contest->configuration_count + 1, sizeof *list);
+    list = reallocarray(contest->results.configurations, contest->results.configuration_count + 1,
+                        sizeof *list);
     if (!list) {
         fputs("weir: out of memory\n", stderr);
         return 0;
     }
-    list[contest->configuration_count++] = configuration;
-    contest->configurations = list;
+    list[contest->results.configuration_count++] = configuration;
+    contest->results.configurations = list;
     return 1;
 }
 

@@ -191,7 +191,7 @@ static void tell_failed_requests(const struct contest *contest, const struct row
         set_advice(report,
                    least_limit(contest, row->trace, row->configuration->name, &contest->options, 0,
                                message),
-                   contest->busy_factor > 0);
+                   contest->results.busy > 0);
     text = json_string_value(json_object_get(report, "text"));
     if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
         fputs(text, stderr);

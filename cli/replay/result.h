@@ -75,7 +75,9 @@ struct row {
     size_t trace; /* index into the traces */
     const struct configuration *configuration;
     double busy;        /* GPU work as a factor of the trace's time; 0: none */
+    uint64_t limit;     /* the smallest limit, if the configuration has that; else 0 */
     json_t *runs;       /* an array: the runs that have figures */
+    json_t *timeline;   /* of what happened when; NULL: none */
     size_t failed_runs; /* runs without figures, */
     char *error;        /* and why the first of them failed; NULL: there is none */
     struct result_figures median, low, high; /* over the runs; the range of one run is a guess */
@@ -84,12 +86,12 @@ struct row {
 };
 
 struct results {
-    const char *const *traces; /* names */
+    const char **traces; /* names */
     size_t trace_count;
-    const struct configuration *const *configurations;
+    const struct configuration **configurations;
     size_t configuration_count;
-    uint64_t repeat;
-    double busy;      /* 0: no row has GPU work */
+    uint64_t repeat;  /* runs of each row, in fresh processes */
+    double busy;      /* every pair also with this much GPU work; 0: no row has GPU work */
     struct row *rows; /* by trace, configuration, and without and with GPU work */
     size_t row_count;
 };

@@ -40,7 +40,7 @@ enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
 static int is_shown(const struct contest *contest, const struct column *column) {
     return column->figure == FIGURE_LONGEST           ? contest->pace > 0
-           : column->figure == FIGURE_STEADY_MAKESPAN ? contest->busy_factor > 0
+           : column->figure == FIGURE_STEADY_MAKESPAN ? contest->results.busy > 0
                                                       : 1;
 }
 
@@ -95,7 +95,7 @@ static void print_row(FILE *file, const struct contest *contest, const struct ro
     if (mark != ' ')
         fputc(mark, file);
     if (row->failed_runs)
-        fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, contest->repeat);
+        fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, contest->results.repeat);
     if (row->median.value[FIGURE_FAILED])
         fprintf(file, "\n  %-16s %" PRIu64 " request%s failed", "",
                 row->median.value[FIGURE_FAILED], weir__plural(row->median.value[FIGURE_FAILED]));
@@ -118,7 +118,8 @@ void table_trace(FILE *file, const struct tape_header *header) {
             "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64
             " stream%s, peak requested memory %s\n",
             header->name, header->marks, weir__plural(header->marks), SPELL_COUNT(header->allocs),
-            weir__plural(header->allocs), header->streams, weir__plural(header->streams), WEIR_SHOWN(header->live_peak_bytes));
+            weir__plural(header->allocs), header->streams, weir__plural(header->streams),
+            WEIR_SHOWN(header->live_peak_bytes));
 }
 
 void table_head(FILE *file, const struct contest *contest) {
@@ -133,9 +134,10 @@ static void print_notes(FILE *file, const struct contest *contest) {
         fputs("device model: times are virtual driver time and real time spent in weir; no GPU "
               "was used\n",
               file);
-    if (contest->repeat > 1)
-        fprintf(file, "medians of %" PRIu64 " runs each, in fresh processes\n", contest->repeat);
-    if (contest->busy_factor > 0)
+    if (contest->results.repeat > 1)
+        fprintf(file, "medians of %" PRIu64 " runs each, in fresh processes\n",
+                contest->results.repeat);
+    if (contest->results.busy > 0)
         fputs("busy rows: with GPU work; makespan: time on the device from the start of an "
               "iteration to the end of its work,\nwaits included\n",
               file);
@@ -170,9 +172,9 @@ static void print_note(FILE *file, const struct contest *contest,
                        int (*is_one)(const struct configuration *configuration), const char *note) {
     size_t count = 0;
 
-    for (size_t i = 0; i < contest->configuration_count; i++)
-        if (is_one(contest->configurations[i]))
-            fprintf(file, "%s%s", count++ ? ", " : "", contest->configurations[i]->name);
+    for (size_t i = 0; i < contest->results.configuration_count; i++)
+        if (is_one(contest->results.configurations[i]))
+            fprintf(file, "%s%s", count++ ? ", " : "", contest->results.configurations[i]->name);
     if (count)
         fprintf(file, ": %s\n", note);
 }
@@ -192,21 +194,21 @@ static void print_legend(FILE *file, const struct contest *contest) {
     fputc('\n', file);
     if (any_unsettled)
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
-    if (contest->configuration_count < 2)
+    if (contest->results.configuration_count < 2)
         return;
     fputs("* the least of its column, and what ties with it\n", file);
     print_note(file, contest, configuration_is_driver, "CUDA's own pool (cudaMallocAsync)");
     print_note(file, contest, foreknows,
                "a setting comes from the trace, which a program would have to know before");
-    for (size_t i = 0; i < contest->configuration_count; i++)
-        if (contest->configurations[i]->unusable)
-            fprintf(file, "%s only compares: %s\n", contest->configurations[i]->name,
-                    contest->configurations[i]->unusable);
-    if (contest->trace_count > 1 || contest->busy_factor > 0)
-        fprintf(file, "below:%s%s\n", contest->busy_factor > 0 ? " with GPU work" : "",
-                contest->trace_count == 1  ? ""
-                : contest->busy_factor > 0 ? ", geometric means over the traces"
-                                           : " geometric means over the traces");
+    for (size_t i = 0; i < contest->results.configuration_count; i++)
+        if (contest->results.configurations[i]->unusable)
+            fprintf(file, "%s only compares: %s\n", contest->results.configurations[i]->name,
+                    contest->results.configurations[i]->unusable);
+    if (contest->trace_count > 1 || contest->results.busy > 0)
+        fprintf(file, "below:%s%s\n", contest->results.busy > 0 ? " with GPU work" : "",
+                contest->trace_count == 1   ? ""
+                : contest->results.busy > 0 ? ", geometric means over the traces"
+                                            : " geometric means over the traces");
 }
 
 void table_print(FILE *file, const struct contest *contest, const struct findings *findings) {

@@ -59,7 +59,8 @@ int trials_least(struct trials *trials, uint64_t *least) {
     *least = 0;
     progress_step(&trials->progress, "the smallest limit");
     for (size_t i = 0; i < contest->trace_count && found; i++) {
-        found = least_limit(contest, i, "replay", &contest->options, contest->busy_factor, message);
+        found =
+            least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
         if (!found && (message[0] || interrupt_came())) {
             tell_broken(trials, i, message);
             return 0;
@@ -80,7 +81,7 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
         if (choice->text[i][0])
             (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
     options.log = WEIR_LOG_NONE; /* a request that fails is a result */
-    job_make(&job, "replay", contest->busy_factor, &options, contest->device_source);
+    job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
     job.forgets = 1;
     row->runs = json_array();
     for (int i = 0; i < (contest->modelled ? 1 : RUNS_ON_GPU); i++) {

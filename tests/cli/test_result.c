@@ -22,8 +22,8 @@ static const struct configuration kinds[] = {
     {.name = "pool", .kind = &public_kind},
     {.name = "bfc-75", .kind = &public_kind, .unusable = "it is large"}};
 
-static const struct configuration *const all[] = {&kinds[0], &kinds[1], &kinds[2], &kinds[3]};
-static const char *const names[] = {"first", "second"};
+static const struct configuration *all[] = {&kinds[0], &kinds[1], &kinds[2], &kinds[3]};
+static const char *names[] = {"first", "second"};
 static struct row rows[2 * MOST * 2];
 static struct results results;
 static struct findings findings;
