@@ -16,7 +16,6 @@
 #include "api/allocator_internal.h"
 #include "api/default_engine.h"
 #include "api/profile_use.h"
-#include "base/replace.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
@@ -409,23 +408,10 @@ static json_t *json_info(const struct info *info) {
 
 /* Writes to the file or to standard output.  Returns 0, or 1 with a message. */
 static int write_json(const struct info *info, json_t *object) {
-    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
-    size_t bytes = text ? strlen(text) : 0;
+    int good = jsonfile_write(info->file ? info->file : "-", object);
 
-    errno = ENOMEM;
-    if (text) {
-        text[bytes] = '\n'; /* in place of the NUL */
-        errno = info->file ? weir__replace_file(info->file, 0666, 0, text, bytes + 1)
-                : fwrite(text, 1, bytes + 1, stdout) == bytes + 1 ? 0
-                                                                  : errno;
-    }
     json_decref(object);
-    free(text);
-    if (errno == 0)
-        return 0;
-    fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
-            strerror(errno));
-    return 1;
+    return !good;
 }
 
 /* ------------------------------------------------------------------ command ---- */

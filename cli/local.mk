@@ -92,10 +92,6 @@ weir_SOURCES = \
 	cli/replay/table.h \
 	cli/replay/tape.c \
 	cli/replay/tape.h \
-	cli/tune/advice.c \
-	cli/tune/advice.h \
-	cli/tune/trials.c \
-	cli/tune/trials.h \
 	cli/bench.c \
 	cli/command.c \
 	cli/command.h \

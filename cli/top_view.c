@@ -190,10 +190,10 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
 
 /* Prints the memory that the program and its libraries took from the driver directly. */
 static void print_plain(FILE *file, long pid, const struct weir_show *show) {
-    if (!show->kind[0].call[0])
-        return;
     if (show->allocators == 0)
         fprintf(file, "%7ld nothing is served  %s\n", pid, show->command);
+    if (!show->kind[0].call[0])
+        return;
     fputs("        its own: ", file);
     for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
         fprintf(file, "%s%s %s", i ? ", " : "", show->kind[i].call,
@@ -215,8 +215,6 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
     for (size_t i = 0; i < p->now.allocators; i++)
         print_allocator(file, top, p, i);
     print_plain(file, (long)p->name.pid, &p->now);
-    if (p->now.allocators == 0 && !p->now.kind[0].call[0])
-        fprintf(file, "%7ld nothing is served  %s\n", (long)p->name.pid, p->now.command);
     if (p->now.all > p->now.allocators)
         fprintf(file, "        and %" PRIu64 " pool%s more\n", p->now.all - p->now.allocators,
                 weir__plural(p->now.all - p->now.allocators));
@@ -331,13 +329,10 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
                    {"stall_ns", a->stall_ns},
                    {"trims", a->trims},
                    {"trim_bytes", a->trim_bytes}};
-    json_t *object = json_object();
+    json_t *object = json_pack("{s:s, s:s, s:s, s:o}", "device", a->device, "engine", a->engine,
+                               "serves", a->serves, "limit",
+                               a->limit == UINT64_MAX ? json_null() : jsonfile_integer(a->limit));
 
-    json_object_set_new(object, "device", json_string(a->device));
-    json_object_set_new(object, "engine", json_string(a->engine));
-    json_object_set_new(object, "serves", json_string(a->serves));
-    json_object_set_new(object, "limit",
-                        a->limit == UINT64_MAX ? json_null() : jsonfile_integer(a->limit));
     for (size_t f = 0; f < sizeof figures / sizeof figures[0]; f++)
         json_object_set_new(object, figures[f].name, jsonfile_integer(figures[f].value));
     json_object_set_new(object, "requests_per_s", json_rate(rates.requests, 10));
@@ -350,51 +345,41 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
 }
 
 static json_t *json_plain(const struct weir_show *show) {
-    json_t *object = json_object(), *kinds = json_object(), *callers = json_object();
+    json_t *kinds = json_object(), *callers = json_object();
 
     for (int i = 0; i < WEIR_SHOW_KINDS && show->kind[i].call[0]; i++)
         json_object_set_new(kinds, show->kind[i].call, jsonfile_integer(show->kind[i].bytes));
     for (int i = 0; i < WEIR_SHOW_CALLERS && show->caller[i].object[0]; i++)
         json_object_set_new(callers, show->caller[i].object,
                             jsonfile_integer(show->caller[i].bytes));
-    json_object_set_new(object, "by_call", kinds);
-    json_object_set_new(object, "by_library", callers);
-    return object;
+    return json_pack("{s:o, s:o}", "by_call", kinds, "by_library", callers);
 }
 
 static json_t *json_program(const struct top *top, const struct top_program *p) {
-    json_t *object = json_object(), *allocators = json_array();
+    json_t *allocators = json_array();
+    const char *fault = p->fault == WEIR_SEGMENT_NONE ? NULL : weir__segment_fault_text(p->fault);
 
-    json_object_set_new(object, "pid", json_integer(p->name.pid));
-    json_object_set_new(object, "start", jsonfile_integer(p->name.start));
-    json_object_set_new(object, "fault",
-                        p->fault == WEIR_SEGMENT_NONE
-                            ? json_null()
-                            : json_string(weir__segment_fault_text(p->fault)));
-    if (p->is_known) {
-        json_object_set_new(object, "command", json_string(p->now.command));
-        json_object_set_new(object, "age_ns",
-                            jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)));
-        json_object_set_new(object, "left_to_driver", jsonfile_integer(p->now.left));
-        json_object_set_new(object, "own_memory", json_plain(&p->now));
-        for (size_t i = 0; i < p->now.allocators; i++)
-            json_array_append_new(allocators, json_allocator(p, i));
-    }
-    json_object_set_new(object, "allocators", allocators);
-    return object;
+    for (size_t i = 0; p->is_known && i < p->now.allocators; i++)
+        json_array_append_new(allocators, json_allocator(p, i));
+    if (!p->is_known)
+        return json_pack("{s:i, s:o, s:s?, s:o}", "pid", (int)p->name.pid, "start",
+                         jsonfile_integer(p->name.start), "fault", fault, "allocators", allocators);
+    return json_pack("{s:i, s:o, s:s?, s:s, s:o, s:o, s:o, s:o}", "pid", (int)p->name.pid, "start",
+                     jsonfile_integer(p->name.start), "fault", fault, "command", p->now.command,
+                     "age_ns", jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)),
+                     "left_to_driver", jsonfile_integer(p->now.left), "own_memory",
+                     json_plain(&p->now), "allocators", allocators);
 }
 
 json_t *top_json(const struct top *top) {
-    json_t *object = json_object(), *programs = json_array();
+    json_t *programs = json_array();
     struct timespec now;
 
     clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there)
             json_array_append_new(programs, json_program(top, top->programs[i]));
-    json_object_set_new(object, "time",
-                        json_real((double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3));
-    json_object_set_new(object, "programs", programs);
-    json_object_set_new(object, "devices", holders_json(&top->holders));
-    return object;
+    return json_pack("{s:f, s:o, s:o}", "time",
+                     (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3, "programs",
+                     programs, "devices", holders_json(&top->holders));
 }

@@ -2,6 +2,17 @@
 /* tune.c: `weir tune`: whether a program fits, and settings for it, out of replays of its trace.
  *
  * A command is recorded first: a child runs `weir record`.
+ *
+ * The traces are replayed with GPU work, each time with other settings.  Trial 0 has weir's defaults, and the others are
+ * compared with it.  A trial answers each question: what to preallocate, whether to keep or return idle memory, in what
+ * limit to run.  A last trial has all answers.  An answer that does harm, or gains next to nothing, is weir's default.
+ *
+ * Rows are those of `weir bench` (result.h), with trials in place of configurations; their FIGURE_MAKESPAN has the creation
+ * of the allocator, too.  Each replay is a process.  On the device model there is one replay of each trace, since its
+ * makespan is the same each time; on a GPU there are three.
+ *
+ * A limit is for the goal memory alone, and a quarter above the smallest one that serves the traces at least, since a run
+ * that needs more fails.
  */
 #include <argp.h>
 #include <errno.h>
@@ -22,11 +33,306 @@
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
+#include "cli/common/progress.h"
+#include "cli/common/runner.h"
 #include "cli/common/spell.h"
 #include "cli/common/temporary.h"
 #include "cli/frameworks.h"
+#include "cli/replay/contest.h"
+#include "cli/replay/least.h"
 #include "cli/replay/table.h"
-#include "cli/tune/advice.h"
+
+enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
+enum { TRIALS = 7 };
+
+/* Values as they are typed; "": weir's default. */
+struct choice {
+    char text[CHOICES][WEIR_SPELL_BYTES];
+};
+
+struct trials {
+    struct contest *contest;
+    struct choice choices[TRIALS]; /* by trial */
+    int count;
+    enum result_figure
+        creation;           /* the driver's time on the device model, where that does not vary */
+    struct results results; /* rows of trials that are not made yet have no runs */
+    struct progress progress;
+};
+
+enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
+
+struct advice {
+    enum goal goal;
+    uint64_t limit;              /* the user's; 0: none */
+    uint64_t least;              /* the smallest limit that serves the traces; 0: none does */
+    int fits;                    /* 0: the traces are not served, so that no trial tells anything */
+    int has_times;               /* 0: no trial but that of weir's defaults is made */
+    const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
+    int best;                    /* the trial to follow */
+};
+
+/* ---- trials ---- */
+
+enum { RUNS_ON_GPU = 3 };
+
+static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
+                                                       WEIR_SETTING_LIMIT};
+
+/* Writes each setting that has a value: `before` its name, `between` the name and the value, `after` the value. */
+static void choice_write(FILE *file, const struct choice *choice, const char *before,
+                         const char *between, const char *after) {
+    for (int i = 0; i < CHOICES; i++)
+        if (choice->text[i][0])
+            fprintf(file, "%s%s%s%s%s", before, weir__setting_row(settings_of[i])->name, between,
+                    choice->text[i], after);
+}
+
+/* Prints why a replay failed, unless the child has printed it. */
+static void tell_broken(const struct trials *trials, size_t trace, const char *message) {
+    progress_clear(&trials->progress);
+    if (interrupt_came())
+        fputs("weir: interrupted: nothing is recommended\n", stderr);
+    else if (message[0])
+        fprintf(stderr, "weir: %s: a replay failed: %s\n",
+                trials->contest->traces[trace].header.name, message);
+}
+
+/* Opens the trials of traces that are read, `most` of them.  Returns 1, or 0 if there is no host memory. */
+static int trials_open(struct trials *trials, struct contest *contest, size_t most) {
+    size_t rows = contest->trace_count * TRIALS;
+
+    trials->contest = contest;
+    trials->creation = contest->modelled ? FIGURE_CREATION_DRIVER : FIGURE_CREATION;
+    trials->results = (struct results){.trace_count = contest->trace_count,
+                                       .configuration_count = TRIALS,
+                                       .rows = calloc(rows, sizeof(struct row))};
+    for (size_t i = 0; trials->results.rows && i < rows; i++)
+        trials->results.rows[trials->results.row_count++].trace = i / TRIALS;
+    progress_begin(&trials->progress, 1 + most);
+    return trials->results.rows != NULL;
+}
+
+/* Finds the smallest limit that serves all traces; 0: no memory of the device does.  Returns 1, or 0 with a message printed. */
+static int trials_least(struct trials *trials, uint64_t *least) {
+    const struct contest *contest = trials->contest;
+    char message[RUNNER_MESSAGE_BYTES] = "";
+    uint64_t found = 1;
+
+    *least = 0;
+    progress_step(&trials->progress, "the smallest limit");
+    for (size_t i = 0; i < contest->trace_count && found; i++) {
+        found =
+            least_limit(contest, i, "replay", &contest->options, contest->results.busy, message);
+        if (!found && (message[0] || interrupt_came())) {
+            tell_broken(trials, i, message);
+            return 0;
+        }
+        *least = found ? weir__size_larger(*least, found) : 0;
+    }
+    progress_done(&trials->progress, "the smallest limit", WEIR_SHOWN(*least));
+    return 1;
+}
+
+/* Adds the runs of a trace.  Returns 1, or 0 with a message. */
+static int run_trace(const struct contest *contest, const struct choice *choice, struct row *row,
+                     char *message) {
+    weir_options options = contest->options;
+    struct job job;
+
+    for (int i = 0; i < CHOICES; i++)
+        if (choice->text[i][0])
+            (void)weir__option_set(&options, settings_of[i], NULL, choice->text[i], NULL, 0);
+    options.log = WEIR_LOG_NONE; /* a request that fails is a result */
+    job_make(&job, "replay", contest->results.busy, &options, contest->device_source);
+    job.forgets = 1;
+    row->runs = json_array();
+    for (int i = 0; i < (contest->modelled ? 1 : RUNS_ON_GPU); i++) {
+        json_t *run =
+            runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+
+        if (!run)
+            return 0;
+        json_array_append_new(row->runs, run);
+    }
+    return 1;
+}
+
+/* Replays all traces with a choice, unless a trial has that choice.  Returns the number of the trial, or -1 with a message
+ * printed. */
+static int trials_run(struct trials *trials, const struct choice *choice) {
+    const struct contest *contest = trials->contest;
+    struct results *results = &trials->results;
+    char message[RUNNER_MESSAGE_BYTES] = "out of host memory";
+    int trial = trials->count;
+
+    for (int i = 0; i < trial; i++)
+        if (memcmp(&trials->choices[i], choice, sizeof *choice) == 0)
+            return i;
+    progress_step(&trials->progress, "a replay of each trace");
+    trials->choices[trials->count++] = *choice;
+    for (size_t i = 0; i < contest->trace_count; i++)
+        if (!run_trace(contest, choice, &results->rows[i * TRIALS + (size_t)trial], message) ||
+            !result_align(results)) {
+            tell_broken(trials, i, message);
+            return -1;
+        }
+    for (struct row *row = results->rows; row < results->rows + results->row_count; row++) {
+        result_row(row);
+        row->median.value[FIGURE_MAKESPAN] += row->median.value[trials->creation];
+    }
+    progress_done(&trials->progress, "a replay of each trace", "done");
+    return trial;
+}
+
+/* Returns a figure of a trial on a trace over that of trial 0; INFINITY if the figure is not known, or a request failed. */
+static double trials_ratio(const struct trials *trials, size_t trace, int trial,
+                           enum result_figure figure) {
+    const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
+    const struct row *usual = &trials->results.rows[trace * TRIALS];
+
+    return result_compares(row) && row->median.has[figure]
+               ? fmax((double)row->median.value[figure], 1) /
+                     fmax((double)usual->median.value[figure], 1)
+               : INFINITY;
+}
+
+static void trials_free(struct trials *trials) {
+    for (size_t i = 0; i < trials->results.row_count; i++)
+        json_decref(trials->results.rows[i].runs);
+    free(trials->results.rows);
+}
+
+/* ---- advice ---- */
+
+/* How much longer iterations, and all of them with the creation of the allocator, may take.  For the goal memory the program
+ * may lose 2%; each answer may cost half of that, since the next run may lose more. */
+static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
+/* What each setting is to make smaller, and how much smaller it must get to count. */
+static const struct {
+    enum result_figure figure;
+    double ratio;
+} gains[CHOICES] = {[CHOICE_PREALLOC] = {FIGURE_MAKESPAN, 0.99},
+                    [CHOICE_DECAY] = {FIGURE_KEPT, 0.9},
+                    [CHOICE_LIMIT] = {FIGURE_RESERVED, 0.95}};
+/* Of the smallest limit. */
+static const uint64_t limit_percents[] = {125, 150, 200};
+
+enum { HALF_LIFE_ITERATIONS = 5 };
+static const uint64_t prealloc_unit = UINT64_C(2) << 20;
+
+/* Returns the ratio of one trace: the largest by fmax, the least by fmin. */
+static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
+                       enum result_figure figure) {
+    double picked = trials_ratio(trials, 0, trial, figure);
+
+    for (size_t i = 1; i < trials->contest->trace_count; i++)
+        picked = pick(picked, trials_ratio(trials, i, trial, figure));
+    return picked;
+}
+
+/* Returns why a trial does harm on a trace, or NULL. */
+static const char *harm_of(const struct trials *trials, int trial, enum goal goal, double slack) {
+    if (isinf(ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN)))
+        return "requests fail";
+    if (ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
+        return "slower";
+    if (ratio_by(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
+        return "slower in all";
+    return goal != GOAL_SPEED && ratio_by(fmax, trials, trial, FIGURE_RESERVED) > 1
+               ? "reserves more"
+               : NULL;
+}
+
+/* Makes the trial of a value of a setting, and takes the value over into `best` if it is good.  Returns 1 if it is, 0 if not,
+ * -1 with a message printed. */
+static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
+                     struct choice *best) {
+    double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
+    struct choice choice = trials->choices[0];
+    int trial;
+
+    if (setting == CHOICE_DECAY)
+        snprintf(choice.text[setting], sizeof choice.text[setting], "%zums", (size_t)value);
+    else
+        weir__bytes_spell(value, choice.text[setting], sizeof choice.text[setting]);
+    trial = trials_run(trials, &choice);
+    if (trial < 0)
+        return -1;
+    advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
+    if (!advice->against[trial] &&
+        ratio_by(fmin, trials, trial, gains[setting].figure) > gains[setting].ratio)
+        advice->against[trial] = "gains nothing";
+    if (!advice->against[trial])
+        memcpy(best->text[setting], choice.text[setting], sizeof choice.text[setting]);
+    return !advice->against[trial];
+}
+
+/* Returns the most that weir's defaults come to on any trace. */
+static uint64_t most_of(const struct trials *trials, enum result_figure figure) {
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < trials->contest->trace_count; i++)
+        most = weir__size_larger(most, result_at(&trials->results, i, 0, 0)->median.value[figure]);
+    return most;
+}
+
+/* Tries limits, the smallest first.  Returns as try_value(). */
+static int try_limits(struct trials *trials, struct advice *advice, struct choice *best) {
+    double most = gains[CHOICE_LIMIT].ratio * (double)most_of(trials, FIGURE_RESERVED);
+    int good = 0;
+
+    for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
+        uint64_t limit = advice->least / least_unit * limit_percents[i] / 100 * least_unit;
+
+        if ((double)limit > most)
+            break;
+        good = try_value(trials, advice, CHOICE_LIMIT, limit, best);
+    }
+    return good;
+}
+
+/* Tries all that the goal allows.  Returns 1, or 0 with a message printed. */
+static int try_all(struct trials *trials, struct advice *advice, struct choice *best) {
+    uint64_t half_life_ns = HALF_LIFE_ITERATIONS * most_of(trials, FIGURE_STEADY_MAKESPAN);
+    uint64_t peak = most_of(trials, FIGURE_REQUESTED) + prealloc_unit - 1;
+
+    if (advice->limit)
+        peak = weir__size_smaller(peak, advice->limit);
+    peak -= peak % prealloc_unit;
+    return try_value(trials, advice, CHOICE_PREALLOC, peak, best) >= 0 &&
+           (advice->goal == GOAL_SPEED ||
+            try_value(trials, advice, CHOICE_DECAY, half_life_ns / 1000000 + 1, best) >= 0) &&
+           (advice->goal != GOAL_MEMORY || advice->limit || try_limits(trials, advice, best) >= 0);
+}
+
+/* Makes the trials, and fills the advice, whose goal and limit are set.  Returns 1, or 0 with a message printed. */
+static int advise(struct trials *trials, struct advice *advice) {
+    double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
+    struct choice best = {0};
+    int trial;
+
+    if (!trials_least(trials, &advice->least))
+        return 0;
+    if (!advice->least || (advice->limit && advice->limit + least_unit <= advice->least))
+        return 1;
+    if (advice->limit)
+        weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
+    if (trials_run(trials, &best) < 0)
+        return 0;
+    advice->fits = isfinite(ratio_by(fmax, trials, 0, FIGURE_REQUESTED));
+    advice->has_times = isfinite(ratio_by(fmax, trials, 0, FIGURE_STEADY_MAKESPAN));
+    if (!advice->has_times)
+        return 1;
+    trial = try_all(trials, advice, &best) ? trials_run(trials, &best) : -1;
+    if (trial < 0)
+        return 0;
+    advice->against[trial] = harm_of(trials, trial, advice->goal, slack);
+    advice->best = advice->against[trial] ? 0 : trial;
+    return 1;
+}
+
+/* ---- the command ---- */
 
 static const char *const goals[] = {
     [GOAL_BALANCED] = "balanced", [GOAL_MEMORY] = "memory", [GOAL_SPEED] = "speed"};

@@ -125,7 +125,7 @@ int jsonfile_write(const char *path, const json_t *value) {
 }
 
 json_t *jsonfile_common(int argc, char **argv) {
-    json_t *common = json_object(), *command = json_array();
+    json_t *command = json_array();
     struct utsname host;
     time_t now = time(NULL);
     struct tm broken;
@@ -137,12 +137,8 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_array_append_new(command, json_string(argv[0] + strlen("weir ")));
     for (int i = 1; i < argc; i++)
         json_array_append_new(command, json_string(argv[i]));
-    json_object_set_new(common, "schema", json_integer(2));
-    json_object_set_new(common, "weir", json_string(weir_version()));
-    json_object_set_new(common, "date", json_string(date));
-    json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
-    json_object_set_new(common, "command", command);
-    return common;
+    return json_pack("{s:i,s:s,s:s,s:s,s:o}", "schema", 2, "weir", weir_version(), "date", date,
+                     "host", uname(&host) == 0 ? host.nodename : "", "command", command);
 }
 
 json_t *jsonfile_integer(uint64_t value) {
@@ -154,14 +150,14 @@ json_t *jsonfile_rounded(double value, double per) {
 }
 
 json_t *jsonfile_text(const char *text) {
-    char safe[128];
     json_t *string = json_string(text);
-    size_t i;
+    char *plain = string ? NULL : strdup(text);
 
-    if (string)
-        return string;
-    for (i = 0; text[i] && i < sizeof safe - 1; i++)
-        safe[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
-    safe[i] = '\0';
-    return json_string(safe);
+    for (char *at = plain; at && *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f || (unsigned char)*at > 0x7f)
+            *at = '?';
+    if (plain)
+        string = json_string(plain);
+    free(plain);
+    return string;
 }

@@ -24,7 +24,7 @@ int jsonfile_write(const char *path, const json_t *value);
 json_t *jsonfile_common(int argc, char **argv);
 /* Returns the number for JSON, or INT64_MAX if the number is larger. */
 json_t *jsonfile_integer(uint64_t value);
-/* Returns the text for JSON.  If the text is not UTF-8, returns its first characters, with ? for each that is not ASCII. */
+/* Returns the text for JSON.  If the text is not UTF-8, a question mark stands for each byte that is not printable ASCII. */
 json_t *jsonfile_text(const char *text);
 /* Rounds to 1 / `per': 10.0 leaves one digit behind the point. */
 json_t *jsonfile_rounded(double value, double per);

@@ -119,33 +119,22 @@ static json_t *taken_json(const struct session *session) {
 static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
     const struct configuration *configuration = replay->configuration;
     const struct allocator_kind *kind = replay->kind;
-    json_t *out = json_object(), *options = kind->options(replay->allocator), *latency;
+    json_t *options = kind->options(replay->allocator);
     const char *engine = json_string_value(json_object_get(options, "engine"));
     uint64_t after[WEIR_ENTRY_COUNT];
     char digest[17];
 
     weir__driver_counts(after);
-    json_object_set_new(
-        out, "configuration",
-        json_string(configuration->is_given && engine ? engine : configuration->name));
-    json_object_set_new(out, "options", options);
-    json_object_set_new(out, "cache", kind->caches ? kind->caches(replay->allocator) : json_null());
-    json_object_set_new(out, "driver_calls", driver_calls_json(before, after));
-    if (replay->sequence.calls > 0) {
-        snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
-        json_object_set_new(out, "driver_sequence", json_string(digest));
-    }
-    if (replay->oom_report)
-        json_object_set_new(out, "oom_report", replay->oom_report);
-    latency = kind->latency ? kind->latency(replay->allocator) : NULL;
-    if (latency)
-        json_object_set_new(out, "latency", latency);
-    json_object_set_new(out, "device_bytes", jsonfile_integer(replay->session.device_bytes));
-    json_object_set_new(out, "device_taken_bytes", taken_json(&replay->session));
-    json_object_set_new(
-        out, "timer_ns",
-        jsonfile_integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
-    return out;
+    snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
+    return json_pack("{s:s,s:o,s:o,s:o,s:s*,s:o*,s:o*,s:I,s:o,s:I}", "configuration",
+                     configuration->is_given && engine ? engine : configuration->name, "options",
+                     options, "cache", kind->caches ? kind->caches(replay->allocator) : json_null(),
+                     "driver_calls", driver_calls_json(before, after), "driver_sequence",
+                     replay->sequence.calls > 0 ? digest : NULL, "oom_report", replay->oom_report,
+                     "latency", kind->latency ? kind->latency(replay->allocator) : NULL,
+                     "device_bytes", replay->session.device_bytes, "device_taken_bytes",
+                     taken_json(&replay->session), "timer_ns",
+                     stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost));
 }
 
 /* Sets the figures of the timed replay that do not need iterations. */

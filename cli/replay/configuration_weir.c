@@ -108,24 +108,31 @@ static weir_status public_use(void *allocator, uint32_t block, void *address, CU
     return weir_use(opened->allocator, address, stream);
 }
 
+enum { EVENTS = 64 };
+
+/* Reads up to EVENTS events behind number `last'.  Returns how many there are. */
+static size_t read_events(const struct public *opened, uint64_t last, weir_event *events) {
+    size_t count = 0;
+
+    return weir_events(opened->allocator, last, events, sizeof *events, EVENTS, &count) == WEIR_OK
+               ? count
+               : 0;
+}
+
 /* Reads the events since the last call, and counts those of OOM recovery that gave memory back.  Events may have left the
  * ring; the statistics count growths and trims without the ring, so that only such returns can be missed. */
 static void look_at_events(struct public *opened) {
-    weir_event events[64];
+    weir_event events[EVENTS];
     size_t count;
 
-    do {
-        if (weir_events(opened->allocator, opened->last_event, events, sizeof events[0],
-                        sizeof events / sizeof events[0], &count) != WEIR_OK)
-            return;
+    while ((count = read_events(opened, opened->last_event, events)) > 0) {
         for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
                 opened->shrinks++;
             opened->reserved = events[i].reserve_after;
         }
-        if (count)
-            opened->last_event = events[count - 1].sequence;
-    } while (count == sizeof events / sizeof events[0]);
+        opened->last_event = events[count - 1].sequence;
+    }
 }
 
 static void public_figures(void *allocator, struct figures *out) {
@@ -167,16 +174,12 @@ static void public_steps(void *allocator, struct weir_timeline *timeline, uint64
     struct public *opened = allocator;
     const struct weir_device *device = &opened->allocator->device;
     uint64_t made_ns = device->driver->ticks_to_ns(device->created_ticks - began_ticks);
-    weir_event events[64];
+    weir_event events[EVENTS];
     size_t count;
 
-    do {
-        if (weir_events(opened->allocator, opened->last_step, events, sizeof events[0],
-                        sizeof events / sizeof events[0], &count) != WEIR_OK)
-            return;
+    while ((count = read_events(opened, opened->last_step, events)) > 0)
         opened->last_step =
             weir__timeline_events(timeline, made_ns, opened->last_step, events, count);
-    } while (count == sizeof events / sizeof events[0]);
 }
 
 static json_t *public_options(void *allocator) {
@@ -196,10 +199,9 @@ static json_t *latency_of(const struct public *opened, int operation) {
     latency.size = sizeof latency;
     if (weir_latencies(opened->allocator, operation, &latency) != WEIR_OK)
         return json_null();
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "count", (json_int_t)latency.count, "p50",
-                     (json_int_t)latency.p50_ns, "p90", (json_int_t)latency.p90_ns, "p99",
-                     (json_int_t)latency.p99_ns, "p999", (json_int_t)latency.p999_ns, "max",
-                     (json_int_t)latency.max_ns, "total", (json_int_t)latency.total_ns);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "count", latency.count, "p50", latency.p50_ns,
+                     "p90", latency.p90_ns, "p99", latency.p99_ns, "p999", latency.p999_ns, "max",
+                     latency.max_ns, "total", latency.total_ns);
 }
 
 static json_t *public_latency(void *allocator) {
@@ -262,13 +264,12 @@ static json_t *public_caches(void *allocator) {
 
     if (weir_stats(opened->allocator, &stats) != WEIR_OK)
         return json_null();
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", (json_int_t)stats.front_hits,
-                     "misses_young", (json_int_t)stats.front_misses_young, "misses_empty",
-                     (json_int_t)stats.front_misses_empty, "misses_capture",
-                     (json_int_t)stats.front_misses_capture, "steals", (json_int_t)stats.steals,
-                     "event_records", (json_int_t)stats.event_records, "deferred_frees",
-                     (json_int_t)stats.deferred_frees, "idle_bytes", (json_int_t)stats.front_idle,
-                     "streams", (json_int_t)stats.front_streams);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", stats.front_hits,
+                     "misses_young", stats.front_misses_young, "misses_empty",
+                     stats.front_misses_empty, "misses_capture", stats.front_misses_capture,
+                     "steals", stats.steals, "event_records", stats.event_records, "deferred_frees",
+                     stats.deferred_frees, "idle_bytes", stats.front_idle, "streams",
+                     stats.front_streams);
 }
 
 static int public_close(void *allocator) {

@@ -278,15 +278,6 @@ static json_t *value_json(const struct result_figures *figures, enum result_figu
     return figures->has[figure] ? jsonfile_integer(figures->value[figure]) : json_null();
 }
 
-static void set_ranges(const struct row *row, json_t *out) {
-    json_object_set_new(out, "steady_low_ns", value_json(&row->low, FIGURE_STEADY_MEAN));
-    json_object_set_new(out, "steady_high_ns", value_json(&row->high, FIGURE_STEADY_MEAN));
-    json_object_set_new(out, "steady_makespan_low_ns",
-                        value_json(&row->low, FIGURE_STEADY_MAKESPAN));
-    json_object_set_new(out, "steady_makespan_high_ns",
-                        value_json(&row->high, FIGURE_STEADY_MAKESPAN));
-}
-
 /* Returns the figures of every run. */
 static json_t *each_json(const struct row *row) {
     json_t *each = json_array();
@@ -309,27 +300,31 @@ static json_t *each_json(const struct row *row) {
 
 json_t *result_row_json(const struct results *results, const struct row *row) {
     const json_t *run = json_array_get(row->runs, 0);
-    json_t *out = json_object(), *best = json_array(), *value;
+    json_t *out, *best = json_array(), *value;
     const char *key;
 
-    json_object_set_new(out, "trace", json_string(results->traces[row->trace]));
-    json_object_set_new(out, "configuration", json_string(result_name(row)));
-    json_object_set_new(out, "busy", row->busy > 0 ? json_real(row->busy) : json_null());
-    json_object_set_new(out, "runs", jsonfile_integer(json_array_size(row->runs)));
-    json_object_set_new(out, "failed_runs", jsonfile_integer(row->failed_runs));
-    json_object_set_new(out, "error", row->error ? json_string(row->error) : json_null());
-    json_object_set_new(out, "usable", json_boolean(result_is_usable(row)));
     for (int figure = 0; figure < FIGURES; figure++)
         if (row->best[figure])
             json_array_append_new(best, json_string(result_keys[figure]));
-    json_object_set_new(out, "best", best);
+    out = json_pack("{s:o,s:s,s:o,s:I,s:I,s:o,s:b,s:o}", "trace",
+                    jsonfile_text(results->traces[row->trace]), "configuration", result_name(row),
+                    "busy", row->busy > 0 ? json_real(row->busy) : json_null(), "runs",
+                    (json_int_t)json_array_size(row->runs), "failed_runs",
+                    (json_int_t)row->failed_runs, "error",
+                    row->error ? jsonfile_text(row->error) : json_null(), "usable",
+                    result_is_usable(row), "best", best);
     if (!run)
         return out;
     json_object_set_new(out, "settled", json_boolean(row->settled));
     for (int figure = 0; figure < FIGURES; figure++)
         json_object_set_new(out, result_keys[figure],
                             value_json(&row->median, (enum result_figure)figure));
-    set_ranges(row, out);
+    json_object_set_new(out, "steady_low_ns", value_json(&row->low, FIGURE_STEADY_MEAN));
+    json_object_set_new(out, "steady_high_ns", value_json(&row->high, FIGURE_STEADY_MEAN));
+    value = value_json(&row->low, FIGURE_STEADY_MAKESPAN);
+    json_object_set_new(out, "steady_makespan_low_ns", value);
+    value = value_json(&row->high, FIGURE_STEADY_MAKESPAN);
+    json_object_set_new(out, "steady_makespan_high_ns", value);
     json_object_foreach((json_t *)(uintptr_t)run, key,
                         value) if (!json_object_get(out, key) && strcmp(key, "timer_ns") != 0)
         json_object_set(out, key, value);

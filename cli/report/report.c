@@ -196,23 +196,9 @@ static int write_page(const json_t *files, const char *page) {
     return error != 0;
 }
 
-/* Returns a text that JSON can hold: a question mark stands for each byte outside ASCII of a name that is not UTF-8. */
-static json_t *text_of_name(const char *name) {
-    json_t *text = json_string(name);
-    char *plain = text ? NULL : strdup(name);
-
-    for (char *at = plain; at && *at; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    if (plain)
-        text = json_string(plain);
-    free(plain);
-    return text;
-}
-
 /* Adds what one file has to the files of a page.  Returns 1, or 0 with a message printed. */
 static int add_file(json_t *files, json_t *documents, const char *from) {
-    json_t *file = json_pack("{s:o?, s:O}", "from", text_of_name(from), "documents", documents);
+    json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
     return json_array_append_new(files, file) == 0 || lacks_memory();
 }
