@@ -13,10 +13,10 @@ endif
 bench_programs = bench/measure bench/micro
 developer_programs += $(bench_programs) bench/bare_driver bench/bare_growth bench/group_cost bench/phases bench/two_builds
 bench_common = bench/common.c bench/common.h
-bench_stopwatch = cli/common/stopwatch.c cli/common/stopwatch.h
+bench_stopwatch = cli/common/span.c cli/common/span.h
 bench_measure_SOURCES = bench/measure.c bench/measure.h bench/measure_calls.c $(bench_common) $(bench_stopwatch)
 bench_measure_LDADD = lib/libweir-core.la -lm
-bench_micro_SOURCES = bench/micro.c cli/common/span.c cli/common/span.h $(bench_common) $(bench_stopwatch)
+bench_micro_SOURCES = bench/micro.c $(bench_common) $(bench_stopwatch)
 bench_micro_LDADD = lib/libweir-core.la
 bench_bare_driver_SOURCES = bench/bare_driver.c $(bench_common)
 bench_bare_driver_LDADD = lib/libweir-core.la

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "bench/common.h"
-#include "cli/common/stopwatch.h"
+#include "cli/common/span.h"
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)

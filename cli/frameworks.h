@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.h: the variables by which JAX and TensorFlow are told to take their memory from CUDA's stream-ordered
- * allocator, where `weir run' serves it.
+ * allocator, where `weir run' serves it; and which versions of frameworks an interpreter has.
  *
  * Must not know: settings of weir, where variables go.
  */
@@ -9,7 +9,22 @@
 
 #include <stdio.h>
 
-#include "cli/versions.h"
+/* PyTorch has its own: shims.h. */
+enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
+
+struct version {
+    char text[32]; /* "0.11.2"; "": it is not installed for CUDA */
+    int major, minor, patch;
+};
+
+/* Reads the names of what is in these folders, a line each; of two versions the one in the earlier folder counts. */
+void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders);
+
+/* The versions that weir knows, as "0.9 to 0.11"; NULL: this one is of them, or is not there. */
+const char *version_unknown(enum framework framework, const struct version *version);
+
+/* Notes, of each that is there, its version and what weir serves of it, as "; ...". */
+void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
 
 /* Calls `put` (NULL: nothing is told) with each variable that is to be set; what the environment has by now stays, but
  * that JAX preallocates where it does not ask there.  Nothing is set for PyTorch.  Writes

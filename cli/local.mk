@@ -6,8 +6,6 @@ weir_SOURCES = \
 	cli/common/commands.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
-	cli/common/group.c \
-	cli/common/group.h \
 	cli/common/help.c \
 	cli/common/help.h \
 	cli/common/interrupt.c \
@@ -23,8 +21,6 @@ weir_SOURCES = \
 	cli/common/progress.h \
 	cli/common/runner.c \
 	cli/common/runner.h \
-	cli/common/settings_file.c \
-	cli/common/settings_file.h \
 	cli/common/shipped.c \
 	cli/common/shipped.h \
 	cli/common/sink.c \
@@ -35,8 +31,6 @@ weir_SOURCES = \
 	cli/common/span.h \
 	cli/common/spell.c \
 	cli/common/spell.h \
-	cli/common/stopwatch.c \
-	cli/common/stopwatch.h \
 	cli/common/temporary.c \
 	cli/common/temporary.h \
 	cli/formats/format.h \
@@ -85,11 +79,9 @@ weir_SOURCES = \
 	cli/replay/findings.c \
 	cli/replay/findings.h \
 	cli/replay/least.c \
-	cli/replay/least.h \
 	cli/replay/result.c \
 	cli/replay/result.h \
 	cli/replay/table.c \
-	cli/replay/table.h \
 	cli/replay/tape.c \
 	cli/replay/tape.h \
 	cli/bench.c \
@@ -121,12 +113,7 @@ weir_SOURCES = \
 	cli/tune.c \
 	cli/tracing.c \
 	cli/tracing.h \
-	cli/version.c \
-	cli/version.h \
-	cli/versions.c \
-	cli/versions.h \
 	cli/variables.c \
-	cli/variables.h \
 	cli/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' \

@@ -42,12 +42,10 @@
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/common/memory.h"
-#include "cli/modules.h"
 #include "cli/preloading.h"
 #include "cli/record_board.h"
 #include "cli/tracing.h"
 
-#define LIBRARY "libweir-record.so"
 #define NVTX_LIBRARY "NVTX_INJECTION64_PATH"
 #ifdef HAVE_ZSTD
 #define DEFAULT_FILE "weir.trace.zst"
@@ -83,7 +81,6 @@ struct process {
     struct waiting waiting[WEIR_RECORD_RINGS + 1];
     size_t count; /* the number of events that wait, in all rings */
     uint64_t safe, last_us;
-    struct modules modules;
     struct tracing tracing;
 };
 
@@ -99,9 +96,9 @@ static struct record {
     struct found found;         /* files of processes that wait to be adopted */
     struct process **processes; /* the adopted processes that live */
     size_t live, room;
-    char **lines;        /* the final message for each adopted process; NULL: none */
+    char **lines;            /* the final message for each adopted process; NULL: none */
     size_t count, line_room; /* the number of adopted processes */
-    struct weir_map ids; /* process id -> the number of adopted processes with that id */
+    struct weir_map ids;     /* process id -> the number of adopted processes with that id */
     uint64_t lost_events, lost_processes;
     uint64_t ended_ns;   /* when the command ended, or 0 while it runs */
     uint64_t present_ns; /* when a recorded process that the command left was last seen */
@@ -277,14 +274,6 @@ static char *path_of(int id) {
     return made < 0 || !weir__map_put(&record.ids, (uint64_t)id, before + 1) ? NULL : path;
 }
 
-/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands between
- * the program and the driver. */
-static const char *file_of(void *context, uint64_t address) {
-    const char *name = modules_find(context, address);
-
-    return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
-}
-
 /* Returns the open file of the first process's trace, empty, or -1 with errno.  A pipe is opened only once, since its
  * reader would otherwise see the end of the pipe. */
 static int take_file(void) {
@@ -307,7 +296,7 @@ static void look_up_process(struct process *process, const struct weir_record_he
     process->command[sizeof process->command - 1] = '\0';
     if (!*process->command && is_here)
         weir__process_command_of(process->id, process->command, sizeof process->command);
-    modules_begin(&process->modules, is_here ? process->id : 0);
+    modules_begin(&process->tracing.modules, is_here ? process->id : 0);
 }
 
 static void add_process(struct weir_record_file *file) {
@@ -323,8 +312,6 @@ static void add_process(struct weir_record_file *file) {
     process->id = file->head.process;
     process->start = file->head.start;
     process->tracing.limit = record.limit;
-    process->tracing.file_of = file_of;
-    process->tracing.context = &process->modules;
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
@@ -438,7 +425,6 @@ static void end_process(struct process *process) {
         record.failed = fail(EXIT_OWN, process->path, strerror(error));
     else
         record.lines[process->order] = spell_process(process);
-    modules_end(&process->modules);
     for (size_t i = 0; i <= WEIR_RECORD_RINGS; i++)
         free(process->waiting[i].events);
     free(process->path);
@@ -670,7 +656,7 @@ static int prepare(void) {
     const char *why;
     int code, error;
 
-    if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
+    if (preloading_find(TRACING_LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
     if ((record.ranges || record.callers) && getenv(NVTX_LIBRARY) &&
         strcmp(getenv(NVTX_LIBRARY), library) != 0) {

@@ -30,7 +30,6 @@
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/outputs.h"
-#include "cli/common/settings_file.h"
 #include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
@@ -38,7 +37,6 @@
 #include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
-#include "cli/versions.h"
 
 #define LIBRARY "libweir-preload.so"
 #define GATE "libweir-gate.so"

@@ -79,11 +79,18 @@ static const char *name_of(const struct tracing *tracing, uint64_t number) {
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
+/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands between
+ * the program and the driver. */
+static const char *file_of(struct tracing *tracing, uint64_t address) {
+    const char *name = modules_find(&tracing->modules, address);
+
+    return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
+}
+
 /* Appends " by=FILE at=PLACE range=NAME", as far as each is known. */
 static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
                          size_t bytes) {
-    add_name("by", tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL,
-             text, bytes);
+    add_name("by", file_of(tracing, event->caller), text, bytes);
     add_name("at", name_of(tracing, event->place), text, bytes);
     add_name("range", name_of(tracing, event->range), text, bytes);
 }
@@ -395,4 +402,5 @@ void tracing_end(struct tracing *tracing) {
     weir__map_clear(&tracing->streams);
     weir__map_clear(&tracing->defaults);
     memory_free_values(&tracing->names);
+    modules_end(&tracing->modules);
 }

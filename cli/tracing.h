@@ -13,6 +13,10 @@
 #include "adapters/record/record_ring.h"
 #include "base/map.h"
 #include "cli/common/sink.h"
+#include "cli/modules.h"
+
+/* The library that is preloaded: it stands between the program and the driver, and calls nothing for itself. */
+#define TRACING_LIBRARY "libweir-record.so"
 
 /* Sums of calls that are not written as events. */
 struct counts {
@@ -21,9 +25,7 @@ struct counts {
 
 struct tracing {
     struct sink *sink;
-    /* Returns the file whose code is at an address in the program, or NULL. */
-    const char *(*file_of)(void *context, uint64_t address);
-    void *context;
+    struct modules modules;  /* the files whose code calls */
     uint64_t limit;          /* the most bytes of text, or 0 for no limit */
     struct weir_map blocks;  /* address -> struct block */
     struct weir_map handles; /* handle -> struct block */

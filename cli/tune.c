@@ -39,8 +39,6 @@
 #include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/replay/contest.h"
-#include "cli/replay/least.h"
-#include "cli/replay/table.h"
 
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };

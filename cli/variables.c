@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* variables.c: see variables.h.  The texts are short; the manual page that is named says all.
+/* variables.c: what `weir help' says of variables that are no settings.  The texts are short; the manual page that is named says all.
  *
  * tests/tree/check-variables compares the table with the library's lists (lib/config/environment.c).
  *
  * Must not know: who reads a variable, and how.
  */
-#include "cli/variables.h"
-
 #include <ctype.h>
 #include <string.h>
+
+#include "cli/common/commands.h"
 
 #define SETTINGS "weir-settings(7)"
 #define RUN "weir-run(1)"

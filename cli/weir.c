@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <argp.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,8 +18,8 @@
 #include "cli/common/help.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
-#include "cli/variables.h"
-#include "cli/version.h"
+#include "cli/common/shipped.h"
+#include "cli/preloading.h"
 
 static const struct command {
     const char *name;
@@ -138,6 +140,55 @@ static int help(const char *word) {
     return 2;
 }
 
+/* A wheel has a file that names it; see packaging/wheel. */
+static void print_wheel(void) {
+    char path[PATH_MAX], line[160] = "";
+    FILE *file = shipped_find(path, sizeof path, "share/weir/wheel", "share/weir/wheel", "")
+                     ? fopen(path, "re")
+                     : NULL;
+
+    if (file && fgets(line, sizeof line, file))
+        printf("wheel: %s", line);
+    if (file)
+        fclose(file);
+}
+
+static void print_library(void) {
+    char path[PATH_MAX];
+    const char *why;
+
+    if (preloading_find("libweir-preload.so", path, sizeof path, &why) == 0)
+        printf("weir run loads: %s\n", path);
+    else
+        printf("weir run loads: none: %s: %s\n", path, why);
+}
+
+static void print_driver(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*ask)(int *version) = NULL;
+    int version = 0, result;
+
+    if (!driver) {
+        printf("CUDA driver: none: %s\n", dlerror());
+        return;
+    }
+    *(void **)&ask = dlsym(driver, "cuDriverGetVersion");
+    result = ask ? ask(&version) : -1;
+    if (result == 0)
+        printf("CUDA driver: %d.%d\n", version / 1000, version % 1000 / 10);
+    else
+        printf("CUDA driver: libcuda.so.1 does not tell its version\n");
+}
+
+/* Prints the version, which library weir run loads, and the version of the driver.  The driver is opened but not started:
+ * its version needs no device. */
+static void print_version(void) {
+    printf("weir %s\n", weir_version());
+    print_wheel();
+    print_library();
+    print_driver();
+}
+
 /* Opens a descriptor in place of each standard one that is closed.  Otherwise a file that a command opens could get
  * that number, and the command would print into the file.  These descriptors fail as closed ones do, and no program
  * inherits them. */
@@ -172,7 +223,7 @@ int main(int argc, char **argv) {
         return !weir_cli_written();
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        version_print();
+        print_version();
         return !weir_cli_written();
     }
     code = run_command(argv[1], argc - 1, argv + 1);

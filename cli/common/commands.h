@@ -8,6 +8,8 @@
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H
 
+#include <stdio.h>
+
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
 int weir_cmd_park(int argc, char **argv);
@@ -20,5 +22,11 @@ int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
 int weir_cmd_wake(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
+
+/* variables.c: prints what `weir help' says of a variable that is no setting: of a part of weir, or of another program.
+ * WEIR_GROUP_LIMIT is also --group-limit and group-limit.  Returns 1, or 0 if it is none of them. */
+int variables_tell(const char *name, FILE *file);
+/* Returns the name of each variable, by its number from 0 on; NULL: there are no more. */
+const char *variables_name(int number);
 
 #endif

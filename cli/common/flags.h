@@ -97,6 +97,11 @@ void weir_cli_settings_init(struct weir_cli_settings *settings);
 void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
                            const char *text);
 
+/* Sets the settings that no flag has set, as if the flag `flag' set them.  Is called after weir_cli_parse and before
+ * weir_cli_settings_finish.
+ * Returns 0 on success, 1 with a message if the file cannot be read, 2 with a message if a line is wrong. */
+int settings_file_read(struct weir_cli_settings *settings, const char *flag, const char *path);
+
 /* Is called after weir_cli_parse.  Takes settings that no flag has set from the environment, and checks all settings
  * together.  Returns 0, or 2 with a message such as "weir: --prealloc '4X': ...". */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);

@@ -24,9 +24,6 @@
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/temporary.h"
-#include "cli/replay/findings.h"
-#include "cli/replay/least.h"
-#include "cli/replay/table.h"
 #include "cli/report/report.h"
 
 /* ---- JSON ---- */

@@ -3,7 +3,8 @@
  * `weir bench` have in common.
  *
  * What: contest_flags.c reads flags and traces; contest.c runs all, and has the table and the file written;
- * contest_shortage.c says why requests failed, and what would help; explain.c explains traces in place of a replay.
+ * contest_shortage.c says why requests failed, and what would help; explain.c explains traces in place of a replay;
+ * table.c shows the results to a person, at most 120 columns wide; least.c finds the smallest limit of a configuration.
  *
  * Nothing is run before all traces are read and checked and the device has been looked at, and
  * nothing is written before all is over.
@@ -22,7 +23,7 @@
 #include <weir/options.h>
 
 #include "cli/common/flags.h"
-#include "cli/replay/result.h"
+#include "cli/replay/findings.h"
 #include "cli/replay/tape.h"
 
 struct contest_trace {
@@ -84,5 +85,22 @@ FILE *contest_table_file(const struct contest *contest);
 /* Runs all, prints the table and writes the files.  Returns the program's exit code. */
 int contest_run(struct contest *contest);
 void contest_free(struct contest *contest);
+
+/* least.c: limits are tried in such steps, in which pools grow: 32 MiB. */
+extern const uint64_t least_unit;
+/* Finds a limit that serves the trace while one step less does not: first upwards from the peak requested memory in
+ * growing steps, then by halves.  A larger limit may fail all the same, for how blocks lie.  `configuration` is a name for
+ * configuration_find(); `options` are those of the job; `busy` is GPU work as a factor of the trace's time, 0 for none.
+ * Returns bytes, a multiple of least_unit; 0 if no limit up to the device's memory serves, or with the reason in
+ * `message`, which has RUNNER_MESSAGE_BYTES, if a trial could not be made. */
+uint64_t least_limit(const struct contest *contest, size_t trace, const char *configuration,
+                     const weir_options *options, double busy, char *message);
+
+/* table.c: prints where it ran. */
+void table_head(FILE *file, const struct contest *contest);
+/* Prints what a trace is, above its rows. */
+void table_trace(FILE *file, const struct tape_header *header);
+/* Prints all rows, and the findings. */
+void table_print(FILE *file, const struct contest *contest, const struct findings *findings);
 
 #endif

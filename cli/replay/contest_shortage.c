@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "cli/common/runner.h"
 #include "cli/replay/configuration.h"
-#include "cli/replay/least.h"
 
 static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));

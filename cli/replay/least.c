@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* least.c: see least.h.  Each trial is a fresh process. */
-#include "cli/replay/least.h"
+/* least.c: the smallest limit at which a configuration serves a trace, by trials.  Each trial is a fresh process.
+ *
+ * Must not know: what configurations do.
+ */
+#include "cli/replay/contest.h"
 
 #include <string.h>
 
@@ -8,26 +11,22 @@
 
 const uint64_t least_unit = UINT64_C(32) << 20;
 
-json_t *least_try(const struct contest *contest, size_t trace, const char *configuration,
-                  const weir_options *options, double busy, uint64_t limit, char *message) {
+/* Returns 1 if a limit of that many units serves, 0 if not, -1 if that cannot be known.  *most becomes the memory of the
+ * device in units. */
+static int serves(const struct contest *contest, size_t trace, const char *configuration,
+                  const weir_options *options, double busy, uint64_t units, uint64_t *most,
+                  char *message) {
     struct job job;
+    json_t *trial;
+    int served;
 
     job_make(&job, configuration, busy, options, contest->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     job.options.log = WEIR_LOG_NONE; /* failures are expected */
     job.trial = 1;
-    job.limit = limit;
-    return runner_run(&job, contest->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
-}
-
-/* Returns 1 if a limit of that many units serves, 0 if not, -1 if it cannot be told. */
-static int serves(const struct contest *contest, size_t trace, const char *configuration,
-                  const weir_options *options, double busy, uint64_t units, uint64_t *most,
-                  char *message) {
-    json_t *trial =
-        least_try(contest, trace, configuration, options, busy, units * least_unit, message);
-    int served = trial ? json_is_true(json_object_get(trial, "served")) : -1;
-
+    job.limit = units * least_unit;
+    trial = runner_run(&job, contest->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
+    served = trial ? json_is_true(json_object_get(trial, "served")) : -1;
     if (trial)
         *most = (uint64_t)json_integer_value(json_object_get(trial, "device_bytes")) / least_unit;
     json_decref(trial);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c: see table.h.
+/* table.c: the results as a person reads them, at most 120 columns wide.
  *
  * A block for each trace, a row for each configuration, under it one for the same with GPU work.  All figures are those of
  * struct row, which the JSON has, too.
  */
-#include "cli/replay/table.h"
+#include "cli/replay/contest.h"
 
 #include <inttypes.h>
 #include <string.h>
