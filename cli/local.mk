@@ -25,8 +25,6 @@ weir_SOURCES = \
 	cli/common/shipped.h \
 	cli/common/sink.c \
 	cli/common/sink.h \
-	cli/common/source.c \
-	cli/common/source.h \
 	cli/common/span.c \
 	cli/common/span.h \
 	cli/common/spell.c \

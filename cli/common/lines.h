@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lines.h: the lines of a text file, compressed or not, and the fields of lines that are comma-separated.
+/* lines.h: the lines of a text file, plain, gzip or zstd, which differ in their first bytes, and the fields of lines that are comma-separated.
  *
  * Must not know: what the lines mean.
  */
@@ -31,6 +31,8 @@ struct lines_column {
 /* Opens a file; "-" is standard input.  Returns 1 on success, 0 with a message on failure. */
 int lines_open(struct lines *lines, const char *path);
 void lines_close(struct lines *lines);
+/* Is called after the last byte.  Returns 1 if the file ends inside a line, a gzip member or a zstd frame, 0 if not. */
+int lines_is_cut(const struct lines *lines);
 /* Copies the beginning of the first line, and leaves the line in place.
  * Returns NULL with a message if the file cannot be read. */
 const char *lines_peek(struct lines *lines);

@@ -90,26 +90,30 @@ int input_is_trace(const char *path) {
     return is;
 }
 
-void input_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
-                  char *message, size_t message_bytes) {
+int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
+               size_t message_bytes) {
+    weir_status status = weir_trace_next(input->reader, event);
     int is_bad = status == WEIR_E_PARSE;
 
+    if (is_bad && input->events > 0 && lines_is_cut(&input->lines)) {
+        fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
+                weir_trace_message(input->reader));
+        event->operation = 0;
+        return 1;
+    }
+    if (status == WEIR_OK) {
+        input->events++;
+        return 1;
+    }
     snprintf(
         message, message_bytes, "%s%s",
-        is_bad ? weir_trace_message(reader) : weir_status_message(status),
-        is_bad && events == 0
+        is_bad ? weir_trace_message(input->reader) : weir_status_message(status),
+        is_bad && input->events == 0
             ? "; expected a trace as `weir record' writes it, of lines such as \"12 a 1 4096 0\": "
               "see weir_trace(3); or a log of RMM, or a CSV file with the columns id, lower, "
               "upper and size: see weir-replay(1)"
             : "");
-}
-
-int input_is_cut(const char *name, const weir_trace_reader *reader, const struct source *source) {
-    if (!source_is_cut(source))
-        return 0;
-    fprintf(stderr, "weir: %s: the file is cut: %s; weir uses what is before\n", name,
-            weir_trace_message(reader));
-    return 1;
+    return 0;
 }
 
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,

@@ -63,7 +63,7 @@ static int close_configuration(struct replay *replay) {
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
-    if (!path || !replay->modelled || replay->trial)
+    if (!path || !replay->modelled || replay->job->trial)
         return 1;
     if (*path && !(replay->lines = fopen(path, "ae")))
         return child_fail(replay, "%s: %s", path, strerror(errno));
@@ -157,7 +157,7 @@ static void set_timed(const struct replay *replay, struct result_figures *figure
     result_set(figures, FIGURE_RSS, peak_rss());
     if (replay->modelled)
         result_set(figures, FIGURE_CREATION_DRIVER, replay->creation.driver_ns);
-    if (replay->pace > 0)
+    if (replay->job->pace > 0)
         result_set(figures, FIGURE_LONGEST, replay->longest_ns);
 }
 
@@ -270,7 +270,8 @@ static int show(struct replay *replay, int number, json_t *out) {
 }
 
 /* The last replay alone saves a profile, so that all begin with the one that was there.  The timed one alone logs. */
-static int measure_into(struct replay *replay, const struct job *job, json_t **out) {
+static int measure_into(struct replay *replay, json_t **out) {
+    const struct job *job = replay->job;
     struct result_figures figures = {0};
     uint64_t before[WEIR_ENTRY_COUNT];
 
@@ -398,9 +399,9 @@ static int prepare_device(struct replay *replay) {
 static int prepare_work(struct replay *replay) {
     char why[RUNNER_MESSAGE_BYTES - 16];
 
-    if (replay->busy_factor <= 0)
+    if (replay->job->busy_factor <= 0)
         return 1;
-    replay->busy = busy_open(replay->session.driver, replay->busy_factor, replay->streams,
+    replay->busy = busy_open(replay->session.driver, replay->job->busy_factor, replay->streams,
                              replay->tape.header->streams, why, sizeof why);
     return replay->busy != NULL || child_fail(replay, "--busy: %s", why);
 }
@@ -436,14 +437,14 @@ static void release_device(struct replay *replay) {
 }
 
 /* Returns the result, or NULL with replay->error. */
-static json_t *replay_all(struct replay *replay, const struct job *job) {
+static json_t *replay_all(struct replay *replay) {
     json_t *out = NULL;
 
     if (prepare_memory(replay) && prepare_device(replay) && prepare_work(replay) &&
         child_check(
             replay, "cuCtxGetCurrent",
             span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) &&
-        (replay->trial ? try_into(replay, &out) : measure_into(replay, job, &out)))
+        (replay->job->trial ? try_into(replay, &out) : measure_into(replay, &out)))
         return out;
     json_decref(out);
     return NULL;
@@ -458,14 +459,14 @@ static void *idle(void *unused) {
     return unused;
 }
 
-static json_t *replay_beside_idle_thread(struct replay *replay, const struct job *job) {
+static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_t thread;
     json_t *result;
     int started;
 
     pthread_mutex_lock(&idle_lock);
     started = pthread_create(&thread, NULL, idle, NULL) == 0;
-    result = replay_all(replay, job);
+    result = replay_all(replay);
     release_device(replay);
     pthread_mutex_unlock(&idle_lock);
     if (started)
@@ -542,9 +543,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.configuration = configuration_find(job.configuration);
     replay.session.given = &replay.options;
     replay.session.limit = job.limit;
-    replay.trial = job.trial;
-    replay.busy_factor = job.busy_factor;
-    replay.pace = job.pace;
+    replay.job = &job;
     if (replay.configuration)
         replay.kind = replay.configuration->kind;
     if (!replay.configuration || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
@@ -554,7 +553,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     good = open_device(&replay, &settings);
     replay.options = settings.options;
     if (good)
-        result = replay_beside_idle_thread(&replay, &job);
+        result = replay_beside_idle_thread(&replay);
     good = result != NULL;
     good = result_send(result ? result : json_pack("{s:s}", "error", replay.error)) && good;
     free(replay.streams);

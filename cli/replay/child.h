@@ -28,6 +28,7 @@ struct point {
 };
 
 struct replay {
+    const struct job *job;
     struct session session;
     const struct configuration *configuration;
     const struct allocator_kind *kind; /* of the configuration, or one that does nothing */
@@ -38,11 +39,8 @@ struct replay {
     CUcontext context;
     CUstream *streams;
     int modelled;
-    int trial;
-    int refused;        /* a request failed for lack of memory */
-    double busy_factor; /* 0: no GPU work */
-    struct busy *busy;  /* NULL: no GPU work */
-    double pace;        /* of the trace's time, what passes between operations; 0: none */
+    int refused;       /* a request failed for lack of memory */
+    struct busy *busy; /* NULL: no GPU work */
 
     enum play play;
     void *allocator;

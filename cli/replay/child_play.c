@@ -121,10 +121,10 @@ static int check_failure(struct replay *replay, const struct tape_op *op, weir_s
         return child_fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
                           op->bytes, weir_status_message(status));
     replay->refused = 1;
-    if (!replay->trial && replay->play == PLAY_TIMED && !replay->oom_report &&
+    if (!replay->job->trial && replay->play == PLAY_TIMED && !replay->oom_report &&
         replay->kind->oom_report)
         replay->oom_report = oom_report_json(replay);
-    return !replay->trial;
+    return !replay->job->trial;
 }
 
 /* ---- operations ---- */
@@ -313,7 +313,8 @@ json_t *child_timeline(const struct replay *replay, int number) {
  * sleeps would be slow to come back. */
 static void pass_time(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
-    uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->pace), begun = stopwatch_read(watch);
+    uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->job->pace),
+             begun = stopwatch_read(watch);
 
     if (replay->modelled)
         replay->session.driver->sleep_ns(ns);
@@ -333,7 +334,7 @@ static int follow(struct replay *replay, uint64_t i) {
         if (!check_work(replay, busy_flush(replay->busy, stream)))
             return 0;
     }
-    if (replay->pace > 0) {
+    if (replay->job->pace > 0) {
         end_stretch(replay);
         pass_time(replay, gap_us);
     }
@@ -402,7 +403,8 @@ int child_play_bare(struct replay *replay) {
 }
 
 void child_subtract_bare(struct replay *replay) {
-    for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->pace <= 0; i++) {
+    for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
+         i++) {
         struct iteration *it = &replay->iterations[i];
         uint64_t own = it->alloc_ns - it->driver_ns;
 

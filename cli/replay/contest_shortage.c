@@ -54,54 +54,43 @@ static int is_group(const json_t *verdict, uint64_t live) {
 /* Writes why requests of a trace with that peak requested memory failed. */
 static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *verdict = json_object_get(result, "oom_report");
-    const json_t *limit = json_object_get(verdict, "limit");
-    uint64_t leave = integer_at(verdict, "keep_free"), device = integer_at(result, "device_bytes");
-    uint64_t others = others_in(result, verdict);
-    char needed[24], there[24], left[24], had[24];
+    const json_t *has_limit = json_object_get(verdict, "limit");
+    uint64_t limit = integer_at(verdict, "limit"), leave = integer_at(verdict, "keep_free");
+    uint64_t device = integer_at(result, "device_bytes"), others = others_in(result, verdict);
 
-    weir__bytes_show(live, needed, sizeof needed);
-    if (device < live) {
-        weir__bytes_show(device, there, sizeof there);
+    if (device < live)
         snprintf(text, bytes,
                  "the device has %s, and the trace's peak requested memory is %s: no setting helps",
-                 there, needed);
-    } else if (is_group(verdict, live)) {
-        weir__bytes_show(integer_at(verdict, "group_limit"), there, sizeof there);
-        weir__bytes_show(group_left(verdict), left, sizeof left);
+                 WEIR_SHOWN(device), WEIR_SHOWN(live));
+    else if (is_group(verdict, live))
         snprintf(text, bytes,
                  "the limit of the process group '%s' is %s (WEIR_GROUP_LIMIT), of which this "
                  "replay could have %s; the trace's peak requested memory is %s",
-                 json_string_value(json_object_get(verdict, "process_group")), there, left, needed);
-    } else if (is_others(verdict, others, device, live)) {
-        weir__bytes_show(device, there, sizeof there);
-        weir__bytes_show(others, had, sizeof had);
-        weir__bytes_show(weir__size_less(device, others), left, sizeof left);
+                 json_string_value(json_object_get(verdict, "process_group")),
+                 WEIR_SHOWN(integer_at(verdict, "group_limit")), WEIR_SHOWN(group_left(verdict)),
+                 WEIR_SHOWN(live));
+    else if (is_others(verdict, others, device, live))
         snprintf(text, bytes,
                  "other processes and contexts have %s of the device's %s; the %s that is left is "
                  "too little for this trace, whose peak requested memory is %s",
-                 had, there, left, needed);
-    } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
-        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
-        weir__bytes_show(leave, left, sizeof left);
-        if (leave > 0)
-            snprintf(
-                text, bytes,
-                "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
-                "keep less free",
-                left, there, needed);
-        else
-            snprintf(text, bytes,
-                     "the limit of %s is below the trace's peak requested memory of %s", there,
-                     needed);
-    } else if (json_is_integer(limit)) {
-        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
+                 WEIR_SHOWN(others), WEIR_SHOWN(device),
+                 WEIR_SHOWN(weir__size_less(device, others)), WEIR_SHOWN(live));
+    else if (!json_is_integer(has_limit))
+        snprintf(text, bytes, "the device is too small for this trace");
+    else if (limit >= live)
         snprintf(text, bytes,
                  "%s %s is too small for how the blocks of this trace lie (peak requested memory "
                  "%s)",
-                 leave > 0 ? "what keep-free leaves," : "the limit of", there, needed);
-    } else {
-        snprintf(text, bytes, "the device is too small for this trace");
-    }
+                 leave > 0 ? "what keep-free leaves," : "the limit of", WEIR_SHOWN(limit),
+                 WEIR_SHOWN(live));
+    else if (leave > 0)
+        snprintf(text, bytes,
+                 "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
+                 "keep less free",
+                 WEIR_SHOWN(leave), WEIR_SHOWN(limit), WEIR_SHOWN(live));
+    else
+        snprintf(text, bytes, "the limit of %s is below the trace's peak requested memory of %s",
+                 WEIR_SHOWN(limit), WEIR_SHOWN(live));
 }
 
 /* ---- advice ---- */

@@ -68,17 +68,17 @@ struct explain {
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
     uint64_t requests, refused, frees, streams;
-    int has_callers; /* recorded with --callers */
+    int has_callers;            /* recorded with --callers */
     uint64_t first_us, last_us; /* events */
     uint64_t live_peak, live_peak_us;
     /* The group that looks like a program's own preallocation, or NULL. */
     const struct explain_group *preallocation;
 
     /* While the trace is read. */
-    struct weir_map blocks;      /* id + 1 -> struct block */
-    struct weir_map same_hash;   /* hash -> the first struct explain_group */
-    struct weir_map stream_ids;  /* id + 1 */
-    struct weir_map names;       /* hash of a name -> the name */
+    struct weir_map blocks;     /* id + 1 -> struct block */
+    struct weir_map same_hash;  /* hash -> the first struct explain_group */
+    struct weir_map stream_ids; /* id + 1 */
+    struct weir_map names;      /* hash of a name -> the name */
     uint64_t live;
     size_t group_room, mark_room;
 };
@@ -312,8 +312,7 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
     struct block *block;
     uint64_t life;
 
-    (void)weir__map_take(&explain->blocks, event->id + 1,
-                         &value); /* the reader has seen it */
+    (void)weir__map_take(&explain->blocks, event->id + 1, &value); /* the reader has seen it */
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
     if (life > block->group->longest_us)
@@ -397,27 +396,16 @@ static void finish(struct explain *explain) {
 
 static int read_all(struct explain *explain, struct input *input, uint64_t most_marks,
                     char *message, size_t message_bytes) {
-    weir_trace_reader *reader = input->reader;
     weir_trace_event event;
-    uint64_t events = 0;
 
-    weir_trace_comments(reader, take_comment, explain);
+    weir_trace_comments(input->reader, take_comment, explain);
     do {
-        weir_status status = weir_trace_next(reader, &event);
-
-        if (status == WEIR_E_PARSE && events > 0 &&
-            input_is_cut(explain->name, reader, input->lines.source))
-            break;
-        if (status != WEIR_OK) {
-            input_refuse(reader, status, events, message, message_bytes);
+        if (!input_next(input, explain->name, &event, message, message_bytes))
             return 0;
-        }
-        events++;
-        if (event.operation && !take(explain, reader, &event)) {
+        if (event.operation && !take(explain, input->reader, &event)) {
             snprintf(message, message_bytes, "%s",
-                     event.bytes > UINT64_MAX - explain->live
-                         ? "the sum of live bytes is too large"
-                         : "out of memory");
+                     event.bytes > UINT64_MAX - explain->live ? "the sum of live bytes is too large"
+                                                              : "out of memory");
             return 0;
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
@@ -555,14 +543,15 @@ static void print_kinds(FILE *file, const struct explain *explain) {
 
         fprintf(file, "%-24.24s %10s %8" PRIu64 " %8s %11s %11s %11s %6.1f%%\n",
                 explain_call_name(kind->word), SPELL_COUNT(kind->requests), kind->refused,
-                SPELL_TIME(kind->first_us * 1000), WEIR_SHOWN(kind->bytes), WEIR_SHOWN(kind->peak), WEIR_SHOWN(kind->at_live_peak),
-                percent(kind->at_live_peak, explain->live_peak));
+                SPELL_TIME(kind->first_us * 1000), WEIR_SHOWN(kind->bytes), WEIR_SHOWN(kind->peak),
+                WEIR_SHOWN(kind->at_live_peak), percent(kind->at_live_peak, explain->live_peak));
     }
     for (size_t i = 0; i < explain->call_count; i++) {
         const struct explain_call *call = &explain->calls[i];
 
         fprintf(file, "%-24.24s %10s %8s %8s %11s %11s no memory of its own\n", call->name,
-                SPELL_COUNT(call->count), "-", "-", WEIR_SHOWN(call->bytes), WEIR_SHOWN(call->most));
+                SPELL_COUNT(call->count), "-", "-", WEIR_SHOWN(call->bytes),
+                WEIR_SHOWN(call->most));
     }
 }
 
@@ -600,7 +589,8 @@ static void print_group(FILE *file, const struct explain *explain,
         snprintf(share, sizeof share, "%.1f%%", percent(group->bytes, device));
     show_marks(explain, group, marks, sizeof marks);
     show_caller(group, caller, sizeof caller);
-    fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n", WEIR_SHOWN(group->bytes), share, SPELL_COUNT(group->times),
+    fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n",
+            WEIR_SHOWN(group->bytes), share, SPELL_COUNT(group->times),
             short_name(explain_call_name(explain->kinds[group->kind].word)), by_width, by_width,
             caller, group->stream, SPELL_TIME(group->first_us * 1000), life_of(group).text, marks);
 }

@@ -63,7 +63,8 @@ static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
         found = maker->streams.count;
         if (found > UINT16_MAX)
             return fail(maker, "more than 65536 streams");
-        if (!memory_make_room(&maker->stream_ids, &maker->stream_room, found, sizeof *maker->stream_ids) ||
+        if (!memory_make_room(&maker->stream_ids, &maker->stream_room, found,
+                              sizeof *maker->stream_ids) ||
             !weir__map_put(&maker->streams, id + 1, found))
             return fail(maker, "out of memory");
         maker->stream_ids[found] = id;
@@ -165,7 +166,8 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     }
     if (!good)
         return 0;
-    if (!memory_make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops, sizeof *maker->gaps_us))
+    if (!memory_make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops,
+                          sizeof *maker->gaps_us))
         return fail(maker, "out of memory");
     maker->gaps_us[maker->header->ops++] = 0;
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
@@ -199,16 +201,9 @@ static void take_comment(void *context, const char *text) {
 static int take_all(struct maker *maker, struct input *input, uint64_t most_marks) {
     weir_trace_event event;
 
-    for (uint64_t events = 0; most_marks == 0 || maker->header->marks < most_marks; events++) {
-        weir_status status = weir_trace_next(input->reader, &event);
-
-        if (status == WEIR_E_PARSE && events > 0 &&
-            input_is_cut(maker->header->name, input->reader, input->lines.source))
-            return 1;
-        if (status != WEIR_OK) {
-            input_refuse(input->reader, status, events, maker->message, maker->message_bytes);
+    while (most_marks == 0 || maker->header->marks < most_marks) {
+        if (!input_next(input, maker->header->name, &event, maker->message, maker->message_bytes))
             return 0;
-        }
         if (event.operation == 0)
             return 1;
         if (!input_is_on_device(&input->device, input->reader, &event, maker->message,
