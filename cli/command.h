@@ -26,5 +26,7 @@ void command_ended(void);
 int command_is_told_to_end(void);
 /* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);
+/* Sets a variable of the command's environment.  Returns 0, or -1 with errno. */
+int command_put(void *unused, const char *name, const char *value);
 
 #endif

@@ -67,7 +67,6 @@ weir_SOURCES = \
 	cli/replay/child_play.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
-	cli/replay/contest_flags.c \
 	cli/replay/contest_shortage.c \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \

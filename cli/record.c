@@ -646,11 +646,6 @@ static int try_file(void) {
     return 0;
 }
 
-static int put(void *to, const char *name, const char *value) {
-    (void)to;
-    return setenv(name, value, 1);
-}
-
 static int prepare(void) {
     char library[4200], folders[sizeof record.board.folders + BOARD_FOLDERS];
     const char *why;
@@ -672,7 +667,8 @@ static int prepare(void) {
     if (code)
         return code;
     board_spell(&record.board, folders, sizeof folders);
-    if (preloading_tell(library, put, NULL) != 0 || setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
+    if (preloading_tell(library, command_put, NULL) != 0 ||
+        setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         (record.ranges && setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0) ||
         (record.callers && setenv(WEIR_RECORD_CALLERS, "1", 1) != 0) ||
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||

@@ -397,18 +397,13 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-static int put(void *to, const char *name, const char *value) {
-    (void)to;
-    return setenv(name, value, 1);
-}
-
 /* Sets variables so that frameworks request each tensor, as under `weir run`.  Returns 0, or an errno. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     const struct version jax = {0}; /* any */
     FILE *nobody = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
-    int failed = !nobody || frameworks_tell(put, NULL, 0, 0, &jax, nobody, nobody) != 0;
+    int failed = !nobody || frameworks_tell(command_put, NULL, 0, 0, &jax, nobody, nobody) != 0;
 
     if (nobody)
         fclose(nobody);

@@ -2,7 +2,7 @@
 /* contest.h: every configuration on every trace, each in fresh processes: what `weir replay` and
  * `weir bench` have in common.
  *
- * What: contest_flags.c reads flags and traces; contest.c runs all, and has the table and the file written;
+ * What: contest.c reads flags and traces, runs all, and has the table and the file written;
  * contest_shortage.c says why requests failed, and what would help; explain.c explains traces in place of a replay;
  * table.c shows the results to a person, at most 120 columns wide; least.c finds the smallest limit of a configuration.
  *
@@ -71,8 +71,6 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
 /* Does what comes before any run: checks the files, reads the traces, looks at the device.  Returns 1, or 0 with a message
  * printed. */
 int contest_prepare(struct contest *contest);
-/* Reads all traces; a bad one is told, and the others are still checked.  Returns 1, or 0 if one is bad. */
-int contest_make_tapes(struct contest *contest);
 /* Prints why that file is no trace. */
 void contest_tell_no_trace(const char *path, const char *message);
 /* Explains all traces in place of a replay, with so many of the largest blocks.  Returns the program's exit code. */
