@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* bench.c: `weir bench`: configurations with fixed settings on the same traces, side by side. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/common/commands.h"

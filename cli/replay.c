@@ -2,7 +2,6 @@
 /* replay.c: `weir replay`: traces on one allocator, with the settings that flags and environment
  * give. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
