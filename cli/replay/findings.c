@@ -98,18 +98,27 @@ static int is_choice(const struct standing *standing) {
     return standing->is_complete && !standing->configuration->unusable;
 }
 
-/* Leaves of the marked those that tie with the least of them.  Changes nothing if the figure is not known. */
-static void keep_least(const struct findings *findings, enum result_figure figure,
-                       unsigned char *marked) {
+/* Returns the standing with the least of a known figure, among the marked, or among those that a program can choose if
+ * `marked` is NULL; NULL if there is none. */
+static const struct standing *least_of(const struct findings *findings, enum result_figure figure,
+                                       const unsigned char *marked) {
     const struct standing *least = NULL;
 
     for (size_t i = 0; i < findings->count; i++) {
         const struct standing *standing = &findings->standings[i];
 
-        if (marked[i] && standing->mean[figure] > 0 &&
+        if ((marked ? marked[i] : is_choice(standing)) && standing->mean[figure] > 0 &&
             (!least || standing->mean[figure] < least->mean[figure]))
             least = standing;
     }
+    return least;
+}
+
+/* Leaves of the marked those that tie with the least of them.  Changes nothing if the figure is not known. */
+static void keep_least(const struct findings *findings, enum result_figure figure,
+                       unsigned char *marked) {
+    const struct standing *least = least_of(findings, figure, marked);
+
     for (size_t i = 0; i < findings->count && least; i++)
         marked[i] = marked[i] && findings->standings[i].mean[figure] > 0 &&
                     compare_ranges(&findings->standings[i], least, figure) == 0;
@@ -213,19 +222,6 @@ static size_t add_marked(struct findings *findings, const unsigned char *marked)
     return count;
 }
 
-static const struct standing *least_warm_up(const struct findings *findings) {
-    const struct standing *least = NULL;
-
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct standing *standing = &findings->standings[i];
-
-        if (is_choice(standing) && standing->mean[FIGURE_WARM_UP] > 0 &&
-            (!least || standing->mean[FIGURE_WARM_UP] < least->mean[FIGURE_WARM_UP]))
-            least = standing;
-    }
-    return least;
-}
-
 /* Adds "mapped 8.1 ms, as much as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
     add(findings, "%s ", standing->name);
@@ -238,7 +234,8 @@ static void add_warm_up(struct findings *findings, const struct standing *standi
 
 static void tell_warm_up(struct findings *findings) {
     const struct standing *pool = find(findings, "pool"), *ready = find(findings, "pool-prealloc");
-    const struct standing *least = least_warm_up(findings), *usual = findings->usual;
+    const struct standing *least = least_of(findings, FIGURE_WARM_UP, NULL),
+                          *usual = findings->usual;
 
     if (!least)
         return;
