@@ -482,13 +482,10 @@ static void print_processes(const struct holders *holders) {
 int weir_cmd_info(int argc, char **argv) {
     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
-        weir_cli_options(flags),
-        parse_argument,
-        NULL,
-        "Shows the driver, the devices, the settings, and where each setting came from.",
-        children,
-        NULL,
-        NULL};
+        .options = weir_cli_options(flags),
+        .parser = parse_argument,
+        .doc = "Shows the driver, the devices, the settings, and where each setting came from.",
+        .children = children};
     static struct info info; /* some kilobytes */
     struct holders holders = {0};
     int code, has_table;
