@@ -8,15 +8,15 @@ nobase_dist_doc_DATA = \
 	PACKAGERS \
 	README.md \
 	bench/results/bench-h200-2026-11-29.json \
-	bench/results/bench-h200-2026-11-29.txt \
 	bench/results/busy-h200-2026-11-29.json \
+	bench/results/busy-h200-2026-11-29.txt \
 	bench/results/drop-in-h200-2026-11-27.json \
 	bench/results/drop-in-h200-2026-11-27.txt \
-	bench/results/front-micro-h200-2026-11-21.json \
+	bench/results/front-micro-h200-2026-11-29.json \
 	bench/results/jax-memory-h200-2026-11-22.txt \
-	bench/results/limit-model-2026-11-28.json \
+	bench/results/limit-model-2026-11-29.json \
 	bench/results/over-time-h200-2026-11-27.txt \
-	bench/results/planners-model-2026-11-27.json \
+	bench/results/planners-model-2026-11-29.json \
 	bench/results/planners-model-2026-11-27.txt \
 	bench/results/plans-model-2026-11-28.txt \
 	bench/results/torch-tests-h200-2026-11-28.txt \
@@ -26,13 +26,14 @@ nobase_dist_doc_DATA = \
 	bench/results/park-h200-2026-11-28.txt \
 	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
-	doc/benchmark.svg \
 	doc/benchmarking.md \
 	doc/c.md \
+	doc/cumulative.svg \
 	doc/cupy.md \
 	doc/design.md \
 	doc/drop-in.md \
 	doc/glossary.md \
+	doc/growth.svg \
 	doc/jax.md \
 	doc/multi-gpu.md \
 	doc/out-of-memory.md \
