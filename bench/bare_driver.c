@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* bare_driver.c: one trace through one memory pool, with nothing in between.
  *
- *     zcat TRACE.trace.gz | bench/bare_driver [cuda[:N]|model[:N]]
+ *     zstd -dc TRACE.trace.zst | bench/bare_driver [cuda[:N]|model[:N]]
  *
  * The reference for the weir program's configuration driver-keep: a private pool that keeps everything
  * (release threshold max), the driver called from a plain loop, clock_gettime around each call (on

@@ -96,11 +96,11 @@ EXTRA_DIST += \
 tracesdir = $(pkgdatadir)/traces
 dist_traces_DATA = \
 	bench/traces/README \
-	bench/traces/gat-dynamic.trace.gz \
-	bench/traces/gpt2-dynamic.trace.gz \
-	bench/traces/gpt2-train.trace.gz \
-	bench/traces/multistream-infer.trace.gz \
-	bench/traces/resnet50-train.trace.gz
+	bench/traces/gat-dynamic.trace.zst \
+	bench/traces/gpt2-dynamic.trace.zst \
+	bench/traces/gpt2-train.trace.zst \
+	bench/traces/multistream-infer.trace.zst \
+	bench/traces/resnet50-train.trace.zst
 
 # This link exists only in a build outside the source tree: see configure.ac.
 distclean-local:

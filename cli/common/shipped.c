@@ -17,7 +17,7 @@
 #define WEIR_TRACES_DIR "/usr/local/share/weir/traces"
 #endif
 
-static const char ending[] = ".trace.gz";
+static const char ending[] = ".trace.zst";
 
 /* Looks in the folder of the program and in the folder above.  The program is weir or .libs/weir of a build, or bin/weir
  * of an installation. */

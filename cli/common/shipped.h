@@ -20,7 +20,7 @@ const char *shipped_folder(void);
 char **shipped_list(size_t *count);
 void shipped_free(char **paths, size_t count);
 
-/* Returns the path that an argument means: the file of that name, or the shipped trace "NAME.trace.gz".  The caller frees
+/* Returns the path that an argument means: the file of that name, or the shipped trace "NAME.trace.zst".  The caller frees
  * the path.  Returns NULL if there is no host memory. */
 char *shipped_resolve(const char *argument);
 

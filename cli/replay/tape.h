@@ -29,7 +29,7 @@ struct tape_op {
 struct tape_header {
     char magic[8];
     char name
-        [TAPE_NAME_BYTES]; /* "gpt2-train": the file's name without its folder and ".trace.gz" */
+        [TAPE_NAME_BYTES]; /* "gpt2-train": the file's name without its folder and ".trace.zst" */
     uint64_t ops;
     uint64_t allocs;
     uint64_t frees;
@@ -47,7 +47,7 @@ struct tape_header {
 /* The longest gap that is told apart, in microseconds. */
 enum { TAPE_MOST_GAP_US = 10000 };
 
-/* "path/gpt2-train.trace.gz" -> "gpt2-train"; "-" -> "stdin". */
+/* "path/gpt2-train.trace.zst" -> "gpt2-train"; "-" -> "stdin". */
 void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
 
 /* Header, operations, ids of streams, labels and gaps of an open tape. */

@@ -23,21 +23,33 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import zipfile
+import zlib
 
 PACKAGE = "weir_cuda"
 GLIBC = "2.28"
 PREFIX = "/opt/weir"
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-CFLAGS = ["-O2", "-g0", "-fPIC", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections"]
-# The libraries pack and read files, which need not be fast: they are compiled for size.
-SMALL = ["-Os", "-DHUF_FORCE_DECOMPRESS_X1=1", "-DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT=1", "-DZSTD_NO_INLINE=1"]
+CFLAGS = ["-Os", "-g0", "-fPIC", "-fno-sanitize=all", "-ffunction-sections", "-fdata-sections"]
+# An allocation or a free that the stream's cache serves passes these files alone, which are compiled for speed.
+HIT = "api/request cache/cache_alloc cache/cache_free cache/stream_cache cache/page_map cache/stream_table".split()
+# The program has no copy of the library but loads libweir.so, which exports to it the internal functions that it calls.
+# The version of these symbols names the release, so the program starts with the libweir.so of its own wheel alone.
+SHARED = ["-fvisibility=protected"]
+PROGRAM_CFLAGS = "$(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)"
+PROGRAM_LIBRARIES = (
+    "lib/libweir-shown.la -Wl,lib/.libs/libweir.so -Wl,-rpath,'$$ORIGIN/../lib' "
+    "$(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm"
+)
+# The program and the libraries in it need not be fast, and no exception of a caller passes through them.
+SMALLEST = ["-Xclang", "-Oz", "-fno-unwind-tables"]
+SMALL = [*SMALLEST, "-DHUF_FORCE_DECOMPRESS_X1=1", "-DZSTD_FORCE_DECOMPRESS_SEQUENCES_SHORT=1", "-DZSTD_NO_INLINE=1"]
 COMPILER = """#!/bin/sh
 # zig takes no library's file among the arguments for the linker.
 for word; do
@@ -102,8 +114,9 @@ class Build:
             raise Failure(f"WHEEL_ARCH '{self.arch}': expected x86_64 or aarch64")
         try:
             import ziglang
-        except ImportError:
-            raise Failure("the compiler is missing: pip install ziglang") from None
+            import zopfli.zlib
+        except ImportError as error:
+            raise Failure(f"{error.name} is missing: pip install ziglang zopfli") from None
         zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
         compiler = os.path.join(work, "cc")
         with open(compiler, "w", encoding="utf-8") as file:
@@ -172,14 +185,36 @@ class Build:
         os.makedirs(build)
         command = [os.path.join(TOP, "configure"), "-q", f"--prefix={PREFIX}", f"--host={self.arch}-linux-gnu"]
         command += ["--with-cuda=no", "--disable-tests", "--disable-static", "--enable-preload", *self.tools]
-        command += [f"CFLAGS={' '.join(CFLAGS)}", "CPPFLAGS=-DNDEBUG", "LDFLAGS=-Wl,-s,--gc-sections"]
+        command += [f"CFLAGS={' '.join(CFLAGS + SHARED)}", "CPPFLAGS=-DNDEBUG"]
+        command += ["LDFLAGS=-Wl,-s,--gc-sections,--hash-style=gnu,--undefined-version"]
         for name, include in (("JANSSON", f"{jansson}/src"), ("ZLIB", zlib), ("ZSTD", f"{zstd}/lib")):
             library = {"JANSSON": "jansson", "ZLIB": "z", "ZSTD": "zstd"}[name]
             command += [f"{name}_CFLAGS=-I{include}", f"{name}_LIBS={self.work}/lib/lib{library}.a"]
         run(command, self.log, cwd=build)
-        run(["make", "-s", self.jobs], self.log, cwd=build)
-        run(["make", "-s", "install", f"DESTDIR={root}"], self.log, cwd=build)
+        fast = f"CFLAGS={' '.join([*CFLAGS, *SHARED, '-O2'])}"
+        run(["make", "-s", self.jobs, fast, *(f"lib/{name}.lo" for name in HIT)], self.log, cwd=build)
+        make = ["make", "-s", self.jobs, f"weir_CFLAGS={PROGRAM_CFLAGS} {' '.join(SMALLEST)}"]
+        run(make, self.log, cwd=build)
+        symbols = self.symbols(build)
+        os.remove(os.path.join(build, "weir"))
+        make += [f"libweir_map={symbols}", f"weir_LDADD={PROGRAM_LIBRARIES}"]
+        run([*make, "lib/libweir.la"], self.log, cwd=build)  # of which weir_LDADD makes no dependency
+        run(make, self.log, cwd=build)
+        run([*make, "install", f"DESTDIR={root}"], self.log, cwd=build)
         return root + PREFIX
+
+    def symbols(self, build):
+        """Writes the symbol map of libweir.so, with all internal names that are in the program's object files."""
+        names = set()
+        objects = glob.glob(os.path.join(build, "cli", "**", "*.o"), recursive=True)
+        for path in [*objects, os.path.join(build, "lib", ".libs", "libweir-shown.a")]:
+            with open(path, "rb") as file:
+                names.update(re.findall(rb"\bweir__\w+", file.read()))
+        path = os.path.join(self.work, "libweir.map")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(read("lib", "libweir.map") + f"\nWEIR_PROGRAM_{project()['version']} {{\n")
+            file.write("".join(f"    {name.decode()};\n" for name in sorted(names)) + "};\n")
+        return path
 
     def build(self):
         """What goes into the wheel: (name, path or text, whether it is a program)."""
@@ -205,6 +240,8 @@ class Build:
             for above, _, names in os.walk(os.path.join(root, folder)):
                 for name in names:
                     path = os.path.join(above, name)
+                    if is_alias(path):
+                        continue
                     entries.append((f"{into}/{os.path.relpath(path, os.path.join(root, folder))}", path, False))
         return entries + self.metadata(fields)
 
@@ -218,6 +255,12 @@ class Build:
         entries.append((f"{info}/WHEEL", wheel, False))
         scripts = f"[console_scripts]\nweir = {PACKAGE}._program:main\n"
         return entries + [(f"{info}/entry_points.txt", scripts, False)]
+
+
+def is_alias(path):
+    """Returns whether the file is a page of the manual that only names another one: libweir(3) lists all functions."""
+    with open(path, "rb") as file:
+        return file.read(4) == b".so "
 
 
 def tag(arch):
@@ -241,7 +284,8 @@ def write(path, entries, info):
     """The same entries and time make the same file."""
     record = io.StringIO()
     date = time.gmtime(max(moment(), 315619200))[:6]
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
+    directory = []
+    with open(path, "wb") as wheel:
         # What says what the rest is comes last.
         for name, source, is_program in sorted(entries, key=lambda entry: (entry[0].startswith(info), entry[0])):
             if "\n" in source:
@@ -251,23 +295,33 @@ def write(path, entries, info):
                     data = file.read()
             sum_ = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.write(f"{name},sha256={sum_},{len(data)}\n")
-            put(wheel, name, data, date, is_program)
+            put(wheel, directory, name, data, date, is_program)
         record.write(f"{info}/RECORD,,\n")
-        put(wheel, f"{info}/RECORD", record.getvalue().encode(), date, False)
+        put(wheel, directory, f"{info}/RECORD", record.getvalue().encode(), date, False)
+        start, central = wheel.tell(), b"".join(directory)
+        count = len(directory)
+        wheel.write(central + b"PK\5\6" + struct.pack("<4H2LH", 0, 0, count, count, len(central), start, 0))
 
 
-def put(wheel, name, data, date, is_program):
-    entry = zipfile.ZipInfo(name, date)
-    entry.external_attr = (0o100755 if is_program else 0o100644) << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    wheel.writestr(entry, data)
+def put(wheel, directory, name, data, date, is_program):
+    """Writes an entry as zipfile would, but packed by zopfli, which zipfile cannot call: 5% less."""
+    import zopfli.zlib
+
+    packed = zopfli.zlib.compress(data)[2:-4] if data else b""  # without the header and the sum of zlib
+    method = 8 if packed else 0
+    mode = (0o100755 if is_program else 0o100644) << 16
+    day = (date[0] - 1980) << 9 | date[1] << 5 | date[2]
+    clock = date[3] << 11 | date[4] << 5 | date[5] // 2
+    fields = struct.pack("<5H3L2H", 20, 0, method, clock, day, zlib.crc32(data), len(packed), len(data), len(name), 0)
+    directory.append(b"PK\1\2\x14\3" + fields + struct.pack("<3H2L", 0, 0, 0, mode, wheel.tell()) + name.encode())
+    wheel.write(b"PK\3\4" + fields + name.encode() + packed)
 
 
 # ---- PEP 517
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return ["ziglang"]
+    return ["ziglang", "zopfli"]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

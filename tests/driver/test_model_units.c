@@ -338,7 +338,7 @@ static uint64_t replay(FILE *trace, int *whole) {
 
     while (fgets(line, sizeof line, trace)) {
         if (++steps > most)
-            continue; /* gzip is not to fail */
+            continue; /* zstd is not to fail */
         if (sscanf(line, "%*u %c %llu %llu %u", &op, &id, &bytes, &stream) == 4) {
             ck_assert(id < 65536 && stream < 64);
             if (!streams[stream])
@@ -366,13 +366,13 @@ TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     FILE *trace;
     int whole;
 
-    snprintf(command, sizeof command, "exec gzip -dc '%s/bench/traces/%s.trace.gz' 2>/dev/null",
+    snprintf(command, sizeof command, "exec zstd -dqc '%s/bench/traces/%s.trace.zst' 2>/dev/null",
              top ? top : ".", program->name);
     trace = popen(command, "r");
     ck_assert(trace != NULL);
     hash = replay(trace, &whole);
     if (pclose(trace) != 0)
-        return; /* no traces here, or no gzip */
+        return; /* no traces here, or no zstd */
     if (whole)
         ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserve);
     if (whole && program->hash)
