@@ -178,11 +178,12 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
             WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), show_rate(rates.requests, requests),
             show_share(rates.cached, cached), without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
-    if (a->refusals > 0)
-        fprintf(file, " (%" PRIu64 " refused)", a->refusals);
-    if (silence_of(top, p) > 0)
-        fprintf(file, " (no answer for %.0f s)", silence_of(top, p));
     fputc('\n', file);
+    if (a->refusals > 0)
+        fprintf(file, "        %" PRIu64 " request%s failed\n", a->refusals,
+                weir__plural(a->refusals));
+    if (silence_of(top, p) > 0)
+        fprintf(file, "        no answer for %.0f s\n", silence_of(top, p));
     print_latency(file, "alloc", &a->latency[0]);
     print_latency(file, "free", &a->latency[1]);
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
