@@ -108,7 +108,7 @@ int configuration_is_driver(const struct configuration *configuration);
 /* Sets the options of one of weir's configurations, but for device and log. */
 void configuration_choose(const struct configuration *configuration, const struct session *session,
                           weir_options *options);
-/* Returns what the device cannot and the configuration cannot do without, or NULL. */
+/* Returns the missing device feature that the configuration needs, or NULL. */
 const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device);
 
