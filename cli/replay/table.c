@@ -58,14 +58,15 @@ static struct spelled text_of(const struct row *row, const struct column *column
     return (struct spelled){"-"};
 }
 
-/* Prints a cell behind the mark of the cell before it.  Returns the mark of this one. */
-static char print_cell(FILE *file, const struct row *row, const struct column *column, char mark) {
+/* Prints the previous cell's marks, then this cell.  Returns this cell's marks. */
+static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
+                              const char *marks) {
+    static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
     int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
 
-    fprintf(file, "%c %*s", mark, column->width, text_of(row, column).text);
-    return row->best[column->figure]                                           ? '*'
-           : is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN] ? '~'
-                                                                               : ' ';
+    fprintf(file, "%-2s%*s", marks, column->width, text_of(row, column).text);
+    return all[row->best[column->figure]]
+              [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
 /* Prints "pool", or "  busy 1" for the row under it. */
@@ -82,7 +83,7 @@ static void print_name(FILE *file, const struct row *row) {
 }
 
 static void print_row(FILE *file, const struct contest *contest, const struct row *row) {
-    char mark = ' ';
+    const char *marks = "";
 
     print_name(file, row);
     if (json_array_size(row->runs) == 0) {
@@ -91,9 +92,8 @@ static void print_row(FILE *file, const struct contest *contest, const struct ro
     }
     for (size_t i = 0; i < COLUMNS; i++)
         if (is_shown(contest, &columns[i]))
-            mark = print_cell(file, row, &columns[i], mark);
-    if (mark != ' ')
-        fputc(mark, file);
+            marks = print_cell(file, row, &columns[i], marks);
+    fputs(marks, file);
     if (row->failed_runs)
         fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, contest->results.repeat);
     if (row->median.value[FIGURE_FAILED])
@@ -135,7 +135,9 @@ static void print_notes(FILE *file, const struct contest *contest) {
               "was used\n",
               file);
     if (contest->results.repeat > 1)
-        fprintf(file, "medians of %" PRIu64 " runs each, in fresh processes\n",
+        fprintf(file, "medians of %s%" PRIu64 " runs each, in fresh processes\n",
+                result_runs(&contest->results, 0) < result_planned(&contest->results) ? "at most "
+                                                                                      : "",
                 contest->results.repeat);
     if (contest->results.busy > 0)
         fputs("busy rows: with GPU work; makespan: time on the device from the start of an "
