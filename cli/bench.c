@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* bench.c: `weir bench`: configurations with fixed settings on the same traces, side by side. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/common/commands.h"
@@ -121,8 +120,12 @@ int weir_cmd_bench(int argc, char **argv) {
         "log of RMM or a problem of minimalloc.\n\nExit code: 0 all went well, 1 "
         "something failed, 2 usage or a bad value.";
     struct argp_child children[] = {{contest_argp(), 0, NULL, 0}, {0}};
-    struct argp argp = {
-        weir_cli_options(flags), parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "[TRACE...]",
+                        .doc = doc,
+                        .children = children,
+                        .help_filter = help_filter};
     static struct command command;
     struct contest *contest = &command.contest;
     int code;

@@ -180,12 +180,8 @@ static int check_settings(struct info *info) {
 
 /* Gathers all figures.  Returns 0, or the exit code with a message. */
 static int gather(struct info *info) {
-    int code = weir_cli_settings_finish(&info->settings);
+    int code;
 
-    if (code == 0)
-        code = weir_cli_device_open(&info->settings, &info->device, 1);
-    if (code != 0)
-        return code;
     choose_engine(info);
     without_ids(info);
     code = check_settings(info);
@@ -453,17 +449,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 /* Finds the processes of each device.  If no process under weir has reported how much of a device is used, asks the driver.
  * Does not ask a device model that only this process has. */
-static int look_at_processes(struct info *info, struct holders *holders) {
-    const struct weir_driver *driver;
-    int code =
-        weir_cli_settings_finish(&info->settings); /* tells bad values, though no setting is used */
+static void look_at_processes(const struct info *info, struct holders *holders) {
+    const struct weir_driver *driver = info->device.driver;
 
-    if (code == 0)
-        code = weir_cli_device_open(&info->settings, &info->device, 1);
-    if (code != 0)
-        return code;
     holders_look(holders, ANSWER_NS);
-    driver = info->device.driver;
     for (int i = 0; i < info->device.count; i++) {
         struct device_facts facts = {0};
         CUdevice handle;
@@ -478,50 +467,48 @@ static int look_at_processes(struct info *info, struct holders *holders) {
             holders_note(holders, facts.uuid, facts.total,
                          weir__size_less(facts.total, facts.free));
     }
-    return 0;
 }
 
-static int holds_any(const struct holders *holders) {
+static void print_processes(const struct holders *holders) {
+    size_t count = 0;
+
     for (size_t i = 0; i < holders->count; i++)
-        if (holders->devices[i].count > 0)
-            return 1;
-    return 0;
+        count += holders->devices[i].count;
+    holders_print(stdout, holders);
+    if (count == 0)
+        printf("no process under weir has memory of a device\n");
 }
 
 int weir_cmd_info(int argc, char **argv) {
     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
-        weir_cli_options(flags),
-        parse_argument,
-        NULL,
-        "Shows the driver, the devices, the settings, and where each setting came from.",
-        children,
-        NULL,
-        NULL};
+        .options = weir_cli_options(flags),
+        .parser = parse_argument,
+        .doc = "Shows the driver, the devices, the settings, and where each setting came from.",
+        .children = children};
     static struct info info; /* some kilobytes */
     struct holders holders = {0};
-    int code;
+    int code, has_table;
 
     weir_cli_settings_init(&info.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
         return 2;
     if (!jsonfile_check("--json", info.file))
         return 1;
-    if (info.processes) {
-        code = look_at_processes(&info, &holders);
-        if (code != 0)
-            return code;
-        if (!info.json || info.file)
-            holders_print(stdout, &holders);
-        if (!holds_any(&holders) && (!info.json || info.file))
-            printf("no process under weir has memory of a device\n");
-    } else {
+    code = weir_cli_settings_finish(&info.settings);
+    if (code == 0)
+        code = weir_cli_device_open(&info.settings, &info.device, 1);
+    if (code == 0 && info.processes)
+        look_at_processes(&info, &holders);
+    else if (code == 0)
         code = gather(&info);
-        if (code != 0)
-            return code;
-        if (!info.json || info.file)
-            print_table(&info);
-    }
+    if (code != 0)
+        return code;
+    has_table = !info.json || info.file;
+    if (has_table && info.processes)
+        print_processes(&holders);
+    else if (has_table)
+        print_table(&info);
     if (info.json &&
         write_json(&info, info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
                                          : json_info(&info)) != 0)

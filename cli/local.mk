@@ -31,7 +31,6 @@ weir_SOURCES = \
 	cli/common/spell.h \
 	cli/common/temporary.c \
 	cli/common/temporary.h \
-	cli/formats/format.h \
 	cli/formats/input.c \
 	cli/formats/input.h \
 	cli/formats/minimalloc.c \

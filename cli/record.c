@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -734,13 +733,10 @@ static const char doc[] =
     "127 if there is none; 2 usage or a bad value, 125 another failure or events that are lost.";
 
 int weir_cmd_record(int argc, char **argv) {
-    struct argp argp = {weir_cli_options(flags),
-                        parse_argument,
-                        "[--] COMMAND [ARGUMENT...]",
-                        doc,
-                        NULL,
-                        NULL,
-                        NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "[--] COMMAND [ARGUMENT...]",
+                        .doc = doc};
     int code;
 
     record.path = DEFAULT_FILE;

@@ -2,7 +2,6 @@
 /* replay.c: `weir replay`: traces on one allocator, with the settings that flags and environment
  * give. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -105,8 +104,11 @@ int weir_cmd_replay(int argc, char **argv) {
         "a bad value.";
     struct argp_child children[] = {
         {contest_argp(), 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
-    struct argp argp = {
-        weir_cli_options(flags), parse_argument, "TRACE...", doc, children, NULL, NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "TRACE...",
+                        .doc = doc,
+                        .children = children};
     static struct command command;
     int code;
 

@@ -605,13 +605,11 @@ static int find_and_set(struct run *run) {
 int weir_cmd_run(int argc, char **argv) {
     struct argp_child children[] = {
         {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
-    struct argp argp = {weir_cli_options(flags),
-                        parse_argument,
-                        "[--] COMMAND [ARGUMENT...]",
-                        doc,
-                        children,
-                        NULL,
-                        NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "[--] COMMAND [ARGUMENT...]",
+                        .doc = doc,
+                        .children = children};
     static struct run run;
     int code;
 

@@ -526,7 +526,7 @@ static const char doc[] =
     "interval.";
 
 int weir_cmd_top(int argc, char **argv) {
-    struct argp argp = {weir_cli_options(flags), parse_argument, NULL, doc, NULL, NULL, NULL};
+    struct argp argp = {.options = weir_cli_options(flags), .parser = parse_argument, .doc = doc};
 
     command.interval_ns = 1000000000;
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)

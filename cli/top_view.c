@@ -103,38 +103,40 @@ void top_sort(struct top *top) {
 
 /* ---- text ---------------------------------------------------------------------------------------- */
 
-enum { CELL = 24 };
+static struct spelled spell_rate(double rate) {
+    struct spelled spelled = {"-"};
+    int is_large = rate >= 9999.5, is_huge = rate >= 9999.5e3;
 
-static const char *show_rate(double rate, char text[CELL]) {
-    if (rate < 0)
-        snprintf(text, CELL, "-");
-    else if (rate < 9999.5)
-        snprintf(text, CELL, "%.0f", rate);
-    else if (rate < 9999.5e3)
-        snprintf(text, CELL, "%.0fk", rate / 1e3);
-    else
-        snprintf(text, CELL, "%.0fM", rate / 1e6);
-    return text;
+    if (rate >= 0)
+        snprintf(spelled.text, sizeof spelled.text, "%.0f%s",
+                 is_huge    ? rate / 1e6
+                 : is_large ? rate / 1e3
+                            : rate,
+                 is_huge    ? "M"
+                 : is_large ? "k"
+                            : "");
+    return spelled;
 }
 
-static const char *show_share(double share_of, char text[CELL]) {
-    if (share_of < 0)
-        snprintf(text, CELL, "-");
-    else
-        snprintf(text, CELL, "%.1f%%", share_of * 100);
-    return text;
+static struct spelled spell_share(double share_of) {
+    struct spelled spelled = {"-"};
+
+    if (share_of >= 0)
+        snprintf(spelled.text, sizeof spelled.text, "%.1f%%", share_of * 100);
+    return spelled;
 }
 
-static const char *show_ago(uint64_t ns, char text[CELL]) {
+static struct spelled spell_ago(uint64_t ns) {
     double seconds = (double)ns / 1e9;
+    struct spelled spelled;
 
     if (seconds < 100)
-        snprintf(text, CELL, "%.1f s", seconds);
+        snprintf(spelled.text, sizeof spelled.text, "%.1f s", seconds);
     else if (seconds < 6000)
-        snprintf(text, CELL, "%.0f min", seconds / 60);
+        snprintf(spelled.text, sizeof spelled.text, "%.0f min", seconds / 60);
     else
-        snprintf(text, CELL, "%.0f h", seconds / 3600);
-    return text;
+        snprintf(spelled.text, sizeof spelled.text, "%.0f h", seconds / 3600);
+    return spelled;
 }
 
 static void print_latency(FILE *file, const char *what, const struct weir_show_latency *l) {
@@ -146,13 +148,11 @@ static void print_latency(FILE *file, const char *what, const struct weir_show_l
 
 /* Prints the last changes of reserved memory, the newest first. */
 static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t older_ns) {
-    char ago[CELL];
-
     for (uint64_t i = 0; i < a->events && i < LOG_LINES; i++) {
         const struct weir_show_event *e = &a->event[a->events - 1 - i];
 
         fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
-                show_ago(e->ago_ns + older_ns, ago), e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
+                spell_ago(e->ago_ns + older_ns).text, e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
                 SPELL_TIME(e->stall_ns), WEIR_SHOWN(e->reserve_after),
                 weir_event_cause_word((int)e->cause));
     }
@@ -171,12 +171,11 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    char requests[CELL], cached[CELL];
 
     fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %6s %6s  %s%s", (long)p->name.pid, a->device,
             a->engine, a->limit == UINT64_MAX ? "max" : WEIR_SHOWN(a->limit),
-            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), show_rate(rates.requests, requests),
-            show_share(rates.cached, cached), without_folder(p->now.command),
+            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), spell_rate(rates.requests).text,
+            spell_share(rates.cached).text, without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
     fputc('\n', file);
     if (a->refusals > 0)

@@ -6,7 +6,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/common/commands.h"
@@ -75,8 +74,10 @@ static int refuse(const char *name, const char *python, int error) {
 }
 
 int weir_cmd_torch(int argc, char **argv) {
-    struct argp argp = {
-        weir_cli_options(flags), parse_argument, "[--] [PYTHON]", doc, NULL, NULL, NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "[--] [PYTHON]",
+                        .doc = doc};
     char *standard[] = {(char *)"python3", NULL}, python[PATH_MAX];
     struct torch torch = {0};
     static struct shim shim;

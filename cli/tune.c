@@ -624,13 +624,10 @@ int weir_cmd_tune(int argc, char **argv) {
         "command, weir records that first.  With several traces, the settings are for all of "
         "them.\n\nExit code: 0 all went well, 1 something failed or the memory is too little, 2 "
         "usage or a bad value.";
-    struct argp argp = {weir_cli_options(flags),
-                        parse_argument,
-                        "TRACE...\n-- COMMAND [ARGUMENT...]",
-                        doc,
-                        NULL,
-                        NULL,
-                        NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "TRACE...\n-- COMMAND [ARGUMENT...]",
+                        .doc = doc};
     static struct command command;
     int code;
 

@@ -3,7 +3,6 @@
 #include "cli/common/help.h"
 
 #include <argp.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "base/text.h"

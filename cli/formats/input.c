@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "cli/common/temporary.h"
-#include "cli/formats/format.h"
 
 /* Reads the copy, as a weir_trace_source. */
 static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *message,

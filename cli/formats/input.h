@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: opens a trace, or a file of another format (format.h).  The first line of the file shows its format.
+/* input.h: opens a trace, or a file of another program from which weir makes a trace.  The first line of the file shows its
+ * format.
  *
  * Must not know: what the events are for.
  */
@@ -13,6 +14,17 @@
 #include <weir/trace.h>
 
 #include "cli/common/lines.h"
+
+/* The format of another program. */
+struct format {
+    /* Returns 1 if the first line of a file shows that the file has this format, 0 if not. */
+    int (*has_format)(const char *first_line);
+    /* Reads the lines and writes their events to `trace' as the text of a trace.
+     * Returns 1 on success, 0 with a message in `lines' on failure.  Errors of `trace' are left to the caller. */
+    int (*write_trace)(struct lines *lines, FILE *trace);
+};
+
+extern const struct format format_rmm, format_minimalloc;
 
 /* The device of the requests that were read; "" if the trace does not say. */
 struct input_device {

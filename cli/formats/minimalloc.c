@@ -9,7 +9,7 @@
  *
  * Times become microseconds.  Frees precede allocations of the same time, so that the blocks share no memory.  Names
  * become the field name=. */
-#include "cli/formats/format.h"
+#include "cli/formats/input.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * Time is the time of the day.  Action is allocate, allocate failure (the pointer is (nil)), or free.
  * The reader leaves out a free of a pointer that the log did not allocate.  If the log allocates a pointer twice without
  * a free, the reader adds the free, as `weir record' does. */
-#include "cli/formats/format.h"
+#include "cli/formats/input.h"
 
 #include <inttypes.h>
 #include <stdio.h>

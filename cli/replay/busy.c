@@ -10,7 +10,6 @@
  */
 #include "cli/replay/busy.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 

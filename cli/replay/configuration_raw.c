@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/text.h"
 
@@ -70,6 +69,7 @@ static void *raw_open(struct session *session, const struct configuration *self)
                                  .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, session->device}};
     struct raw *raw = calloc(1, sizeof *raw);
+    const char *call = "cuMemPoolCreate";
     CUresult result;
 
     if (!raw) {
@@ -80,26 +80,21 @@ static void *raw_open(struct session *session, const struct configuration *self)
     raw->session = session;
     raw->self = self;
     result = session->counted->cuMemPoolCreate(&raw->pool, &properties);
-    if (result != CUDA_SUCCESS) {
-        free(raw);
-        return refuse(session, "cuMemPoolCreate", result);
+    if (result == CUDA_SUCCESS) {
+        call = "cuMemPoolSetAttribute";
+        result = session->counted->cuMemPoolSetAttribute(
+            raw->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &raw->threshold);
     }
-    result = session->counted->cuMemPoolSetAttribute(raw->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                                     &raw->threshold);
-    if (result != CUDA_SUCCESS) {
-        session->driver->cuMemPoolDestroy(raw->pool);
-        free(raw);
-        return refuse(session, "cuMemPoolSetAttribute", result);
-    }
-    if (self->primed && session->live_peak_bytes > 0) {
+    if (result == CUDA_SUCCESS && self->primed && session->live_peak_bytes > 0) {
+        call = "preallocation in the pool";
         result = prime(raw);
-        if (result != CUDA_SUCCESS) {
-            session->driver->cuMemPoolDestroy(raw->pool);
-            free(raw);
-            return refuse(session, "preallocation in the pool", result);
-        }
     }
-    return raw;
+    if (result == CUDA_SUCCESS)
+        return raw;
+    if (raw->pool)
+        session->driver->cuMemPoolDestroy(raw->pool);
+    free(raw);
+    return refuse(session, call, result);
 }
 
 static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,

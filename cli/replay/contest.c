@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "api/timeline.h"
-#include "base/size.h"
 #include "base/text.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"

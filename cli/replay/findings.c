@@ -117,14 +117,22 @@ static void mark_choices(struct findings *findings, enum mark mark, enum result_
         s->marks[mark] &= count > 1;
 }
 
-/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is known. */
-static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
-    const struct standing *least = NULL;
+/* Returns the marked standing with the least of a known figure; NULL if there is none. */
+static struct standing *least_marked(const struct findings *findings, enum mark mark,
+                                     enum result_figure figure) {
+    struct standing *least = NULL;
 
     for (EACH_STANDING(s, findings))
         if (s->marks[mark] && s->mean[figure] > 0 &&
             (!least || s->mean[figure] < least->mean[figure]))
             least = s;
+    return least;
+}
+
+/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is known. */
+static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
+    const struct standing *least = least_marked(findings, mark, figure);
+
     for (EACH_STANDING(s, findings))
         if (least)
             s->marks[mark] &= s->mean[figure] > 0 && s->low[figure] <= least->high[figure];
@@ -229,20 +237,9 @@ static void add_warm_up(struct findings *findings, const struct standing *standi
             standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
 }
 
-/* Returns the marked standing with the least of a figure; NULL if none is marked. */
-static const struct standing *best_marked(const struct findings *findings, enum mark mark,
-                                          enum result_figure figure) {
-    const struct standing *best = NULL;
-
-    for (EACH_STANDING(s, findings))
-        if (s->marks[mark] && (!best || s->mean[figure] < best->mean[figure]))
-            best = s;
-    return best;
-}
-
 static void tell_warm_up(struct findings *findings) {
     const struct standing *pool = find(findings, "pool"), *ready = find(findings, "pool-prealloc");
-    const struct standing *least = best_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
+    const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
     const struct standing *usual = findings->usual, *driver = findings->driver;
 
     if (!least)
@@ -286,7 +283,7 @@ static void add_against_driver(struct findings *findings, const struct standing 
 }
 
 static void tell_fastest(struct findings *findings) {
-    const struct standing *fastest = best_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
+    const struct standing *fastest = least_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
     int any_settled = 0;
 
     if (!fastest)
@@ -311,7 +308,7 @@ static void tell_fastest(struct findings *findings) {
 }
 
 static void tell_smallest(struct findings *findings) {
-    const struct standing *smallest = best_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
+    const struct standing *smallest = least_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
 
     if (!smallest)
         return;

@@ -5,8 +5,6 @@
  */
 #include "cli/replay/contest.h"
 
-#include <string.h>
-
 #include "cli/common/runner.h"
 
 const uint64_t least_unit = UINT64_C(32) << 20;

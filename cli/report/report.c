@@ -289,8 +289,10 @@ int weir_cmd_report(int argc, char **argv) {
         "itself in a browser and needs no network.  Several files stand side by side.  --report of "
         "bench, replay and run makes the page at once.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage or a bad value.";
-    struct argp argp = {
-        weir_cli_options(flags), parse_argument, "-o FILE RUN.json...", doc, NULL, NULL, NULL};
+    struct argp argp = {.options = weir_cli_options(flags),
+                        .parser = parse_argument,
+                        .args_doc = "-o FILE RUN.json...",
+                        .doc = doc};
     struct command command = {0};
     json_t *files = NULL;
     int code = 1;
