@@ -237,7 +237,7 @@ static const char *harm_of(const struct trials *trials, int trial, enum goal goa
     if (ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
         return "slower";
     if (ratio_by(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
-        return "slower in all";
+        return "the whole run is slower";
     return goal != GOAL_SPEED && ratio_by(fmax, trials, trial, FIGURE_RESERVED) > 1
                ? "reserves more"
                : NULL;
@@ -551,6 +551,7 @@ static void show_answer(const struct command *command) {
     for (size_t i = 0; command->program && command->program[i]; i++)
         printf(" %s", command->program[i]);
     puts(command->program ? "" : " PROGRAM");
+    puts("Only these settings were tried: weir bench compares other engines and packings.");
 }
 
 /* Writes the settings to a file.  Returns 1, or 0 with a message printed. */

@@ -265,7 +265,14 @@ static void tell_warm_up(struct findings *findings) {
         add_ms(findings, ready->mean[FIGURE_FIRST]);
         add(findings, ", and takes ");
         add_ms(findings, ready->mean[FIGURE_CREATION]);
-        add(findings, " at creation.");
+        add(findings, " at creation");
+        if (ready->low[FIGURE_STEADY_MEAN] > pool->high[FIGURE_STEADY_MEAN]) {
+            add(findings, "; a steady iteration then takes ");
+            add_ms(findings, ready->mean[FIGURE_STEADY_MEAN]);
+            add(findings, " instead of ");
+            add_ms(findings, pool->mean[FIGURE_STEADY_MEAN]);
+        }
+        add(findings, ".");
     }
     end_sentence(findings);
 }

@@ -259,6 +259,7 @@ static int has_part(const struct row *row, enum result_figure figure) {
 static void mark_column(struct results *results, size_t trace, int busy,
                         enum result_figure figure) {
     const struct row *best = NULL;
+    uint64_t slack = 0; /* memory ties within 1% of the peak requested memory */
     size_t count = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
@@ -269,12 +270,14 @@ static void mark_column(struct results *results, size_t trace, int busy,
         count++;
         if (!best || row->median.value[figure] < best->median.value[figure])
             best = row;
+        if (figure == FIGURE_RESERVED)
+            slack = row->median.value[FIGURE_REQUESTED] / 100;
     }
     for (size_t i = 0; i < results->configuration_count && count > 1; i++) {
         struct row *row = result_at(results, trace, i, busy);
 
         row->best[figure] =
-            has_part(row, figure) && row->low.value[figure] <= best->high.value[figure];
+            has_part(row, figure) && row->low.value[figure] <= best->high.value[figure] + slack;
     }
 }
 

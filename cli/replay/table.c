@@ -169,20 +169,29 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note behind the names of the configurations that `is_one' tells; nothing if it tells none. */
-static void print_note(FILE *file, const struct contest *contest,
-                       int (*is_one)(const struct configuration *configuration), const char *note) {
+/* Prints a note behind the names of the configurations that are not usable for that reason, or of the driver's if `why` is
+ * NULL. */
+static void print_note(FILE *file, const struct contest *contest, const char *why,
+                       const char *note) {
     size_t count = 0;
 
-    for (size_t i = 0; i < contest->results.configuration_count; i++)
-        if (is_one(contest->results.configurations[i]))
-            fprintf(file, "%s%s", count++ ? ", " : "", contest->results.configurations[i]->name);
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const struct configuration *c = contest->results.configurations[i];
+
+        if (why ? c->unusable == why : configuration_is_driver(c))
+            fprintf(file, "%s%s", count++ ? ", " : "", c->name);
+    }
     if (count)
-        fprintf(file, ": %s\n", note);
+        fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-static int foreknows(const struct configuration *configuration) {
-    return configuration->foreknows;
+/* Returns 1 if the reason why a configuration is not usable is that of an earlier one, too. */
+static int is_repeated(const struct contest *contest, size_t configuration) {
+    for (size_t i = 0; i < configuration; i++)
+        if (contest->results.configurations[i]->unusable ==
+            contest->results.configurations[configuration]->unusable)
+            return 1;
+    return 0;
 }
 
 /* Prints what the marks stand for, and what is to be known of some rows. */
@@ -199,13 +208,17 @@ static void print_legend(FILE *file, const struct contest *contest) {
     if (contest->results.configuration_count < 2)
         return;
     fputs("* the least of its column, and what ties with it\n", file);
-    print_note(file, contest, configuration_is_driver, "CUDA's own pool (cudaMallocAsync)");
-    print_note(file, contest, foreknows,
-               "a setting comes from the trace, which a program would have to know before");
-    for (size_t i = 0; i < contest->results.configuration_count; i++)
-        if (contest->results.configurations[i]->unusable)
-            fprintf(file, "%s only compares: %s\n", contest->results.configurations[i]->name,
-                    contest->results.configurations[i]->unusable);
+    print_note(file, contest, NULL, "CUDA's own pool (cudaMallocAsync)");
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const char *why = contest->results.configurations[i]->unusable;
+
+        if (why && !is_repeated(contest, i))
+            print_note(file, contest, why, why);
+        if (strcmp(contest->results.configurations[i]->name, "pool-prealloc") == 0)
+            fputs("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: 0 is pool, N is pool-prealloc, -1 is "
+                  "pool-prealloc-75\n",
+                  file);
+    }
     if (contest->trace_count > 1 || contest->results.busy > 0)
         fprintf(file, "below:%s%s\n", contest->results.busy > 0 ? " with GPU work" : "",
                 contest->trace_count == 1   ? ""

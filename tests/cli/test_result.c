@@ -189,6 +189,7 @@ TEST(test_ties_are_ties) {
     ck_assert_str_eq(marked(MARK_SMALLEST), "driver-keep mapped");
     ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 1); /* what is marked is what is said */
     ck_assert_int_eq(rows[1].best[FIGURE_STEADY_MEAN], 1);
+    ck_assert_int_eq(rows[0].best[FIGURE_RESERVED] && rows[1].best[FIGURE_RESERVED], 1);
     ck_assert_int_eq(rows[2].best[FIGURE_STEADY_MEAN], 0);
     ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* it only compares */
     ck_assert(says("driver-keep and mapped (a tie), 1.000 ms an iteration."));
