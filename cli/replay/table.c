@@ -129,6 +129,10 @@ void table_head(FILE *file, const struct contest *contest) {
         fprintf(file, "profile of the model: %s\n", weir_cli_model_profile());
 }
 
+static int is_interrupted(const struct contest *contest) {
+    return result_runs(&contest->results, 0) < result_planned(&contest->results);
+}
+
 static void print_notes(FILE *file, const struct contest *contest) {
     if (contest->modelled)
         fputs("device model: times are virtual driver time and real time spent in weir; no GPU "
@@ -136,9 +140,7 @@ static void print_notes(FILE *file, const struct contest *contest) {
               file);
     if (contest->results.repeat > 1)
         fprintf(file, "medians of %s%" PRIu64 " runs each, in fresh processes\n",
-                result_runs(&contest->results, 0) < result_planned(&contest->results) ? "at most "
-                                                                                      : "",
-                contest->results.repeat);
+                is_interrupted(contest) ? "at most " : "", contest->results.repeat);
     if (contest->results.busy > 0)
         fputs("busy rows: with GPU work; makespan: time on the device from the start of an "
               "iteration to the end of its work,\nwaits included\n",
@@ -205,7 +207,7 @@ static void print_legend(FILE *file, const struct contest *contest) {
     fputc('\n', file);
     if (any_unsettled)
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
-    if (contest->results.configuration_count < 2)
+    if (contest->results.configuration_count < 2 || is_interrupted(contest))
         return;
     fputs("* the least of its column, and what ties with it\n", file);
     print_note(file, contest, NULL, "CUDA's own pool (cudaMallocAsync)");

@@ -295,12 +295,13 @@ int weir_cmd_report(int argc, char **argv) {
                         .doc = doc};
     struct command command = {0};
     json_t *files = NULL;
-    int code = 1;
+    int code = 1, is_writable;
 
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
         return 2;
+    is_writable = jsonfile_check("--output", command.page);
     files = read_all(&command);
-    if (files && jsonfile_check("--output", command.page))
+    if (files && is_writable)
         code = write_page(files, command.page);
     json_decref(files);
     return code;
