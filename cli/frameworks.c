@@ -3,8 +3,8 @@
  *
  * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), but an allocator that
  * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
- * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  A named
- * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
+ * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  weir run
+ * never replaces an allocator that the user named, and says so.  Nor is
  * JAX kept from preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
  *
  * A package of Python's has a folder NAME-VERSION.dist-info beside its modules.  That a package is for CUDA shows in its
@@ -52,7 +52,7 @@ static void note_elsewhere(const char *variable, const char *is, const char *who
             is, who, served(serves_plain));
 }
 
-/* JAX, which takes memory elsewhere because nobody tells it otherwise, is the one to read these. */
+/* Prints the variables that JAX reads.  weir run leaves them as they are. */
 static void note_untold(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -62,7 +62,7 @@ static void note_untold(FILE *notes) {
             fprintf(notes, "; %s=%s stays, and is JAX's own", names[i], set_value(names[i]));
 }
 
-/* The allocator that JAX is told to use already, and by which variable; NULL: none. */
+/* Returns the allocator that the user chose for JAX, with its variable, or NULL. */
 static const char *jax_is_told(const char **variable) {
     static char name[64];
 

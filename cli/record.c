@@ -477,12 +477,13 @@ static void tell_nothing(void) {
     take_file_back();
     if (record.failed)
         return;
-    fprintf(stderr,
-            "weir record: the command %s, so there is no trace: %s "
-            "is %s\n",
-            is_seen ? "made no call that weir records"
-                    : "did not load weir's library (is it static or set-user-ID?)",
-            record.path, record.is_made ? "not made" : "as it was");
+    fprintf(stderr, "weir record: the command %s, so there is no trace%s%s%s\n",
+            is_seen
+                ? "made no call that weir records (it needs a GPU; without one, use a trace that "
+                  "comes with weir, as weir bench does)"
+                : "did not load weir's library (is it static or set-user-ID?)",
+            record.is_made ? "" : ": ", record.is_made ? "" : record.path,
+            record.is_made ? "" : " is as it was");
     if (!is_seen)
         record.failed = EXIT_OWN;
 }

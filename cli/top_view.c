@@ -171,17 +171,20 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                             size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
+    char now[80]; /* the columns REQ/S and CACHED, which a program that does not answer lacks */
 
-    fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %6s %6s  %s%s", (long)p->name.pid, a->device,
+    if (silence_of(top, p) > 0)
+        snprintf(now, sizeof now, "silent %.0f s", silence_of(top, p));
+    else
+        snprintf(now, sizeof now, "%6s %6s", spell_rate(rates.requests).text,
+                 spell_share(rates.cached).text);
+    fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %13s  %s%s\n", (long)p->name.pid, a->device,
             a->engine, a->limit == UINT64_MAX ? "max" : WEIR_SHOWN(a->limit),
-            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), spell_rate(rates.requests).text,
-            spell_share(rates.cached).text, without_folder(p->now.command),
+            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), now, without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
     if (a->refusals > 0)
-        fprintf(file, " (%" PRIu64 " refused)", a->refusals);
-    if (silence_of(top, p) > 0)
-        fprintf(file, " (no answer for %.0f s)", silence_of(top, p));
-    fputc('\n', file);
+        fprintf(file, "        %" PRIu64 " request%s failed\n", a->refusals,
+                weir__plural(a->refusals));
     print_latency(file, "alloc", &a->latency[0]);
     print_latency(file, "free", &a->latency[1]);
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));

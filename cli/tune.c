@@ -66,6 +66,7 @@ struct advice {
     uint64_t least;              /* the smallest limit that serves the traces; 0: none does */
     int fits;                    /* 0: the traces are not served, so that no trial tells anything */
     int has_times;               /* 0: no trial but that of weir's defaults is made */
+    int without;                 /* with a limit: the trial without one */
     const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
     int best;                    /* the trial to follow */
 };
@@ -236,7 +237,7 @@ static const char *harm_of(const struct trials *trials, int trial, enum goal goa
     if (ratio_by(fmax, trials, trial, FIGURE_STEADY_MAKESPAN) > slack)
         return "slower";
     if (ratio_by(fmax, trials, trial, FIGURE_MAKESPAN) > slack)
-        return "slower in all";
+        return "the whole run is slower";
     return goal != GOAL_SPEED && ratio_by(fmax, trials, trial, FIGURE_RESERVED) > 1
                ? "reserves more"
                : NULL;
@@ -281,7 +282,7 @@ static int try_limits(struct trials *trials, struct advice *advice, struct choic
     int good = 0;
 
     for (size_t i = 0; good == 0 && i < sizeof limit_percents / sizeof limit_percents[0]; i++) {
-        uint64_t limit = advice->least / least_unit * limit_percents[i] / 100 * least_unit;
+        uint64_t limit = (advice->least / least_unit * limit_percents[i] + 99) / 100 * least_unit;
 
         if ((double)limit > most)
             break;
@@ -308,6 +309,8 @@ static int try_all(struct trials *trials, struct advice *advice, struct choice *
 static int advise(struct trials *trials, struct advice *advice) {
     double slack = advice->goal == GOAL_MEMORY ? memory_most_ratio : slack_ratio;
     struct choice best = {0};
+    const json_t *run;
+    uint64_t device;
     int trial;
 
     if (!trials_least(trials, &advice->least))
@@ -318,10 +321,24 @@ static int advise(struct trials *trials, struct advice *advice) {
         weir__bytes_spell(advice->limit, best.text[CHOICE_LIMIT], sizeof best.text[CHOICE_LIMIT]);
     if (trials_run(trials, &best) < 0)
         return 0;
+    run = json_array_get(trials->results.rows[0].runs, 0);
+    device = (uint64_t)json_integer_value(json_object_get(run, "device_bytes"));
+    if (advice->limit > device) {
+        progress_clear(&trials->progress);
+        fprintf(stderr, "weir: --limit %s: the device has %s\n", WEIR_SHOWN(advice->limit),
+                WEIR_SHOWN(device));
+        return 0;
+    }
     advice->fits = isfinite(ratio_by(fmax, trials, 0, FIGURE_REQUESTED));
     advice->has_times = isfinite(ratio_by(fmax, trials, 0, FIGURE_STEADY_MAKESPAN));
     if (!advice->has_times)
         return 1;
+    if (advice->limit) {
+        advice->without = trials_run(trials, &(struct choice){0});
+        if (advice->without < 0)
+            return 0;
+        advice->against[advice->without] = "no limit";
+    }
     trial = try_all(trials, advice, &best) ? trials_run(trials, &best) : -1;
     if (trial < 0)
         return 0;
@@ -515,20 +532,26 @@ static void show_answer(const struct command *command) {
     printf("It %s%s%s: ", advice->fits ? "fits" : "does not fit", advice->limit ? " into " : "",
            advice->limit ? WEIR_SHOWN(advice->limit) : "");
     if (advice->least)
-        printf("the smallest limit that serves every request, in steps of 32 MiB, is %s.\n",
+        printf("the smallest limit that serves every request is at most %s.\n",
                WEIR_SHOWN(advice->least));
     else
         puts("no memory of this device serves every request.");
     if (!advice->fits)
         return;
-    if (!advice->has_times)
-        puts("Fewer than 2 iterations: there is no time to judge other settings by.");
+    for (size_t i = 0; advice->without && i < command->contest.trace_count; i++) {
+        double ratio = trials_ratio(&command->trials, i, advice->without, FIGURE_STEADY_MAKESPAN);
+
+        if (ratio * slack_ratio < 1)
+            printf("%s: with this limit an iteration takes %.2f times as long as without.\n",
+                   command->contest.traces[i].header.name, 1 / ratio);
+    }
     fputs("Use:\n  weir run", stdout);
     choice_write(stdout, &command->trials.choices[advice->best], " --", " ", "");
     fputs(" --", stdout);
     for (size_t i = 0; command->program && command->program[i]; i++)
         printf(" %s", command->program[i]);
     puts(command->program ? "" : " PROGRAM");
+    puts("Only these settings were tried: weir bench compares other engines and packings.");
 }
 
 /* Writes the settings to a file.  Returns 1, or 0 with a message printed. */
@@ -582,7 +605,10 @@ static int tune(struct command *command) {
         (command->program && record(command) != 0) || !contest_prepare(contest))
         return 1;
     interrupt_watch();
-    if (!trials_open(trials, contest, advice->goal == GOAL_MEMORY ? TRIALS : 4) ||
+    if (!trials_open(trials, contest,
+                     advice->goal == GOAL_MEMORY ? TRIALS
+                     : advice->limit             ? 5
+                                                 : 4) ||
         !advise(trials, advice))
         return 1;
     progress_clear(&trials->progress);

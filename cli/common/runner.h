@@ -18,7 +18,7 @@
 
 enum { RUNNER_MESSAGE_BYTES = 512 };
 
-/* The internal subcommand, and where its child finds job, tape and way back. */
+/* The internal subcommand, and the descriptors for job, tape and result. */
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 

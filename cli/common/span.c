@@ -90,8 +90,8 @@ void span_split(const struct span_clock *clock, const struct span_start *start, 
     span->ns = span->driver_ns + span->own_ns;
 }
 
-/* A modelled call costs a little real time that the model does not see: what it takes to measure
- * itself, and to count the call.  That belongs to nobody who calls. */
+/* Subtracts the real time that a modelled call takes to measure and count itself.  Nobody is charged for the model's own
+ * measuring. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted) {
     enum { CALLS = 200, ROUNDS = 20 };
     struct span span = {0, 0, 0};

@@ -33,7 +33,7 @@
 
 #include "driver/driver.h"
 
-/* What a driver must have, or NULL: it can.  A part of a sentence. */
+/* Returns what the driver lacks for GPU work, as a part of a sentence, or NULL. */
 const char *busy_lacks(const struct weir_driver *driver);
 
 struct busy;
@@ -52,9 +52,9 @@ int busy_gather(struct busy *busy, size_t stream, uint64_t gap_us);
 
 /* Submits what is gathered for a stream. */
 int busy_flush(struct busy *busy, size_t stream);
-/* An iteration begins; the device is idle. */
+/* Begins an iteration.  The device is idle. */
 int busy_begin(struct busy *busy);
-/* It ends: submits what is gathered, waits for the device, and tells the makespan. */
+/* Ends an iteration: submits gathered work, synchronises, sets the makespan. */
 int busy_end(struct busy *busy, uint64_t *makespan_ns);
 
 const char *busy_message(const struct busy *busy);

@@ -58,8 +58,8 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts the digest of the model's calls, for tests, which name a file that gets each call as a line, or none.  Nobody else
- * pays for it: though the model leaves it out of all times, it takes caches. */
+/* Starts the digest of the model's calls, for tests, which name a file that gets each call as a line, or none.  Only tests
+ * start the digest, since it uses processor cache. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 

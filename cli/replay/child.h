@@ -81,12 +81,12 @@ void child_begin(struct replay *replay, enum play kind);
 int child_play(struct replay *replay);
 /* Measures what the loop alone takes, with an allocator that does nothing.  Returns as child_play(). */
 int child_play_bare(struct replay *replay);
-/* Subtracts from the iterations what the loop alone takes.  With GPU work or a pace the stretches are others than those of
- * the bare loop, and too short to have much of it. */
+/* Subtracts from the iterations what the loop alone takes.  Skips replays with GPU work or a pace, whose stretches differ from
+ * the bare loop's. */
 void child_subtract_bare(struct replay *replay);
-/* Adds the memory that there is now to the timeline, and how it came to be. */
+/* Adds the current memory and the allocator's steps to the timeline. */
 void child_show_now(struct replay *replay);
-/* Returns the part of a file with timelines that is this replay's; NULL if there is no host memory. */
+/* Returns this replay's part of the time line file; NULL if there is no host memory. */
 json_t *child_timeline(const struct replay *replay, int number);
 
 #endif

@@ -105,7 +105,7 @@ static json_t *oom_report_json(const struct replay *replay) {
     size_t i;
 
     rename_stream(replay, report);
-    if (report) /* no trace has it */
+    if (report) /* traces have no default stream */
         json_object_set_new(report, "default_stream", json_null());
     json_array_foreach(json_object_get(report, "pending_by"), i, one) rename_stream(replay, one);
     json_array_foreach(json_object_get(report, "groups"), i, one) rename_stream(replay, one);
@@ -184,7 +184,7 @@ static int synchronise(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
 }
 
-/* Adds what the iteration under way came to: times if it is timed, memory if it is observed. */
+/* Stores the figures of the current iteration: times if it is timed, memory if it is observed. */
 static void end_iteration(struct replay *replay) {
     struct iteration *it = &replay->iterations[replay->iteration_count];
 
@@ -252,7 +252,6 @@ static uint64_t since_begin(const struct replay *replay) {
     return driver->ticks_to_ns(driver->ticks() - replay->began_ticks);
 }
 
-/* Adds the memory that there is now to the timeline, and how it came to be. */
 void child_show_now(struct replay *replay) {
     struct figures figures;
     uint64_t values[WEIR_TIMELINE_COUNTERS];

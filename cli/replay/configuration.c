@@ -9,7 +9,10 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-#define RESERVES_75 "it reserves 75% of the device, whatever runs"
+static const char foreknows[] =
+    "a setting comes from the trace, which a program does not know before";
+static const char reserves_75[] = "75% of the device is reserved, whatever runs";
+
 /* "mapped, ..." */
 #define MAPPED(more) .kind = &public_kind, .settings = "engine=mapped" more, .needs_virtual = 1
 #define WEIR(text) .kind = &public_kind, .settings = text
@@ -20,25 +23,25 @@ const struct configuration configurations[] = {
      .release_threshold_max = 1},
     {"pool", "weir's pool engine, no preallocation", WEIR("engine=pool")},
     {"pool-prealloc", "pool, preallocating the trace's peak requested memory",
-     WEIR("engine=pool,prealloc=@8"), .foreknows = 1},
+     WEIR("engine=pool,prealloc=@8"), .unusable = foreknows},
     {"pool-prealloc-75", "pool, preallocating 75% of the device, as JAX does",
-     WEIR("engine=pool,prealloc=75%"), .unusable = RESERVES_75},
+     WEIR("engine=pool,prealloc=75%"), .unusable = reserves_75},
     {"pool-threshold", "pool, release threshold of half that peak",
-     WEIR("engine=pool,release-threshold=@4"), .foreknows = 1},
+     WEIR("engine=pool,release-threshold=@4"), .unusable = foreknows},
     {"bfc-75", "weir's bfc engine, one arena of 75% of the device",
-     WEIR("engine=bfc,arena=fixed,limit=75%"), .unusable = RESERVES_75},
+     WEIR("engine=bfc,arena=fixed,limit=75%"), .unusable = reserves_75},
     {"bfc-least", "bfc, one arena of the smallest size that serves the trace",
-     WEIR("engine=bfc,arena=fixed"), .least = 1, .foreknows = 1},
+     WEIR("engine=bfc,arena=fixed"), .least = 1, .unusable = foreknows},
     {"bfc", "bfc, growing by doubling regions", WEIR("engine=bfc,arena=regions,growth=bfc")},
     {"mapped", "weir's default: memory mapped where it is wanted", MAPPED("")},
     {"direct", "one cuMemAlloc and cuMemFree for each block", WEIR("engine=direct"),
-     .unusable = "it calls the driver for each block"},
+     .unusable = "each block is a call of the driver"},
     {"mapped-compact", "mapped, packing compact: less reserved memory", MAPPED(",packing=compact"),
      .by_name_only = 1},
     {"mapped-fast", "mapped, packing fast: fewer growths and moves", MAPPED(",packing=fast"),
      .by_name_only = 1},
     {"driver-warm", "driver-keep, the requested peak allocated and freed before", .kind = &raw_kind,
-     .release_threshold_max = 1, .primed = 1, .by_name_only = 1},
+     .release_threshold_max = 1, .primed = 1, .unusable = foreknows, .by_name_only = 1},
     {"pool-unchecked", "pool, without checks of streams", WEIR("engine=pool,stream-checks=off"),
      .by_name_only = 1},
     {"mapped-trusted", "mapped, without checks of streams", MAPPED(",stream-checks=off"),
@@ -48,8 +51,9 @@ const struct configuration configurations[] = {
     {"mapped-learned", "mapped, preallocating what a run before needed", MAPPED(""), .learns = 1,
      .by_name_only = 1},
     {"pool-ahead", "pool, an eighth to a quarter of that peak kept idle",
-     WEIR("engine=pool,grow-ahead=@1:@2"), .by_name_only = 1},
-    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1:@2"), .by_name_only = 1},
+     WEIR("engine=pool,grow-ahead=@1:@2"), .unusable = foreknows, .by_name_only = 1},
+    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1:@2"),
+     .unusable = foreknows, .by_name_only = 1},
     {.name = NULL},
 };
 

@@ -92,7 +92,6 @@ struct configuration {
     int release_threshold_max; /* the driver's pools */
     int primed;    /* the driver's pools: the peak requested memory is allocated and freed before */
     int least;     /* weir's: the limit is the smallest that serves the trace */
-    int foreknows; /* a setting comes from the trace, which a program would have to know before */
     int learns;    /* weir's: an earlier run, which does not count, has filled given->profile */
     int by_name_only;  /* runs only if it is named */
     int needs_virtual; /* needs memory mapped by handles */
@@ -108,7 +107,7 @@ int configuration_is_driver(const struct configuration *configuration);
 /* Sets the options of one of weir's configurations, but for device and log. */
 void configuration_choose(const struct configuration *configuration, const struct session *session,
                           weir_options *options);
-/* Returns what the device cannot and the configuration cannot do without, or NULL. */
+/* Returns the missing device feature that the configuration needs, or NULL. */
 const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device);
 

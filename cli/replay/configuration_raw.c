@@ -112,7 +112,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Orders `stream` behind every stream noted for the block, and forgets the notes. */
+/* Orders `stream` behind every other stream noted for the block, and forgets the notes. */
 static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;
@@ -122,10 +122,11 @@ static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     while (i) {
         uint32_t next = raw->notes[i].next;
 
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS && raw->notes[i].stream != stream) {
             result = driver->cuEventRecord(raw->session->event, raw->notes[i].stream);
-        if (result == CUDA_SUCCESS)
-            result = driver->cuStreamWaitEvent(stream, raw->session->event, 0);
+            if (result == CUDA_SUCCESS)
+                result = driver->cuStreamWaitEvent(stream, raw->session->event, 0);
+        }
         raw->notes[i].next = raw->idle_note;
         raw->idle_note = i;
         i = next;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* contest.c: every configuration on every trace; see contest.h.
  *
- * Order: for each trace and repeat all configurations run one after another, and who begins moves on by one each time, so
- * that no configuration always inherits the same predecessor's leftovers (pages that are to be scrubbed, clocks that have
- * risen).
+ * Order: for each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration, so
+ * that no configuration always inherits the same predecessor's leftovers (pages to be scrubbed, clocks that have risen).
  *
- * Of a trace's runs the last alone notes in a profile (--profile) what it needed, so that all of them begin with the same:
- * medians of runs that learn and runs that have learned would be of neither.
+ * Only a trace's last run saves a profile (--profile), so that all runs begin alike.
  */
 #include "cli/replay/contest.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +60,7 @@ static const struct weir_cli_flag flags[] = {
     {"pace", 'p', "FACTOR", take_factor, FIELD(pace),
      "Wait between calls for FACTOR times the time that the recorded program took."},
     {"json", 'j', "FILE", weir_cli_take_output, FIELD(json_file),
-     "Write all results to FILE as a JSON array.  '-' is standard output; the table then goes to "
+     "Write all results to FILE as JSON.  '-' is standard output; the table then goes to "
      "standard error."},
     {"report", 0, "FILE", weir_cli_take_page, FIELD(report),
      "Write a page of the results to FILE, whose name ends in .html (weir report)."},
@@ -150,6 +149,20 @@ void contest_tell_no_trace(const char *path, const char *message) {
     shipped_advise(path);
 }
 
+/* Adds a number to the name of a trace if an earlier file has that name: "gpt2-train (2)". */
+static void number_name(struct contest *contest, size_t trace) {
+    char *name = contest->traces[trace].header.name, other[TAPE_NAME_BYTES];
+    size_t same = 0, length = strlen(name), room = 24;
+
+    for (size_t i = 0; i < trace; i++) {
+        tape_name(contest->traces[i].path, other);
+        same += strcmp(name, other) == 0;
+    }
+    length = length < TAPE_NAME_BYTES - room ? length : TAPE_NAME_BYTES - room;
+    if (same)
+        snprintf(name + length, room, " (%zu)", same + 1);
+}
+
 /* Reads all traces; prints which are bad, and still checks the others.  Returns 1, or 0 if one is bad. */
 static int make_tapes(struct contest *contest) {
     char message[RUNNER_MESSAGE_BYTES];
@@ -160,10 +173,12 @@ static int make_tapes(struct contest *contest) {
 
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd >= 0 && contest->iterations == 1 && !contest->trials)
+        if (trace->tape_fd >= 0)
+            number_name(contest, i);
+        if (trace->tape_fd >= 0 && contest->iterations == 1)
             fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
                     trace->header.name);
-        else if (trace->tape_fd >= 0 && trace->header.marks < 2 && !contest->trials)
+        else if (trace->tape_fd >= 0 && trace->header.marks < 2)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
                     trace->header.name, trace->header.marks ? "only one mark" : "no marks",
                     trace->header.is_converted
@@ -254,10 +269,11 @@ static json_t *document_json(const struct contest *contest, const struct finding
             run = json_array_get(row->runs, 0);
         json_array_append_new(rows, result_row_json(results, row));
     }
-    own = json_pack("{s:s,s:b,s:s?,s:i,s:I,s:o,s:o,s:O*,s:o,s:o,s:o,s:o}", "device",
+    own = json_pack("{s:s,s:b,s:s?,s:i,s:I,s:I,s:I,s:o,s:o,s:O*,s:o,s:o,s:o,s:o}", "device",
                     contest->device, "modelled", contest->modelled, "model_profile",
                     contest->modelled ? weir_cli_model_profile() : NULL, "driver_version",
-                    contest->driver_version, "repeat", results->repeat, "busy",
+                    contest->driver_version, "repeat", results->repeat, "planned_runs",
+                    result_planned(results), "made_runs", result_runs(results, 0), "busy",
                     number_or_null(results->busy), "pace", number_or_null(contest->pace),
                     "timer_ns", json_object_get(run, "timer_ns"), "traces", traces,
                     "configurations", subjects, "rows", rows, "findings", findings_json(findings));
@@ -320,7 +336,7 @@ static int look_at_device(struct contest *contest) {
 
 /* ---- running ---- */
 
-/* As runner_run.  `options` has the profile. */
+/* Runs a row once with the profile of `options`.  Returns the result, or NULL with a message. */
 static json_t *run_with(const struct contest *contest, const struct row *row,
                         const weir_options *options, int notes, int timeline, char *message) {
     struct job job;
@@ -337,21 +353,23 @@ static json_t *run_with(const struct contest *contest, const struct row *row,
 static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
                             char *message) {
     weir_options options = contest->options;
-    char profile[WEIR_SHOW_BYTES];
+    char folder[PATH_MAX], profile[PATH_MAX + 16];
     json_t *result;
 
-    if (!temporary_named("profile", profile, sizeof profile)) {
-        snprintf(message, RUNNER_MESSAGE_BYTES, "cannot make a file in %.200s: %s",
+    snprintf(folder, sizeof folder, "%s/weir-bench-XXXXXX", temporary_folder());
+    if (!mkdtemp(folder)) {
+        snprintf(message, RUNNER_MESSAGE_BYTES, "cannot make a folder in %.200s: %s",
                  temporary_folder(), strerror(errno));
         return NULL;
     }
+    snprintf(profile, sizeof profile, "%s/profile", folder);
     options.profile = profile;
     result = run_with(contest, row, &options, 1, 0, message);
     if (result) {
         json_decref(result);
         result = run_with(contest, row, &options, 0, timeline, message);
     }
-    unlink(profile);
+    temporary_remove(folder);
     return result;
 }
 
@@ -377,31 +395,6 @@ static json_t *run_row(const struct contest *contest, struct row *row, int notes
     return run_with(contest, row, &contest->options, notes, timeline, message);
 }
 
-/* Writes the line of a step: "first 1.234 ms, steady 1.234 ms". */
-static void tell_run(const json_t *run, char *text, size_t bytes) {
-    const json_t *first = json_object_get(run, result_keys[FIGURE_FIRST]);
-    const json_t *steady = json_object_get(run, result_keys[FIGURE_STEADY_MEAN]);
-
-    if (!run)
-        snprintf(text, bytes, "failed");
-    else if (first && steady)
-        snprintf(text, bytes, "first %.3f ms, steady %.3f ms",
-                 (double)json_integer_value(first) / 1e6, (double)json_integer_value(steady) / 1e6);
-    else
-        snprintf(text, bytes, "done");
-}
-
-/* Sets the figures of the steady iterations, as the run alone has them. */
-static void set_own_steady(json_t *run) {
-    size_t count = json_array_size(json_object_get(json_object_get(run, "iterations"), "alloc_ns"));
-    size_t warm_up =
-        (size_t)json_integer_value(json_object_get(run, result_keys[FIGURE_WARM_UP_ITERATIONS]));
-
-    (void)result_set_steady(run, !result_settles(warm_up, count) ? count / 2
-                                 : warm_up                       ? warm_up
-                                                                 : 1);
-}
-
 static void keep_run(struct row *row, json_t *run, const char *message) {
     if (run) {
         json_t *timeline = json_object_get(run, "timeline");
@@ -419,7 +412,7 @@ static void keep_run(struct row *row, json_t *run, const char *message) {
 
 static int run_one(struct contest *contest, struct progress *progress, struct row *row,
                    uint64_t repeat, int notes) {
-    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
+    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64];
     int is_shown = contest->timeline_file && repeat == 0, good;
     json_t *run;
 
@@ -431,12 +424,9 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     progress_clear(progress);
     if (!run && interrupt_came()) /* the signal went to the child, too */
         return 0;
-    if (run)
-        set_own_steady(run);
-    tell_run(run, told, sizeof told);
     good = contest_tell_failure(contest, row, run, message, what);
+    progress_done(progress, what, run ? "done" : "failed");
     keep_run(row, run, message);
-    progress_done(progress, what, told);
     return good;
 }
 
@@ -537,15 +527,6 @@ int contest_prepare(struct contest *contest) {
            make_tapes(contest) && look_at_device(contest);
 }
 
-static size_t count_runs(const struct results *results, int with_figures) {
-    size_t count = 0;
-
-    for (size_t i = 0; i < results->row_count; i++)
-        count += json_array_size(results->rows[i].runs) +
-                 (with_figures ? 0 : results->rows[i].failed_runs);
-    return count;
-}
-
 /* Writes the files.  Returns the exit code of the report, or 1 with a message printed. */
 static int write_files(const struct contest *contest, const struct findings *findings) {
     json_t *document = document_json(contest, findings);
@@ -569,11 +550,11 @@ int contest_run(struct contest *contest) {
     interrupt_watch();
     good = run_all(contest);
     if (interrupt_came()) {
-        fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", count_runs(results, 0),
-                results->row_count * (size_t)contest->results.repeat);
+        fprintf(stderr, "weir: interrupted: %zu of %zu runs were made\n", result_runs(results, 0),
+                result_planned(results));
         good = 0;
     }
-    if (count_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
+    if (result_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
         return 1;
     good &= result_align(results);
     for (size_t i = 0; i < results->row_count; i++)

@@ -36,7 +36,6 @@ struct contest {
     /* What was asked. */
     uint64_t iterations; /* stop after this mark; 0: none */
     double pace; /* what the program does between its calls, of the trace's time; 0: nothing */
-    int trials;  /* nothing is timed, so a trace without iterations is as good as any */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     const char *report;    /* where the report goes; NULL: none */
     const char *timeline_file; /* of what happened when; NULL: none */
@@ -87,7 +86,7 @@ void contest_free(struct contest *contest);
 /* least.c: limits are tried in such steps, in which pools grow: 32 MiB. */
 extern const uint64_t least_unit;
 /* Finds a limit that serves the trace while one step less does not: first upwards from the peak requested memory in
- * growing steps, then by halves.  A larger limit may fail all the same, for how blocks lie.  `configuration` is a name for
+ * growing steps, then by halves.  A larger limit may still fail, because of fragmentation.  `configuration` is a name for
  * configuration_find(); `options` are those of the job; `busy` is GPU work as a factor of the trace's time, 0 for none.
  * Returns bytes, a multiple of least_unit; 0 if no limit up to the device's memory serves, or with the reason in
  * `message`, which has RUNNER_MESSAGE_BYTES, if a trial could not be made. */

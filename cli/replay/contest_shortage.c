@@ -29,7 +29,7 @@ static uint64_t others_in(const json_t *result, const json_t *verdict) {
     return since > before ? since : before;
 }
 
-/* Returns 1 if the memory of others decides: there is no lower limit, and to keep less free would not help. */
+/* Returns 1 if other processes' memory caused the failure. */
 static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
     const json_t *limit = json_object_get(verdict, "limit");
     uint64_t there = weir__size_less(device, others);

@@ -93,7 +93,7 @@ struct block {
  * allocator's that hands it out by itself; an array so large would leave no room for a result. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
-/* Returns the driver's name for a kind: "cuMemAlloc"; a word that is none of weir's unchanged. */
+/* Returns the driver's name of a kind, as "cuMemAlloc", or the word itself if it is unknown. */
 static const char *explain_call_name(const char *word) {
     static const char *const names[][2] = {
         {"async", "cuMemAllocAsync"}, {"pool", "cuMemAllocFromPoolAsync"},
@@ -204,7 +204,7 @@ static int is_same(const struct explain_group *a, const struct explain_group *b)
            a->device == b->device && a->by == b->by && a->at == b->at && a->range == b->range;
 }
 
-/* The group that is like this one, made if there is none; NULL: out of memory. */
+/* Returns the group equal to `like`, and creates it if it is missing; NULL if there is no host memory. */
 static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
     uint64_t key = mix(mix(mix(mix(mix(1, like->bytes), like->stream), like->kind), like->device),
                        (uint64_t)(uintptr_t)like->by);
@@ -363,15 +363,14 @@ static int is_smaller(const void *left, const void *right) {
     return a->first_us < b->first_us ? -1 : a->first_us > b->first_us;
 }
 
-/* Returns 1 if the group was freed into a pool of the driver, which keeps the memory. */
+/* Returns 1 if the block was freed into a driver pool, which keeps its memory. */
 static int explain_primes(const struct explain *explain, const struct explain_group *group) {
     const char *word = explain->kinds[group->kind].word;
 
     return !group->unfreed && (strcmp(word, "async") == 0 || strcmp(word, "pool") == 0);
 }
 
-/* So large, and there to the end or for most of the trace; of a pool, which keeps what is freed, for
- * however long. */
+/* Returns 1 if the request is large and lives for most of the trace, or in a pool of the driver. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
     uint64_t device = group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT

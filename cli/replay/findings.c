@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/spell.h"
 
@@ -60,7 +61,8 @@ static double over_requested(const struct row *row, enum result_figure figure) {
 
 static void set_standing(const struct results *results, size_t configuration,
                          struct standing *out) {
-    double logs = 0, kept = 0;
+    double logs = 0, kept = 0, iterations = 0;
+    size_t with_peak = 0, with_steady = 0;
 
     *out = (struct standing){.name = result_name(row_of(results, 0, configuration)),
                              .configuration = results->configurations[configuration],
@@ -71,82 +73,90 @@ static void set_standing(const struct results *results, size_t configuration,
 
         out->is_complete &= result_compares(row);
         out->is_unsettled |= row->median.has[FIGURE_STEADY_MEAN] && !row->settled;
-        logs += reserved > 0 ? log(reserved) : NAN;
-        kept += over_requested(row, FIGURE_KEPT) < 0 ? NAN : over_requested(row, FIGURE_KEPT);
+        if (row->median.value[FIGURE_REQUESTED] > 0) {
+            with_peak++;
+            logs += reserved > 0 ? log(reserved) : NAN;
+            kept += over_requested(row, FIGURE_KEPT) < 0 ? NAN : over_requested(row, FIGURE_KEPT);
+        }
+        if (row->median.has[FIGURE_WARM_UP] && row->median.value[FIGURE_STEADY_MEAN] > 0) {
+            with_steady++;
+            iterations += log(fmax((double)row->median.value[FIGURE_WARM_UP], 1) /
+                              (double)row->median.value[FIGURE_STEADY_MEAN]);
+        }
     }
-    out->reserved = isnan(logs) ? -1 : exp(logs / (double)results->trace_count);
-    out->kept = isnan(kept) ? -1 : kept / (double)results->trace_count;
-    for (int figure = 0; figure < FIGURES && out->is_complete; figure++)
+    out->reserved = out->kept = -1;
+    if (!out->is_complete)
+        return;
+    if (with_peak && !isnan(logs))
+        out->reserved = exp(logs / (double)with_peak);
+    if (with_peak && !isnan(kept))
+        out->kept = kept / (double)with_peak;
+    if (with_steady)
+        out->warm_up_iterations = exp(iterations / (double)with_steady);
+    for (int figure = 0; figure < FIGURES; figure++)
         set_mean(results, configuration, (enum result_figure)figure, out);
 }
 
-/* Returns below 0 if the range of a lies below that of b, above 0 if the other way round, 0 if they overlap. */
-static int compare_ranges(const struct standing *a, const struct standing *b,
-                          enum result_figure figure) {
-    if (a->mean[figure] <= 0 || b->mean[figure] <= 0)
-        return 0;
-    return a->high[figure] < b->low[figure] ? -1 : b->high[figure] < a->low[figure];
-}
-
-int standing_compare(const struct standing *a, const struct standing *b) {
-    int by_makespan = compare_ranges(a, b, FIGURE_STEADY_MAKESPAN);
-
-    return by_makespan ? by_makespan : compare_ranges(a, b, FIGURE_STEADY_MEAN);
-}
-
+/* Returns 1 if a program can choose the configuration, and it ran on all traces without a failure. */
 static int is_choice(const struct standing *standing) {
     return standing->is_complete && !standing->configuration->unusable;
 }
 
-/* Returns the standing with the least of a known figure, among the marked, or among those that a program can choose if
- * `marked` is NULL; NULL if there is none. */
-static const struct standing *least_of(const struct findings *findings, enum result_figure figure,
-                                       const unsigned char *marked) {
-    const struct standing *least = NULL;
+#define EACH_STANDING(s, findings)                                                                 \
+    struct standing *s = (findings)->standings;                                                    \
+    s < (findings)->standings + (findings)->count;                                                 \
+    s++
 
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct standing *standing = &findings->standings[i];
+/* Marks all choices that have the figure; none if there are fewer than two, which no other compares with. */
+static void mark_choices(struct findings *findings, enum mark mark, enum result_figure figure) {
+    size_t count = 0;
 
-        if ((marked ? marked[i] : is_choice(standing)) && standing->mean[figure] > 0 &&
-            (!least || standing->mean[figure] < least->mean[figure]))
-            least = standing;
-    }
+    for (EACH_STANDING(s, findings))
+        count += s->marks[mark] = is_choice(s) && s->mean[figure] > 0;
+    for (EACH_STANDING(s, findings))
+        s->marks[mark] &= count > 1;
+}
+
+/* Returns the marked standing with the least of a known figure; NULL if there is none. */
+static struct standing *least_marked(const struct findings *findings, enum mark mark,
+                                     enum result_figure figure) {
+    struct standing *least = NULL;
+
+    for (EACH_STANDING(s, findings))
+        if (s->marks[mark] && s->mean[figure] > 0 &&
+            (!least || s->mean[figure] < least->mean[figure]))
+            least = s;
     return least;
 }
 
-/* Leaves of the marked those that tie with the least of them.  Changes nothing if the figure is not known. */
-static void keep_least(const struct findings *findings, enum result_figure figure,
-                       unsigned char *marked) {
-    const struct standing *least = least_of(findings, figure, marked);
+/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is known. */
+static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
+    const struct standing *least = least_marked(findings, mark, figure);
 
-    for (size_t i = 0; i < findings->count && least; i++)
-        marked[i] = marked[i] && findings->standings[i].mean[figure] > 0 &&
-                    compare_ranges(&findings->standings[i], least, figure) == 0;
+    for (EACH_STANDING(s, findings))
+        if (least)
+            s->marks[mark] &= s->mean[figure] > 0 && s->low[figure] <= least->high[figure];
 }
 
-/* Marks who reserves least, to one percent of the peak requested memory. */
+/* Marks the configurations with the least reserved memory, within 1% of the peak. */
 static void mark_smallest(struct findings *findings) {
     double least = INFINITY;
 
-    for (size_t i = 0; i < findings->count; i++)
-        if (is_choice(&findings->standings[i]) && findings->standings[i].reserved >= 0)
-            least = fmin(least, findings->standings[i].reserved);
-    for (size_t i = 0; i < findings->count; i++)
-        findings->is_smallest[i] = is_choice(&findings->standings[i]) &&
-                                   findings->standings[i].reserved >= 0 &&
-                                   findings->standings[i].reserved <= least + 0.01;
+    mark_choices(findings, MARK_SMALLEST, FIGURE_RESERVED);
+    for (EACH_STANDING(s, findings))
+        if (s->marks[MARK_SMALLEST] && s->reserved >= 0)
+            least = fmin(least, s->reserved);
+    for (EACH_STANDING(s, findings))
+        s->marks[MARK_SMALLEST] &= s->reserved >= 0 && s->reserved <= least + 0.01;
 }
 
-static int has_time(const struct standing *standing) {
-    return standing->mean[FIGURE_STEADY_MEAN] > 0;
-}
-
-static void mark_fastest(struct findings *findings) {
-    for (size_t i = 0; i < findings->count; i++)
-        findings->is_fastest[i] =
-            is_choice(&findings->standings[i]) && has_time(&findings->standings[i]);
-    keep_least(findings, FIGURE_STEADY_MAKESPAN, findings->is_fastest);
-    keep_least(findings, FIGURE_STEADY_MEAN, findings->is_fastest);
+static void mark_all(struct findings *findings) {
+    mark_choices(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
+    keep_least(findings, MARK_FASTEST, FIGURE_STEADY_MAKESPAN);
+    keep_least(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
+    mark_choices(findings, MARK_WARM_UP, FIGURE_WARM_UP);
+    keep_least(findings, MARK_WARM_UP, FIGURE_WARM_UP);
+    mark_smallest(findings);
 }
 
 static const struct standing *find(const struct findings *findings, const char *name) {
@@ -204,104 +214,93 @@ static void add_ratio(struct findings *findings, double ratio) {
         ratio > 0 ? fmax(ratio, 0.01) : 0);
 }
 
-/* Adds "mapped, pool and bfc". */
-static size_t add_marked(struct findings *findings, const unsigned char *marked) {
+/* Adds the names of those that are marked: "mapped, pool and bfc (a tie)". */
+static void add_marked(struct findings *findings, enum mark mark) {
     size_t count = 0, told = 0;
 
-    for (size_t i = 0; i < findings->count; i++)
-        count += marked[i];
-    for (size_t i = 0; i < findings->count; i++)
-        if (marked[i]) {
+    for (EACH_STANDING(s, findings))
+        count += s->marks[mark];
+    for (EACH_STANDING(s, findings))
+        if (s->marks[mark]) {
             told++;
-            add(findings, "%s%s",
-                told == 1       ? ""
-                : told == count ? " and "
-                                : ", ",
-                findings->standings[i].name);
+            add(findings, "%s%s", told == 1 ? "" : told == count ? " and " : ", ", s->name);
         }
-    return count;
+    add(findings, "%s", count > 1 ? " (a tie)" : "");
 }
 
-/* Adds "mapped 8.1 ms, as much as 20 steady iterations". */
+/* Adds "8.1 ms with mapped, as long as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
-    add(findings, "%s ", standing->name);
     add_ms(findings, standing->mean[FIGURE_WARM_UP]);
-    if (has_time(standing))
-        add(findings, ", as much as %.*f of its steady iterations",
-            standing->mean[FIGURE_WARM_UP] < 9.5 * standing->mean[FIGURE_STEADY_MEAN] ? 1 : 0,
-            standing->mean[FIGURE_WARM_UP] / standing->mean[FIGURE_STEADY_MEAN]);
+    add(findings, " with %s", standing->name);
+    if (standing->warm_up_iterations > 0)
+        add(findings, ", as long as %.*f steady iterations",
+            standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
 }
 
 static void tell_warm_up(struct findings *findings) {
     const struct standing *pool = find(findings, "pool"), *ready = find(findings, "pool-prealloc");
-    const struct standing *least = least_of(findings, FIGURE_WARM_UP, NULL),
-                          *usual = findings->usual;
+    const struct standing *least = least_marked(findings, MARK_WARM_UP, FIGURE_WARM_UP);
+    const struct standing *usual = findings->usual, *driver = findings->driver;
 
     if (!least)
         return;
-    add(findings, "Warm-up (creation and the first iteration) costs ");
-    if (findings->driver && findings->driver->mean[FIGURE_WARM_UP] > 0) {
-        add_warm_up(findings, findings->driver);
-        add(findings, "%s", usual ? "; " : "");
-    }
-    if (usual)
+    add(findings, "Warm-up (creation and the first iteration) takes ");
+    if (driver)
+        add_warm_up(findings, driver);
+    if (usual && usual != driver) {
+        add(findings, driver ? "; " : "");
         add_warm_up(findings, usual);
-    if (least != usual && least != findings->driver) {
-        add(findings, "; the least is that of %s, ", least->name);
+    }
+    if (least != usual && least != driver) {
+        add(findings, driver || usual ? "; the least is " : "the least: ");
         add_ms(findings, least->mean[FIGURE_WARM_UP]);
+        add(findings, " with ");
+        add_marked(findings, MARK_WARM_UP);
     }
     add(findings, ".");
-    if (pool && ready && ready->mean[FIGURE_FIRST] > 0) {
-        add(findings, " Preallocating the peak takes the first iteration of pool from ");
+    if (pool && ready && ready->mean[FIGURE_FIRST] < pool->mean[FIGURE_FIRST]) {
+        add(findings, " Preallocating the peak shortens the first iteration of pool from ");
         add_ms(findings, pool->mean[FIGURE_FIRST]);
         add(findings, " to ");
         add_ms(findings, ready->mean[FIGURE_FIRST]);
-        add(findings, ", for ");
+        add(findings, ", and takes ");
         add_ms(findings, ready->mean[FIGURE_CREATION]);
-        add(findings, " at creation.");
+        add(findings, " at creation");
+        if (ready->low[FIGURE_STEADY_MEAN] > pool->high[FIGURE_STEADY_MEAN]) {
+            add(findings, "; a steady iteration then takes ");
+            add_ms(findings, ready->mean[FIGURE_STEADY_MEAN]);
+            add(findings, " instead of ");
+            add_ms(findings, pool->mean[FIGURE_STEADY_MEAN]);
+        }
+        add(findings, ".");
     }
     end_sentence(findings);
 }
 
-/* Returns the marked standing with the least time, or the first one if no time is known; NULL if none is marked. */
-static const struct standing *best_marked(const struct findings *findings,
-                                          const unsigned char *marked) {
-    const struct standing *best = NULL;
-
-    for (size_t i = 0; i < findings->count; i++)
-        if (marked[i] && (!best || findings->standings[i].mean[FIGURE_STEADY_MEAN] <
-                                       best->mean[FIGURE_STEADY_MEAN]))
-            best = &findings->standings[i];
-    return best;
-}
-
-/* Adds how a figure compares with the driver's. */
+/* Adds how a figure compares with the driver's, unless the driver is among the fastest. */
 static void add_against_driver(struct findings *findings, const struct standing *standing,
                                enum result_figure figure) {
     const struct standing *driver = findings->driver;
 
-    if (!driver || standing == driver || driver->mean[figure] <= 0)
+    if (!driver || driver->marks[MARK_FASTEST] || driver->mean[figure] <= 0)
         return;
-    if (fabs(standing->mean[figure] / driver->mean[figure] - 1) < 0.005) {
-        add(findings, ", as %s", driver->name);
-        return;
-    }
     add(findings, ", %s", standing->is_unsettled || driver->is_unsettled ? "~" : "");
     add_ratio(findings, standing->mean[figure] / driver->mean[figure]);
     add(findings, " that of %s", driver->name);
 }
 
 static void tell_fastest(struct findings *findings) {
-    const struct standing *fastest = best_marked(findings, findings->is_fastest);
-    int by_makespan = fastest && fastest->mean[FIGURE_STEADY_MAKESPAN] > 0;
+    const struct standing *fastest = least_marked(findings, MARK_FASTEST, FIGURE_STEADY_MEAN);
+    int any_settled = 0;
 
     if (!fastest)
         return;
-    add(findings, "Fastest in steady state, of what a program can choose: ");
-    if (add_marked(findings, findings->is_fastest) > 1)
-        add(findings, " (a tie)");
+    for (EACH_STANDING(s, findings))
+        any_settled |= s->mean[FIGURE_STEADY_MEAN] > 0 && !s->is_unsettled;
+    add(findings, "Fastest %s: ", any_settled ? "in steady state" : "(none settled)");
+    add_marked(findings, MARK_FASTEST);
     add(findings, ", ");
-    if (by_makespan) {
+    if (fastest->mean[FIGURE_STEADY_MAKESPAN] > 0) {
         add(findings, "a makespan of ");
         add_ms(findings, fastest->mean[FIGURE_STEADY_MAKESPAN]);
         add(findings, " an iteration");
@@ -312,24 +311,26 @@ static void tell_fastest(struct findings *findings) {
     add(findings, " an iteration");
     add_against_driver(findings, fastest, FIGURE_STEADY_MEAN);
     add(findings, ".");
+    end_sentence(findings);
 }
 
 static void tell_smallest(struct findings *findings) {
-    const struct standing *smallest = best_marked(findings, findings->is_smallest);
+    const struct standing *smallest = least_marked(findings, MARK_SMALLEST, FIGURE_RESERVED);
 
     if (!smallest)
         return;
-    add(findings, "%sSmallest: ", findings->sentences[findings->sentence_count][0] ? " " : "");
-    add_marked(findings, findings->is_smallest);
+    add(findings, "Smallest: ");
+    add_marked(findings, MARK_SMALLEST);
     add(findings, ", ");
     add_ratio(findings, smallest->reserved);
     add(findings, " the peak requested memory");
     if (findings->driver && findings->driver->reserved > 0 &&
-        !findings->is_smallest[findings->driver - findings->standings]) {
+        !findings->driver->marks[MARK_SMALLEST]) {
         add(findings, "; %s ", findings->driver->name);
         add_ratio(findings, findings->driver->reserved);
     }
     add(findings, ".");
+    end_sentence(findings);
 }
 
 /* What weir's default and the driver are compared by, and the words for that. */
@@ -356,21 +357,23 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if a's figure is above b's, beyond their ranges, and by a percent of what was requested if it is memory. */
+/* Returns 1 if a's figure is above b's, beyond their ranges.  Memory must differ by a percent of what was requested, too. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
-    uint64_t slack = figure == FIGURE_RESERVED || figure == FIGURE_KEPT
-                         ? a->median.value[FIGURE_REQUESTED] / 100
-                         : 0;
+    int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
+    uint64_t requested = a->median.value[FIGURE_REQUESTED];
 
-    return a->low.value[figure] > b->high.value[figure] + slack;
+    return is_memory
+               ? requested > 0 && a->low.value[figure] > b->high.value[figure] + requested / 100
+               : a->low.value[figure] > b->high.value[figure];
 }
 
-/* Adds in what the default is worse than the driver, on how many traces and by how much at most.  Returns 1 if it is. */
+/* Adds one figure in which the default is worse than the driver, on how many traces and by how much at most.  Returns 1 if the
+ * default is worse. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
-    size_t usual = (size_t)(findings->usual - findings->standings), count = 0, worst_trace = 0;
-    const struct row *worst = NULL;
+    size_t usual = (size_t)(findings->usual - findings->standings), count = 0;
+    const struct row *worst = NULL, *worst_driver = NULL;
     double most = 0;
 
     for (size_t t = 0; t < results->trace_count; t++) {
@@ -385,8 +388,8 @@ static int add_worse(struct findings *findings, const struct results *results, s
                     : INFINITY;
         if (count++ == 0 || ratio > most) {
             most = ratio;
-            worst = driver;
-            worst_trace = t;
+            worst = row;
+            worst_driver = driver;
         }
     }
     if (count == 0)
@@ -396,15 +399,15 @@ static int add_worse(struct findings *findings, const struct results *results, s
         add(findings, " on %zu of %zu traces", count, results->trace_count);
     add(findings, " (");
     if (isinf(most)) {
-        add_ratio(findings, findings->usual->kept);
-        add(findings, " the peak, where %s keeps nothing", result_name(worst));
+        add_ratio(findings, over_requested(worst, figure));
+        add(findings, " the peak, where %s keeps nothing", result_name(worst_driver));
     } else {
-        add(findings, "%s", results->trace_count > 1 ? "up to " : "");
+        add(findings, "%s", count > 1 ? "up to " : "");
         add_ratio(findings, most);
-        add(findings, " %s's", result_name(worst));
-        if (results->trace_count > 1)
-            add(findings, ", %s", results->traces[worst_trace]);
+        add(findings, " that of %s", result_name(worst_driver));
     }
+    if (results->trace_count > 1)
+        add(findings, ", on %s", results->traces[worst->trace]);
     add(findings, ")");
     return 1;
 }
@@ -418,16 +421,22 @@ static void tell_losses(struct findings *findings, const struct results *results
         strcmp(findings->usual->name, "mapped") == 0 ? ", weir's default," : "");
     for (size_t i = 0; i < sizeof measures / sizeof measures[0]; i++)
         any |= add_worse(findings, results, i, !any);
-    add(findings, any ? "." : "none of these figures.");
+    add(findings, any ? "." : "no figure.");
     end_sentence(findings);
 }
 
-/* Tells what figures are missing, and that one run of each is little. */
+/* Returns 1 if rows of a trace ran, and none has a steady time: the trace has fewer than two iterations. */
+static int is_untimed(const struct results *results, size_t trace) {
+    return is_known(results, trace, FIGURE_CREATION) &&
+           !is_known(results, trace, FIGURE_STEADY_MEAN);
+}
+
+/* Tells which traces have no steady time, and that one run of each is little. */
 static void tell_doubts(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 
     for (size_t t = 0; t < results->trace_count; t++)
-        if (!is_known(results, t, FIGURE_STEADY_MEAN))
+        if (is_untimed(results, t))
             add(findings, "%s%s", untimed++ ? ", " : "There is no steady time of ",
                 results->traces[t]);
     if (untimed)
@@ -439,44 +448,45 @@ static void tell_doubts(struct findings *findings, const struct results *results
 }
 
 int findings_make(const struct results *results, struct findings *findings) {
-    size_t count = results->configuration_count;
+    size_t made = result_runs(results, 0), planned = result_planned(results);
 
-    *findings = (struct findings){.count = count};
-    findings->standings = calloc(count, sizeof *findings->standings);
-    findings->is_fastest = calloc(count, 1);
-    findings->is_smallest = calloc(count, 1);
-    if (!findings->standings || !findings->is_fastest || !findings->is_smallest)
+    *findings = (struct findings){
+        .standings = calloc(results->configuration_count, sizeof *findings->standings)};
+    if (!findings->standings)
         return 0;
-    for (size_t i = 0; i < count; i++)
+    if (made < planned) {
+        add(findings, "Interrupted: %zu of %zu runs were made, so nothing is compared.", made,
+            planned);
+        end_sentence(findings);
+        return 1;
+    }
+    findings->count = results->configuration_count;
+    for (size_t i = 0; i < findings->count; i++)
         set_standing(results, i, &findings->standings[i]);
     find_references(findings);
-    mark_fastest(findings);
-    mark_smallest(findings);
-    if (count < 2)
-        return 1;
-    tell_warm_up(findings);
-    tell_fastest(findings);
-    tell_smallest(findings);
-    end_sentence(findings);
-    tell_losses(findings, results);
+    mark_all(findings);
+    if (findings->count > 1) {
+        tell_warm_up(findings);
+        tell_fastest(findings);
+        tell_smallest(findings);
+        tell_losses(findings, results);
+    }
     tell_doubts(findings, results);
     return 1;
 }
 
 void findings_free(struct findings *findings) {
     free(findings->standings);
-    free(findings->is_fastest);
-    free(findings->is_smallest);
 }
 
 /* ---- JSON ---- */
 
-static json_t *marked_json(const struct findings *findings, const unsigned char *marked) {
+static json_t *marked_json(const struct findings *findings, enum mark mark) {
     json_t *names = json_array();
 
-    for (size_t i = 0; i < findings->count; i++)
-        if (marked[i])
-            json_array_append_new(names, json_string(findings->standings[i].name));
+    for (EACH_STANDING(s, findings))
+        if (s->marks[mark])
+            json_array_append_new(names, json_string(s->name));
     return names;
 }
 
@@ -515,7 +525,7 @@ json_t *findings_json(const struct findings *findings) {
     for (size_t i = 0; i < findings->count; i++)
         json_array_append_new(standings, standing_json(&findings->standings[i], to));
     return json_pack("{s:o,s:o,s:o,s:s?,s:o}", "sentences", sentences, "fastest",
-                     marked_json(findings, findings->is_fastest), "smallest",
-                     marked_json(findings, findings->is_smallest), "default", to ? to->name : NULL,
+                     marked_json(findings, MARK_FASTEST), "smallest",
+                     marked_json(findings, MARK_SMALLEST), "reference", to ? to->name : NULL,
                      "standings", standings);
 }

@@ -15,32 +15,34 @@
 
 #include "cli/replay/result.h"
 
+/* Each mark is for those that a program can choose: the best, and what ties with it. */
+enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
+
+/* In doubles, 0 or less is a figure that is not known. */
 struct standing {
     const char *name;
     const struct configuration *configuration;
     int is_complete;  /* the figures are of all traces */
     int is_unsettled; /* on some trace a second half stands for the steady state */
-    double mean[FIGURES], low[FIGURES], high[FIGURES]; /* 0: not known */
+    double mean[FIGURES], low[FIGURES], high[FIGURES];
     double reserved,
-        kept; /* over the peak requested memory; kept is an arithmetic mean; below 0: not known */
+        kept; /* over the peak requested memory; `kept` is an arithmetic mean and may be 0 */
+    double
+        warm_up_iterations; /* the warm-up as a number of steady iterations, of traces that have both */
+    unsigned char marks[MARKS];
 };
 
-enum { FINDINGS_SENTENCES = 5, FINDINGS_SENTENCE_BYTES = 1024 };
+enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
-    struct standing *standings; /* by configuration */
+    struct standing
+        *standings; /* by configuration; none if an interrupt came, since then nothing compares */
     size_t count;
-    const struct standing *usual; /* weir's default, or the first of weir's; NULL: there is none */
-    const struct standing
-        *driver; /* CUDA's pool as programs use it: driver-keep, or driver; NULL: likewise */
-    unsigned char *is_fastest, *is_smallest; /* by configuration: the best, and what ties with it */
+    const struct standing *usual;  /* weir's default, or the first of weir's; NULL: there is none */
+    const struct standing *driver; /* CUDA's pool: driver-keep, or driver; NULL: there is none */
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;
 };
-
-/* Compares a and b by makespan; if these tie or are not known, by the mean time of steady iterations.
- * Returns a number below 0 if a is faster, above 0 if b is, and 0 if they tie. */
-int standing_compare(const struct standing *a, const struct standing *b);
 
 /* Fills the findings, which findings_free() frees.  Returns 1 on success, 0 if there is no host memory. */
 int findings_make(const struct results *results, struct findings *findings);

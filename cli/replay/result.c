@@ -220,8 +220,17 @@ int result_compares(const struct row *row) {
     return json_array_size(row->runs) > 0 && row->failed_runs == 0;
 }
 
-int result_is_usable(const struct row *row) {
-    return !row->configuration->unusable;
+size_t result_runs(const struct results *results, int with_figures) {
+    size_t count = 0;
+
+    for (size_t i = 0; i < results->row_count; i++)
+        count += json_array_size(results->rows[i].runs) +
+                 (with_figures ? 0 : results->rows[i].failed_runs);
+    return count;
+}
+
+size_t result_planned(const struct results *results) {
+    return results->row_count * (size_t)results->repeat;
 }
 
 static size_t modes_of(const struct results *results) {
@@ -241,30 +250,39 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
+/* Returns 1 if the row takes part in a column.  Without a peak requested memory nothing is shown as reserved. */
+static int has_part(const struct row *row, enum result_figure figure) {
+    return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
+           (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
+}
+
 static void mark_column(struct results *results, size_t trace, int busy,
                         enum result_figure figure) {
-    uint64_t least = UINT64_MAX; /* the upper end of the best row's range */
-    uint64_t best = UINT64_MAX;
+    const struct row *best = NULL;
+    uint64_t slack = 0; /* memory ties within 1% of the peak requested memory */
+    size_t count = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {
         const struct row *row = result_at(results, trace, i, busy);
 
-        if (result_compares(row) && result_is_usable(row) && row->median.has[figure] &&
-            row->median.value[figure] < best) {
-            best = row->median.value[figure];
-            least = row->high.value[figure];
-        }
+        if (!has_part(row, figure))
+            continue;
+        count++;
+        if (!best || row->median.value[figure] < best->median.value[figure])
+            best = row;
+        if (figure == FIGURE_RESERVED)
+            slack = row->median.value[FIGURE_REQUESTED] / 100;
     }
-    for (size_t i = 0; i < results->configuration_count; i++) {
+    for (size_t i = 0; i < results->configuration_count && count > 1; i++) {
         struct row *row = result_at(results, trace, i, busy);
 
-        row->best[figure] = result_compares(row) && result_is_usable(row) &&
-                            row->median.has[figure] && row->low.value[figure] <= least;
+        row->best[figure] =
+            has_part(row, figure) && row->low.value[figure] <= best->high.value[figure] + slack;
     }
 }
 
 void result_mark(struct results *results) {
-    if (results->configuration_count < 2)
+    if (result_runs(results, 0) < result_planned(results))
         return;
     for (size_t trace = 0; trace < results->trace_count; trace++)
         for (size_t mode = 0; mode < modes_of(results); mode++)
@@ -312,7 +330,7 @@ json_t *result_row_json(const struct results *results, const struct row *row) {
                     (json_int_t)json_array_size(row->runs), "failed_runs",
                     (json_int_t)row->failed_runs, "error",
                     row->error ? jsonfile_text(row->error) : json_null(), "usable",
-                    result_is_usable(row), "best", best);
+                    !row->configuration->unusable, "best", best);
     if (!run)
         return out;
     json_object_set_new(out, "settled", json_boolean(row->settled));

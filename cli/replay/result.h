@@ -121,14 +121,17 @@ int result_align(struct results *results);
 
 /* Computes medians, ranges and `settled` from the runs. */
 void result_row(struct row *row);
-/* Marks the best of each trace: every usable row whose range reaches the least of a column, if there are two rows. */
+/* Marks the best of each trace, unless an interrupt came: every usable row whose range reaches the least of a column that two
+ * usable rows have. */
 void result_mark(struct results *results);
 /* Returns the name of the row's configuration; a replay is known by its engine. */
 const char *result_name(const struct row *row);
 /* Returns 1 if the figures of the row compare with others: at least one run, and no request or run failed. */
 int result_compares(const struct row *row);
-/* Returns 1 if the row may be called the fastest or the smallest. */
-int result_is_usable(const struct row *row);
+/* Returns how many runs were made, or how many of these have figures. */
+size_t result_runs(const struct results *results, int with_figures);
+/* Returns how many runs there are unless an interrupt comes. */
+size_t result_planned(const struct results *results);
 /* Returns the row of a trace and a configuration, with GPU work if `busy`; NULL if there is none. */
 struct row *result_at(const struct results *results, size_t trace, size_t configuration, int busy);
 /* Returns the row as JSON, a new reference; NULL if there is no host memory. */

@@ -58,14 +58,15 @@ static struct spelled text_of(const struct row *row, const struct column *column
     return (struct spelled){"-"};
 }
 
-/* Prints a cell behind the mark of the cell before it.  Returns the mark of this one. */
-static char print_cell(FILE *file, const struct row *row, const struct column *column, char mark) {
+/* Prints the previous cell's marks, then this cell.  Returns this cell's marks. */
+static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
+                              const char *marks) {
+    static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
     int is_steady = column->figure >= FIGURE_STEADY_MEAN && column->figure <= FIGURE_STEADY_WORST;
 
-    fprintf(file, "%c %*s", mark, column->width, text_of(row, column).text);
-    return row->best[column->figure]                                           ? '*'
-           : is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN] ? '~'
-                                                                               : ' ';
+    fprintf(file, "%-2s%*s", marks, column->width, text_of(row, column).text);
+    return all[row->best[column->figure]]
+              [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
 /* Prints "pool", or "  busy 1" for the row under it. */
@@ -82,7 +83,7 @@ static void print_name(FILE *file, const struct row *row) {
 }
 
 static void print_row(FILE *file, const struct contest *contest, const struct row *row) {
-    char mark = ' ';
+    const char *marks = "";
 
     print_name(file, row);
     if (json_array_size(row->runs) == 0) {
@@ -91,9 +92,8 @@ static void print_row(FILE *file, const struct contest *contest, const struct ro
     }
     for (size_t i = 0; i < COLUMNS; i++)
         if (is_shown(contest, &columns[i]))
-            mark = print_cell(file, row, &columns[i], mark);
-    if (mark != ' ')
-        fputc(mark, file);
+            marks = print_cell(file, row, &columns[i], marks);
+    fputs(marks, file);
     if (row->failed_runs)
         fprintf(file, "  %zu of %" PRIu64 " failed", row->failed_runs, contest->results.repeat);
     if (row->median.value[FIGURE_FAILED])
@@ -129,14 +129,18 @@ void table_head(FILE *file, const struct contest *contest) {
         fprintf(file, "profile of the model: %s\n", weir_cli_model_profile());
 }
 
+static int is_interrupted(const struct contest *contest) {
+    return result_runs(&contest->results, 0) < result_planned(&contest->results);
+}
+
 static void print_notes(FILE *file, const struct contest *contest) {
     if (contest->modelled)
         fputs("device model: times are virtual driver time and real time spent in weir; no GPU "
               "was used\n",
               file);
     if (contest->results.repeat > 1)
-        fprintf(file, "medians of %" PRIu64 " runs each, in fresh processes\n",
-                contest->results.repeat);
+        fprintf(file, "medians of %s%" PRIu64 " runs each, in fresh processes\n",
+                is_interrupted(contest) ? "at most " : "", contest->results.repeat);
     if (contest->results.busy > 0)
         fputs("busy rows: with GPU work; makespan: time on the device from the start of an "
               "iteration to the end of its work,\nwaits included\n",
@@ -167,20 +171,29 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note behind the names of the configurations that `is_one' tells; nothing if it tells none. */
-static void print_note(FILE *file, const struct contest *contest,
-                       int (*is_one)(const struct configuration *configuration), const char *note) {
+/* Prints a note behind the names of the configurations that are not usable for that reason, or of the driver's if `why` is
+ * NULL. */
+static void print_note(FILE *file, const struct contest *contest, const char *why,
+                       const char *note) {
     size_t count = 0;
 
-    for (size_t i = 0; i < contest->results.configuration_count; i++)
-        if (is_one(contest->results.configurations[i]))
-            fprintf(file, "%s%s", count++ ? ", " : "", contest->results.configurations[i]->name);
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const struct configuration *c = contest->results.configurations[i];
+
+        if (why ? c->unusable == why : configuration_is_driver(c))
+            fprintf(file, "%s%s", count++ ? ", " : "", c->name);
+    }
     if (count)
-        fprintf(file, ": %s\n", note);
+        fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-static int foreknows(const struct configuration *configuration) {
-    return configuration->foreknows;
+/* Returns 1 if the reason why a configuration is not usable is that of an earlier one, too. */
+static int is_repeated(const struct contest *contest, size_t configuration) {
+    for (size_t i = 0; i < configuration; i++)
+        if (contest->results.configurations[i]->unusable ==
+            contest->results.configurations[configuration]->unusable)
+            return 1;
+    return 0;
 }
 
 /* Prints what the marks stand for, and what is to be known of some rows. */
@@ -194,16 +207,20 @@ static void print_legend(FILE *file, const struct contest *contest) {
     fputc('\n', file);
     if (any_unsettled)
         fputs("~ not settled: too few iterations follow the warm-up\n", file);
-    if (contest->results.configuration_count < 2)
+    if (contest->results.configuration_count < 2 || is_interrupted(contest))
         return;
     fputs("* the least of its column, and what ties with it\n", file);
-    print_note(file, contest, configuration_is_driver, "CUDA's own pool (cudaMallocAsync)");
-    print_note(file, contest, foreknows,
-               "a setting comes from the trace, which a program would have to know before");
-    for (size_t i = 0; i < contest->results.configuration_count; i++)
-        if (contest->results.configurations[i]->unusable)
-            fprintf(file, "%s only compares: %s\n", contest->results.configurations[i]->name,
-                    contest->results.configurations[i]->unusable);
+    print_note(file, contest, NULL, "CUDA's own pool (cudaMallocAsync)");
+    for (size_t i = 0; i < contest->results.configuration_count; i++) {
+        const char *why = contest->results.configurations[i]->unusable;
+
+        if (why && !is_repeated(contest, i))
+            print_note(file, contest, why, why);
+        if (strcmp(contest->results.configurations[i]->name, "pool-prealloc") == 0)
+            fputs("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC: 0 is pool, N is pool-prealloc, -1 is "
+                  "pool-prealloc-75\n",
+                  file);
+    }
     if (contest->trace_count > 1 || contest->results.busy > 0)
         fprintf(file, "below:%s%s\n", contest->results.busy > 0 ? " with GPU work" : "",
                 contest->trace_count == 1   ? ""

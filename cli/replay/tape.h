@@ -63,12 +63,11 @@ struct tape {
 /* Adds to *count the events that `weir record' left out, by --limit or since they were lost, if a comment of a trace
  * tells them.  Returns 1 if the comment does. */
 int tape_read_left_out(const char *comment, uint64_t *count);
-/* Tells it, if there are any, of the trace of that name. */
+/* Prints how many events `weir record` left out of the trace. */
 void tape_tell_left_out(const char *name, uint64_t count);
 
 /* Reads the trace, or what becomes one, at `path` ("-": standard input) up to its end, or to mark `most_marks` (0: all).
- * A file descriptor to be mapped by tape_map, at its own leisure closed by the caller; -1 with the
- * reason in `message`. */
+ * Returns a descriptor for tape_map(), which the caller closes, or -1 with the reason in `message`. */
 int tape_make(const char *path, uint64_t most_marks, struct tape_header *header, char *message,
               size_t message_bytes);
 

@@ -52,10 +52,18 @@ static int have_strings(const json_t *array, const char *key, const char *other)
 static const char *results_fault(const json_t *object) {
     if (json_integer_value(json_object_get(object, "schema")) != SCHEMA)
         return "its results have another schema than 2: make them again with this weir";
+    if (json_array_size(json_object_get(object, "rows")) == 0)
+        return "it has no results";
     if (!have_strings(json_object_get(object, "rows"), "trace", "configuration"))
         return "a row has no trace or no configuration";
     if (!have_strings(json_object_get(object, "traces"), "trace", "trace"))
         return "a trace has no name";
+    if (!have_strings(json_object_get(object, "configurations"), "configuration", "configuration"))
+        return "a configuration has no name";
+    if (json_unpack_ex((json_t *)(uintptr_t)object, NULL, JSON_VALIDATE_ONLY,
+                       "{s?[],s?{s?[],s?[]}}", "command", "findings", "sentences",
+                       "standings") != 0)
+        return "its command or its findings are not what weir writes";
     return NULL;
 }
 
@@ -287,12 +295,13 @@ int weir_cmd_report(int argc, char **argv) {
                         .doc = doc};
     struct command command = {0};
     json_t *files = NULL;
-    int code = 1;
+    int code = 1, is_writable;
 
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
         return 2;
+    is_writable = jsonfile_check("--output", command.page);
     files = read_all(&command);
-    if (files && jsonfile_check("--output", command.page))
+    if (files && is_writable)
         code = write_page(files, command.page);
     json_decref(files);
     return code;

@@ -435,11 +435,21 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     return status;
 }
 
+/* Returns 1 if a noted use may be on another stream than the free.  What runs before the free on its own stream needs no event,
+ * since a request on that stream is behind both; the handle of a default stream means other streams elsewhere. */
+static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
+    for (size_t i = 0; uses && i < uses->count; i++)
+        if (uses->use[i].stream != stream || uses->use[i].id != 0)
+            return 1;
+    return 0;
+}
+
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
+    struct weir_use_list *others = has_use_elsewhere(uses, stream) ? uses : NULL;
     int lent = weir__lend_context(a);
-    weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, uses)
-                                   : weir__allocator_take_back(a, block, stream, uses);
+    weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, others)
+                                   : weir__allocator_take_back(a, block, stream, others);
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);

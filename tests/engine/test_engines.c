@@ -272,6 +272,22 @@ TEST(a_noted_use_holds_the_block) {
     block = take(64 * MIB, C);
 }
 
+/* A use on the stream that frees is in its order: a request there has the block at once, as after any free.  A free on
+ * another stream waits for that use. */
+TEST(a_use_on_the_stream_that_frees_needs_no_event) {
+    make(_i, 64 * MIB, "");
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, A));
+    busy(A, 5 * MS);
+    give(block, A);
+    block = take(64 * MIB, A);
+    OK(weir_use(a, block, A));
+    give(block, B);
+    refuse(WEIR_E_LIMIT, 64 * MIB, B);
+    weir__model_advance(5 * MS);
+    give(take(64 * MIB, B), B);
+}
+
 /* Work given to the noted stream after weir_use but before the free counts; later work does not. */
 TEST(the_free_is_the_point_in_order) {
     make(_i, 64 * MIB, "");
@@ -577,6 +593,8 @@ TEST(a_noted_default_stream_is_the_one_it_was) {
     void *block = take(MIB, A);
     OK(weir_use(a, block, per_thread));
     busy((CUstream)per_thread, 1000000000);
+    ck_assert_int_eq(freed_on_another_thread(block, per_thread), WEIR_E_STREAM);
+    OK(weir_use(a, block, per_thread));
     ck_assert_int_eq(freed_on_another_thread(block, A), WEIR_E_STREAM);
     /* That answer dropped the note; it is noted again, and freed where it means the same. */
     OK(weir_use(a, block, per_thread));
@@ -706,6 +724,7 @@ static void add_for_both(TCase *tests) {
               streams_that_end_strand_nothing, pending_frees_do_not_pile_up,
               an_idle_stream_is_no_proof);
     ADD_FOR_RANGE(tests, POOL_AND_ARENAS, a_noted_use_holds_the_block,
+                  a_use_on_the_stream_that_frees_needs_no_event,
                   the_free_is_the_point_in_order, notes_do_not_pile_up,
                   notes_survive_a_failed_free);
     ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, what_is_pending_is_no_block);
