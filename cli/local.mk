@@ -37,28 +37,6 @@ weir_SOURCES = \
 	cli/formats/rmm.c \
 	cli/report/report.c \
 	cli/report/report.h \
-	cli/parking/asking.c \
-	cli/parking/asking.h \
-	cli/parking/freeze.c \
-	cli/parking/freeze.h \
-	cli/parking/keeper.c \
-	cli/parking/keeper.h \
-	cli/parking/moves.c \
-	cli/parking/moves.h \
-	cli/parking/others.c \
-	cli/parking/others.h \
-	cli/parking/record.c \
-	cli/parking/record.h \
-	cli/parking/nvml.c \
-	cli/parking/nvml.h \
-	cli/parking/room.c \
-	cli/parking/room.h \
-	cli/parking/target.c \
-	cli/parking/target.h \
-	cli/parking/ticker.c \
-	cli/parking/ticker.h \
-	cli/parking/trial.c \
-	cli/parking/trial.h \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
@@ -92,7 +70,6 @@ weir_SOURCES = \
 	cli/info.c \
 	cli/modules.c \
 	cli/modules.h \
-	cli/park.c \
 	cli/preloading.c \
 	cli/preloading.h \
 	cli/record.c \

@@ -6,8 +6,8 @@
  * first, so that a mistake is reported before anything starts.  Variables of TensorFlow, XLA and JAX are read here,
  * too, and passed on as WEIR_ variables, with WEIR_COMPAT=0: some of them are set for the program to keep it from
  * preallocating beside weir, and weir must not take those for the user's.  Then the command replaces this process, with
- * its own exit status and signals.  With --report and --park-when-idle this process waits for the command instead, and
- * ends as the command ended.
+ * its own exit status and signals.  With --report this process waits for the command instead, and ends as the command
+ * ended.
  *
  * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
  * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
@@ -33,22 +33,17 @@
 #include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
-#include "cli/parking/keeper.h"
 #include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
 
 #define LIBRARY "libweir-preload.so"
-#define GATE "libweir-gate.so"
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
     const char *json, *trace, *file; /* the file of settings */
     struct group_flags group;
-    /* The time without a call after which a process may be parked, or 0 for never. */
-    uint64_t idle_ns;
-    char gate[4200]; /* the library for parking */
     const char *report;
     char lines[PATH_MAX]; /* the file that processes write to for a report, or "" */
     int argc;
@@ -146,24 +141,14 @@ static int put_told(struct run *run) {
 static int put_first(struct run *run) {
     char process[24];
 
-    if (run->report || run->idle_ns || run->dry)
+    if (run->report || run->dry)
         return 0;
     snprintf(process, sizeof process, "%ld", (long)getpid());
     return setenv("WEIR_RUN_FIRST", process, 1);
 }
 
-/* Sets the variable by which the processes of the command know the process that parks them. */
-static int put_keeper(struct run *run) {
-    char name[48];
-
-    if (!run->idle_ns)
-        return 0;
-    keeper_name(name);
-    return put(run, "WEIR_RUN_PARK", name);
-}
-
 static int put_run(struct run *run) {
-    return put_first(run) || put_keeper(run) || put_told(run) ||
+    return put_first(run) || put_told(run) ||
            put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
@@ -296,9 +281,8 @@ static int set_environment(struct run *run, const char *library) {
 
     find_packages(run, found);
     run->said = open_memstream(&said, &said_bytes);
-    failed = !lacking || !file || !run->said ||
-             (run->idle_ns && preloading_tell(run->gate, put, run) != 0) ||
-             preloading_tell(library, put, run) != 0 || put_settings(run) != 0 || put_run(run) != 0;
+    failed = !lacking || !file || !run->said || preloading_tell(library, put, run) != 0 ||
+             put_settings(run) != 0 || put_run(run) != 0;
     if (!failed)
         failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
                  frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
@@ -378,68 +362,24 @@ static void make_report(const struct run *run, int ended) {
     json_decref(lines);
 }
 
-static void report(struct run *run, int status) {
-    make_report(run, status);
-    unlink(run->lines);
-}
-
-/* Begins to park.  If that fails, the command runs as without --park-when-idle.  Returns 1 on success, else 0. */
-static int keep(const struct run *run) {
-    struct keeper_options options = {run->idle_ns, run->verbose};
-    int error = keeper_begin(&options);
-
-    if (error)
-        (void)fail(0, "--park-when-idle: nothing is parked", strerror(error));
-    return !error;
-}
-
-/* Runs the command and waits for it.  Returns its exit code. */
-static int run_and_wait(struct run *run) {
-    char why[MOVES_WHY] = "";
-    int keeps = run->idle_ns && keeper_try(why), status = 0, error;
+/* Runs the command, waits for it and makes the report.  Returns the command's exit code. */
+static int run_and_report(const struct run *run) {
     pid_t started;
+    int status = 0, error = command_start(run->command, &started);
 
-    if (run->idle_ns && !keeps) {
-        (void)fail(0, "--park-when-idle: nothing is parked", why);
-        (void)unsetenv("WEIR_RUN_PARK"); /* the command's requests would wait for a keeper */
-    }
-    error = command_start(run->command, &started);
     if (error) {
-        if (run->report)
-            unlink(run->lines);
+        unlink(run->lines);
         return command_refuse("run", run->command[0], error);
     }
-    keeps = keeps && keep(run);
     while (waitpid(started, &status, 0) < 0 && errno == EINTR)
         ;
     command_ended();
-    if (keeps)
-        keeper_end();
-    if (run->report)
-        report(run, status);
+    make_report(run, status);
+    unlink(run->lines);
     return command_end_as(status);
 }
 
 /* -------------------------------------------------------------------- command ---- */
-
-/* Reads a time.  A number without a unit is in seconds. */
-static void take_idle(struct argp_state *state, const char *flag, const char *text, void *field) {
-    static const struct unit {
-        const char *name;
-        double seconds;
-    } units[] = {{"", 1}, {"s", 1}, {"ms", 0.001}, {"min", 60}, {"m", 60}, {"h", 3600}};
-    struct weir_problem problem;
-    double number, seconds = 0;
-    const char *end;
-
-    if (weir__factor_read(text, &end, &number, &problem))
-        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-            if (strcmp(end, units[i].name) == 0)
-                seconds = number * units[i].seconds;
-    if (seconds < 0.1 || seconds > 86400)
-        argp_error(state, "%s '%s': expected a time from 100ms to 24h, such as 30s", flag, text);
-    *(uint64_t *)field = (uint64_t)(seconds * 1e9);
-}
 
 #define FIELD(name) offsetof(struct run, name)
 
@@ -453,9 +393,6 @@ static const struct weir_cli_flag flags[] = {
      "command has ended (weir report)."},
     {"trace-events", 0, "FILE", weir_cli_take_file, FIELD(trace),
      "Write a time line to FILE for Perfetto or Chrome when the program ends."},
-    {"park-when-idle", 0, "TIME", take_idle, FIELD(idle_ns),
-     "Park the program when it has not used the GPU for TIME (30s) and another program needs "
-     "memory, and wake it at its next call.  See weir-park(1)."},
     {"settings", 0, "FILE", weir_cli_take_file, FIELD(file),
      "Take settings from FILE, as weir tune writes it: a line NAME=VALUE each.  A flag overrides "
      "the file, the file a variable."},
@@ -594,8 +531,6 @@ static int find_and_set(struct run *run) {
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    if (run->idle_ns && preloading_find(GATE, run->gate, sizeof run->gate, &why) != 0)
-        return fail(EXIT_OWN, run->gate, why);
     if (!jsonfile_check_to_add("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
@@ -628,8 +563,8 @@ int weir_cmd_run(int argc, char **argv) {
         return fail(EXIT_OWN, "standard output", strerror(errno));
     if (run.dry)
         return 0;
-    if (run.report || run.idle_ns)
-        return run_and_wait(&run);
+    if (run.report)
+        return run_and_report(&run);
     execvp(run.command[0], run.command);
     return command_refuse("run", run.command[0], errno);
 }

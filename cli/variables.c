@@ -50,8 +50,6 @@ static const struct variable {
     {"WEIR_RUN_SAMPLES", "SWITCH",
      "Add pool growth, and memory over time, to the line of JSON, for `weir report'.", RUN},
     {"WEIR_RUN_FIRST", "PID", "The process that reports if it has nothing to write.", RUN},
-    {"WEIR_RUN_PARK", "PID START",
-     "The `weir run --park-when-idle' that parks the process, and when it began.", RUN},
     {"WEIR_RUN_PREALLOC_OF", "NAME",
      "The variable of another program that gave WEIR_PREALLOC its value; a lower limit cuts that "
      "value.",

@@ -28,7 +28,6 @@ static const struct command {
 } commands[] = {
     {"bench", weir_cmd_bench, "compare configurations on the same traces"},
     {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources"},
-    {"park", weir_cmd_park, "move a process's device memory to host memory and stop it"},
     {"record", weir_cmd_record, "record a program's requests for CUDA memory as a trace"},
     {"replay", weir_cmd_replay, "replay traces on one allocator with your settings"},
     {"report", weir_cmd_report, "make a page with pictures from results of bench, replay or run"},
@@ -36,7 +35,6 @@ static const struct command {
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
     {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
     {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
-    {"wake", weir_cmd_wake, "bring a parked process back"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 

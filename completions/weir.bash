@@ -8,9 +8,6 @@ _weir_flags() { # COMMAND
     info)
         echo '--all --arena= --cache-idle= --cache-limit= --cache= --decay= --device= --engine= --event-ring= --export= --grow-ahead= --growth= --harden= --internal-dependencies= --json --keep-free= --latency= --limit= --log= --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --registry= --release-threshold= --stream-checks= --help'
         ;;
-    park)
-        echo '--list --memory= --test --timeout= --unshared --help'
-        ;;
     record)
         echo '--callers --limit= --mark-at-nvtx= --mark-at-sync --output= --help'
         ;;
@@ -21,7 +18,7 @@ _weir_flags() { # COMMAND
         echo '--output= --help'
         ;;
     run)
-        echo '--arena= --cache-idle= --cache-limit= --cache= --decay= --dry-run --engine= --event-ring= --export= --group-dir= --group-limit= --group-share= --group= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --no-torch --oom-report= --packing= --park-when-idle= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --settings= --stats --stream-checks= --trace-events= --verbose --help'
+        echo '--arena= --cache-idle= --cache-limit= --cache= --decay= --dry-run --engine= --event-ring= --export= --group-dir= --group-limit= --group-share= --group= --grow-ahead= --growth= --harden= --internal-dependencies= --json= --keep-free= --latency= --limit= --log= --no-children --no-env --no-top --no-torch --oom-report= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --registry= --release-threshold= --report= --serve-malloc --settings= --stats --stream-checks= --trace-events= --verbose --help'
         ;;
     top)
         echo '--group= --interval= --json --once --pid= --help'
@@ -32,9 +29,6 @@ _weir_flags() { # COMMAND
     tune)
         echo '--device= --goal= --limit= --output= --help'
         ;;
-    wake)
-        echo '--help'
-        ;;
     esac
 }
 
@@ -42,7 +36,7 @@ _weir_flags() { # COMMAND
 _weir_values() { # COMMAND FLAG
     case $1$2 in
     bench--json | bench-j | bench--report | bench--trace-events | info--json= | info--oom-report | info--profile | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--oom-report | replay--profile | report--output | report-o | run--json | run-j | run--report | run--settings | run--trace-events | run--oom-report | run--profile | tune--output | tune-o) echo 'FILE' ;;
-    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | park--memory | park--timeout | park-t | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--park-when-idle | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--limit) echo '' ;;
+    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | info--cache-idle | info--cache-limit | info--decay | info--event-ring | info--grow-ahead | info--keep-free | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--cache-idle | replay--cache-limit | replay--decay | replay--event-ring | replay--grow-ahead | replay--keep-free | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--group | run--group-dir | run--group-limit | run--group-share | run--cache-idle | run--cache-limit | run--decay | run--event-ring | run--grow-ahead | run--keep-free | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--group | top--interval | top-i | top--pid | top-p | tune--limit) echo '' ;;
     bench--configuration | bench-c) echo 'driver driver-keep pool pool-prealloc pool-prealloc-75 pool-threshold bfc-75 bfc-least bfc mapped direct mapped-compact mapped-fast driver-warm pool-unchecked mapped-trusted pool-learned mapped-learned pool-ahead mapped-ahead' ;;
     bench--device | bench-d | info--device | replay--device | tune--device | tune-d) echo 'cuda model' ;;
     info--arena | replay--arena | run--arena) echo 'fixed regions mapped' ;;
@@ -64,7 +58,7 @@ _weir() {
     local command=${COMP_WORDS[1]} flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'bench info park record replay report run top torch tune wake help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench info record replay report run top torch tune help --help --version' -- "$word")
         return
     fi
     # `=' and `:' are words of their own where COMP_WORDBREAKS has them
@@ -101,8 +95,8 @@ _weir() {
     case $command in
     help)
         case $word in
-        [PTWX]*) values='WEIR_ENGINE WEIR_PREALLOC WEIR_LIMIT WEIR_GROWTH WEIR_RELEASE_THRESHOLD WEIR_PROFILE WEIR_GROW_AHEAD WEIR_KEEP_FREE WEIR_DECAY WEIR_HARDEN WEIR_DEVICE WEIR_LOG WEIR_ARENA WEIR_PACKING WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_CACHE WEIR_CACHE_LIMIT WEIR_CACHE_IDLE WEIR_STREAM_CHECKS WEIR_INTERNAL_DEPENDENCIES WEIR_OOM_REPORT WEIR_REGISTRY WEIR_PRIORITY WEIR_PEERS WEIR_EXPORT WEIR_COMPAT WEIR_GROUP WEIR_GROUP_LIMIT WEIR_GROUP_SHARE WEIR_GROUP_DIR WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED WEIR_RUN_STATS WEIR_RUN_JSON WEIR_RUN_TRACE WEIR_RUN_SAMPLES WEIR_RUN_FIRST WEIR_RUN_PARK WEIR_RUN_PREALLOC_OF WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_TORCH WEIR_RUN_SERVE_MALLOC WEIR_RUN_CHILDREN WEIR_RUN_VERBOSE WEIR_RUN_FOLDER WEIR_RECORD_FOLDER WEIR_RECORD_RANGES WEIR_RECORD_CALLERS WEIR_RECORD_SYNCS TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC XLA_PYTHON_CLIENT_PREALLOCATE XLA_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR TF_GPU_ALLOCATOR PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TF_FORCE_GPU_ALLOW_GROWTH' ;;
-        *) values='bench info park record replay report run top torch tune wake settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
+        [PTWX]*) values='WEIR_ENGINE WEIR_PREALLOC WEIR_LIMIT WEIR_GROWTH WEIR_RELEASE_THRESHOLD WEIR_PROFILE WEIR_GROW_AHEAD WEIR_KEEP_FREE WEIR_DECAY WEIR_HARDEN WEIR_DEVICE WEIR_LOG WEIR_ARENA WEIR_PACKING WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_CACHE WEIR_CACHE_LIMIT WEIR_CACHE_IDLE WEIR_STREAM_CHECKS WEIR_INTERNAL_DEPENDENCIES WEIR_OOM_REPORT WEIR_REGISTRY WEIR_PRIORITY WEIR_PEERS WEIR_EXPORT WEIR_COMPAT WEIR_GROUP WEIR_GROUP_LIMIT WEIR_GROUP_SHARE WEIR_GROUP_DIR WEIR_MODEL_PROFILE WEIR_MODEL_DEVICES WEIR_MODEL_SHARED WEIR_RUN_STATS WEIR_RUN_JSON WEIR_RUN_TRACE WEIR_RUN_SAMPLES WEIR_RUN_FIRST WEIR_RUN_PREALLOC_OF WEIR_RUN_TOLD WEIR_RUN_TOP WEIR_RUN_TORCH WEIR_RUN_SERVE_MALLOC WEIR_RUN_CHILDREN WEIR_RUN_VERBOSE WEIR_RUN_FOLDER WEIR_RECORD_FOLDER WEIR_RECORD_RANGES WEIR_RECORD_CALLERS WEIR_RECORD_SYNCS TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC XLA_PYTHON_CLIENT_PREALLOCATE XLA_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_MEM_FRACTION XLA_PYTHON_CLIENT_ALLOCATOR TF_GPU_ALLOCATOR PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TF_FORCE_GPU_ALLOW_GROWTH' ;;
+        *) values='bench info record replay report run top torch tune settings engine prealloc limit growth release-threshold profile grow-ahead keep-free decay harden device log arena packing prealloc-at prealloc-min prealloc-deadline prealloc-mode recovery-timeout event-ring latency cache cache-limit cache-idle stream-checks internal-dependencies oom-report registry priority peers export' ;;
         esac
         mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         return

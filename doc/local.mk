@@ -23,7 +23,6 @@ nobase_dist_doc_DATA = \
 	bench/results/torch-h200-2026-11-28.txt \
 	bench/results/two-gpus-h200-2026-11-28.txt \
 	bench/results/rmm-h200-2026-11-24.txt \
-	bench/results/park-h200-2026-11-28.txt \
 	bench/results/several-h200-2026-11-22.txt \
 	bench/results/stream-kinds-h200-2026-11-27.txt \
 	doc/benchmarking.md \

@@ -54,8 +54,6 @@ lib_libweir_code_la_SOURCES = \
 	lib/base/file.c \
 	lib/base/file.h \
 	lib/base/futex.h \
-	lib/base/gated.c \
-	lib/base/gated.h \
 	lib/base/histogram.c \
 	lib/base/histogram.h \
 	lib/base/hostmem.h \
@@ -116,8 +114,6 @@ lib_libweir_code_la_SOURCES = \
 	lib/config/option_text.c \
 	lib/config/option_words.c \
 	lib/config/settings.h \
-	lib/ipc/gate_page.c \
-	lib/ipc/gate_page.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \
 	lib/ipc/group_slots.c \
@@ -133,8 +129,6 @@ lib_libweir_code_la_SOURCES = \
 	lib/ipc/local_peers.c \
 	lib/ipc/local_peers.h \
 	lib/ipc/peers_look.c \
-	lib/ipc/parking_wait.c \
-	lib/ipc/parking_wait.h \
 	lib/ipc/process_peers.c \
 	lib/ipc/process_peers.h \
 	lib/ipc/memory_text.c \
@@ -412,34 +406,6 @@ lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined -W
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
 EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map
 EXTRA_DIST += lib/libweir-preload.map
-
-# What stands before the driver in a program that is parked while it is idle.
-if WEIR_GATE
-pkglib_LTLIBRARIES += lib/libweir-gate.la
-endif
-lib_libweir_gate_la_SOURCES = \
-	lib/adapters/gate/gate.c \
-	lib/adapters/gate/gate.h \
-	lib/adapters/gate/gate_linked.c \
-	lib/adapters/gate/gate_names.h \
-	lib/adapters/gate/gate_stubs.S \
-	lib/adapters/gate/gate_threads.c \
-	lib/base/file.c \
-	lib/base/file.h \
-	lib/base/runfile.c \
-	lib/base/runfile.h \
-	lib/base/variable.c \
-	lib/base/variable.h \
-	lib/base/who.c \
-	lib/base/who.h \
-	lib/ipc/gate_page.c \
-	lib/ipc/gate_page.h
-lib_libweir_gate_la_CFLAGS = $(AM_CFLAGS)
-lib_libweir_gate_la_LIBADD = $(WEIR_LIBS)
-lib_libweir_gate_la_LDFLAGS = -module -avoid-version -shared -no-undefined -Wl,-z,nodelete \
-	-Wl,--version-script=$(top_srcdir)/lib/libweir-gate.map
-EXTRA_lib_libweir_gate_la_DEPENDENCIES = lib/libweir-gate.map
-EXTRA_DIST += lib/libweir-gate.map
 
 # What records a program's requests for `weir record', in the same way of a program.
 if WEIR_PRELOAD

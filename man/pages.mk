@@ -3,15 +3,13 @@
 command_pages = \
 	man/weir-bench.1 \
 	man/weir-info.1 \
-	man/weir-park.1 \
 	man/weir-record.1 \
 	man/weir-replay.1 \
 	man/weir-report.1 \
 	man/weir-run.1 \
 	man/weir-top.1 \
 	man/weir-torch.1 \
-	man/weir-tune.1 \
-	man/weir-wake.1
+	man/weir-tune.1
 
 function_pages = \
 	man/weir_allocator.3 \

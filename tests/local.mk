@@ -82,7 +82,6 @@ unit_tests = \
 	tests/engine/test_mapped \
 	tests/api/test_misuse \
 	tests/driver/test_model \
-	tests/driver/test_model_checkpoint \
 	tests/driver/test_model_costs \
 	tests/driver/test_model_reuse \
 	tests/driver/test_model_units \
@@ -188,35 +187,8 @@ tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
 if WEIR_PROGRAM
-unit_tests += tests/cli/test_parking tests/cli/test_result tests/cli/test_top
+unit_tests += tests/cli/test_result tests/cli/test_top
 endif
-if WEIR_GATE
-unit_tests += tests/gate/test_gate
-gate_driver = tests/gate/libcuda.la
-gate_programs = tests/gate/gated tests/gate/gated_newer
-endif
-tests_gate_libcuda_la_SOURCES = tests/gate/gate_driver.c
-tests_gate_libcuda_la_LDFLAGS = -rpath /nowhere -version-info 1:0:0 -Wl,-z,nodelete
-tests_gate_gated_SOURCES = tests/gate/gated.c
-tests_gate_gated_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
-EXTRA_tests_gate_gated_DEPENDENCIES = $(gate_driver)
-tests_gate_gated_newer_SOURCES = tests/gate/gated.c
-tests_gate_gated_newer_CPPFLAGS = $(AM_CPPFLAGS) -DNEWER
-tests_gate_gated_newer_LDADD = -Ltests/gate/.libs -l:libcuda.so.1
-EXTRA_tests_gate_gated_newer_DEPENDENCIES = $(gate_driver)
-tests_cli_test_parking_SOURCES = tests/cli/test_parking.c cli/common/interrupt.c cli/common/interrupt.h \
-	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/record.c \
-	cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/target.c cli/parking/target.h \
-	cli/parking/ticker.c cli/parking/ticker.h
-if WEIR_PROGRAM
-if WEIR_GATE
-unit_tests += tests/cli/test_idle
-endif
-endif
-tests_cli_test_idle_SOURCES = tests/cli/test_idle.c cli/common/interrupt.c cli/common/interrupt.h \
-	cli/parking/freeze.c cli/parking/freeze.h cli/parking/moves.c cli/parking/moves.h cli/parking/nvml.c cli/parking/nvml.h cli/parking/record.c \
-	cli/parking/record.h cli/parking/room.c cli/parking/room.h cli/parking/ticker.c cli/parking/ticker.h lib/adapters/gate/gate.h \
-	lib/adapters/gate/gate_threads.c
 tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/jsonfile.c cli/common/jsonfile.h \
 	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h \
 	cli/common/spell.c cli/common/spell.h
@@ -290,11 +262,6 @@ tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete \
 	-Wl,-Bsymbolic-functions
 
-# NVIDIA's management library; see tests/cli/fake_nvml.c.
-fake_nvml = tests/fake/nvml/libnvidia-ml.la
-tests_fake_nvml_libnvidia_ml_la_SOURCES = tests/cli/fake_nvml.c
-tests_fake_nvml_libnvidia_ml_la_LDFLAGS = $(fake_ldflags)
-
 # What a profiler is to a program: see tests/driver/fake_injection.c.
 fake_injection = tests/fake/injection/libinjection.la
 tests_fake_injection_libinjection_la_SOURCES = tests/driver/fake_injection.c
@@ -328,7 +295,6 @@ victims = \
 	tests/victims/records \
 	tests/victims/resets \
 	tests/victims/resolved \
-	tests/victims/rests \
 	tests/victims/reuses \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -368,7 +334,6 @@ tests_victims_ranges_LDADD = $(victim_work)
 tests_victims_records_LDADD = $(victim_work)
 tests_victims_resets_LDADD = $(victim_work)
 tests_victims_resolved_LDADD = $(victim_work)
-tests_victims_rests_LDADD = $(victim_work)
 tests_victims_reuses_LDADD = $(victim_work)
 tests_victims_rules_LDADD = $(victim_work)
 tests_victims_sized_LDADD = $(victim_work)
@@ -424,8 +389,6 @@ script_tests = \
 	tests/cli/check-traces \
 	tests/cli/check-run \
 	tests/adapters/check-python \
-	tests/cli/check-idle \
-	tests/cli/check-park \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
 	tests/tree/check-variables \
@@ -500,8 +463,6 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/ranks.py \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
-	tests/gpu/idle \
-	tests/gpu/idle_torch.py \
 	tests/gpu/two-gpus \
 	tests/outside/README \
 	tests/outside/build \
@@ -548,13 +509,6 @@ check-same:
 	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' TRACES='$(TRACES)' MAKE='$(MAKE)' \
 	$(SHELL) $(top_srcdir)/tests/tree/check-same
 
-# Keepers of programs that are parked while they are idle, which are stopped and killed at any moment.
-IDLE_ROUNDS = 100000
-.PHONY: soak-idle
-soak-idle: tests/cli/test_idle
-	WEIR_TEST_ROUNDS=$(IDLE_ROUNDS) TEST_TIMEOUT=864000 \
-	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/cli/test_idle
-
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes
 soak-processes: tests/ipc/test_process_peers
@@ -567,12 +521,6 @@ GROUP_STEPS = 1000000
 soak-group: tests/ipc/test_group
 	WEIR_TEST_STEPS=$(GROUP_STEPS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
 	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_group
-
-# Processes that are parked and woken by commands that are killed, for as long as SOAK_SECONDS says.
-.PHONY: soak-parking
-soak-parking: tests/cli/test_parking
-	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
-	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/cli/test_parking
 
 # That it finds the mistakes that tests/tree/mutants lists.
 EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
@@ -744,12 +692,12 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(fake_nvml) $(model_driver) $(gate_driver) $(victim_work)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 check_DATA = $(bench_programs)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
-check_DATA += $(victims) $(gate_programs)
+check_DATA += $(victims)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 

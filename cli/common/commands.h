@@ -12,7 +12,6 @@
 
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
-int weir_cmd_park(int argc, char **argv);
 int weir_cmd_record(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
@@ -20,7 +19,6 @@ int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
-int weir_cmd_wake(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
 
 /* variables.c: prints what `weir help' says of a variable that is no setting: of a part of weir, or of another program.

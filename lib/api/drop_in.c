@@ -11,7 +11,6 @@
 #include "api/create.h"
 #include "api/default_engine.h"
 #include "api/oom_report.h"
-#include "base/gated.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -311,8 +310,7 @@ static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
 }
 
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission,
-                         struct weir_parking_wait *parking) {
+                         const weir_options *options, struct weir_admission *admission) {
     int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
     _Atomic uint64_t nothing_yet = 0;
     struct weir_process_peers *n;
@@ -329,21 +327,13 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     /* The claim makes the shares of other processes fall. */
     (void)weir__allocator_join(driver, device, &claim, log);
     any = weir__allocator_admit(n, admission);
-    if (!any && parking && complete.recovery_timeout_ms > 0) {
-        parking->log = log;
-        any = weir__parking_wait(parking, n, WEIR_GROUP_CONTEXT_BYTES);
-        if (any)
-            /* Other processes may have more idle memory by now. */
-            *admission = (struct weir_admission){0};
-    }
     if (!any)
         tell_why(n, device, log);
     weir__process_peers_leave(n, &claim, &nothing_yet);
     return any;
 }
 
-int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission,
-                                  struct weir_parking_wait *parking) {
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__group_driver(weir__driver_open("cuda", &failure));
     weir_options options;
@@ -351,7 +341,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 
     weir_options_init(&options);
     return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
-           weir__drop_in_ask_on(driver, device, &options, admission, parking);
+           weir__drop_in_ask_on(driver, device, &options, admission);
 }
 
 /* ---- requests that weir does not serve --------------------------------------------------------------- */
@@ -402,18 +392,17 @@ struct weir_group *weir__drop_in_group(CUdevice device, int *refused) {
 
 /* Returns the registry of the processes that a request of `bytes` may ask.  Returns NULL if the options forbid it or
  * the request is larger than the device. */
-static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes,
-                                              weir_options *complete) {
+static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
-    weir_options options;
+    weir_options options, complete;
     size_t total = 0;
     char why[96];
 
     weir_options_init(&options);
     if (!driver || device < 0 || device >= MOST_DEVICES ||
         weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
-        weir__options_complete(&options, complete, NULL, 0) != WEIR_OK ||
-        complete->ledger != WEIR_SWITCH_ON ||
+        weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
+        complete.ledger != WEIR_SWITCH_ON ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
         return NULL;
     return take_part(driver, device, log_level());
@@ -422,41 +411,13 @@ static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes,
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began) {
     struct weir_process_peers *n;
     struct weir_answers answers;
-    weir_options complete;
 
-    if (weir__registry_now() - began >= MEMORY_NS || !(n = whom_to_ask(device, bytes, &complete)))
+    if (weir__registry_now() - began >= MEMORY_NS || !(n = whom_to_ask(device, bytes)))
         return 0;
     answers = weir__group_ask_whom_it_concerns(n, bytes, began, began + MEMORY_NS);
     if (answers.given == 0 && answers.awaited)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     return answers.given > 0 || answers.awaited;
-}
-
-int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
-                                   struct weir_parking_wait *wait) {
-    struct weir_process_peers *n = wait->peers;
-    weir_options complete;
-
-    if (!n) {
-        n = bytes > SIZE_MAX - plain ? NULL : whom_to_ask(device, bytes + plain, &complete);
-        if (!n || complete.recovery_timeout_ms == 0)
-            return 0;
-        wait->log = log_level();
-    }
-    return weir__parking_wait(wait, n, bytes);
-}
-
-void weir__drop_in_note_plain(CUdevice device) {
-    static struct weir_claim plain[MOST_DEVICES];
-    static atomic_int is_noted[MOST_DEVICES];
-    weir_options complete;
-
-    if (device < 0 || device >= MOST_DEVICES || atomic_load(&is_noted[device]) ||
-        atomic_exchange(&is_noted[device], 1) || !weir__gated_may_park() ||
-        !whom_to_ask(device, 0, &complete))
-        return;
-    plain[device].has_plain = 1;
-    (void)weir__allocator_join(real_driver(), device, &plain[device], log_level());
 }
 
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,

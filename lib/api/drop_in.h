@@ -13,7 +13,6 @@
 #include <weir/weir.h>
 
 #include "driver/driver.h"
-#include "ipc/parking_wait.h"
 #include "ipc/process_peers.h"
 
 /* Returns 1 in a child of fork, else 0: see driver.h. */
@@ -129,14 +128,11 @@ int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
 /* Asks other processes for room for a context, after a call was out of memory, unless the registry is switched off.
  * Returns 1 if the caller shall call the driver again, since a process freed memory or may have; returns 0 otherwise,
- * and logs once which process has the memory.  Takes one second at most.  With `parking` it then waits for idle
- * processes to be parked. */
-int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission,
-                                  struct weir_parking_wait *parking);
+ * and logs once which process has the memory.  Takes one second at most. */
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* Asks as weir__drop_in_ask_for_context does, for that driver and with these options. */
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_admission *admission,
-                         struct weir_parking_wait *parking);
+                         const weir_options *options, struct weir_admission *admission);
 
 /* Joins the group of this process on that device.  Returns NULL if there is none.  If the group cannot be joined, logs
  * that once and sets *refused: then no memory may be allocated. */
@@ -147,13 +143,6 @@ struct weir_group *weir__drop_in_group_of(CUdevice device);
 /* Asks other processes for idle memory, for a request since `began` (CLOCK_MONOTONIC) that weir does not serve and for
  * which the device or the group has no memory.  Returns 1 if there may be memory now, else 0. */
 int weir__drop_in_ask_for_memory(CUdevice device, size_t bytes, uint64_t began);
-/* Waits for idle processes to be parked, for such a request.  Returns 1 if the request may be tried again, else 0.
- * `plain` is the number of bytes that earlier requests of this kind hold on the device. */
-int weir__drop_in_wait_for_parking(CUdevice device, size_t bytes, uint64_t plain,
-                                   struct weir_parking_wait *wait);
-/* Publishes that this process has such memory on the device, if the process may be parked.  Does nothing after the
- * first call. */
-void weir__drop_in_note_plain(CUdevice device);
 /* Logs the members of the group and their memory after the group has refused such a request; the first few times
  * only. */
 void weir__drop_in_tell_group(struct weir_group *group, CUdevice device, const char *call,

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -123,19 +122,4 @@ int weir__runfile_unname(int file, const char *path) {
         is.st_dev != named.st_dev)
         return 0;
     return unlink(path) == 0 || errno == ENOENT ? 0 : -1;
-}
-
-int weir__runfile_lock(const char *name) {
-    char path[512];
-    int file, error;
-
-    if (weir__runfile_path(path, sizeof path, "%s", name) != 0)
-        return -1;
-    file = weir__runfile_open(path, O_RDWR | O_CREAT);
-    if (file < 0 || flock(file, LOCK_EX | LOCK_NB) == 0)
-        return file;
-    error = errno;
-    close(file);
-    errno = error;
-    return -1;
 }

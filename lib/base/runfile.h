@@ -48,8 +48,4 @@ int weir__runfile_make(const char *path, size_t bytes, const void *head, size_t 
  * -1 with errno on failure. */
 int weir__runfile_unname(int file, const char *path);
 
-/* Takes the user's lock of that name, which ends with the process at the latest.  Returns a descriptor, whose close(2)
- * releases the lock, or -1 with errno, which is EWOULDBLOCK if another process has the lock. */
-int weir__runfile_lock(const char *name);
-
 #endif

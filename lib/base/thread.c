@@ -13,8 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/gated.h"
-
 static void (*watcher)(void); /* fixed before there is a thread */
 
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
@@ -29,7 +27,6 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
 }
 
 void weir__thread_begin(void) {
-    weir__gated_begin();
     if (watcher)
         watcher();
 }

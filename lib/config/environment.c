@@ -70,13 +70,12 @@ static int compat_number(const char *name) {
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
  * tests/tree/check-variables holds them against the sources. */
 static const char *const part_names[] = {
-    "WEIR_GROUP",           "WEIR_GROUP_DIR",     "WEIR_GROUP_LIMIT",      "WEIR_GROUP_SHARE",
-    "WEIR_MODEL_PROFILE",   "WEIR_MODEL_DEVICES", "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
-    "WEIR_RECORD_CALLERS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
-    "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_JSON",         "WEIR_RUN_PARK",
-    "WEIR_RUN_PREALLOC_OF", "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-    "WEIR_RUN_TOLD",        "WEIR_RUN_TOP",       "WEIR_RUN_TORCH",        "WEIR_RUN_TRACE",
-    "WEIR_RUN_VERBOSE"};
+    "WEIR_GROUP",          "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",  "WEIR_GROUP_SHARE",
+    "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED", "WEIR_RECORD_FOLDER",
+    "WEIR_RECORD_CALLERS", "WEIR_RECORD_RANGES",    "WEIR_RECORD_SYNCS", "WEIR_RUN_CHILDREN",
+    "WEIR_RUN_FIRST",      "WEIR_RUN_FOLDER",       "WEIR_RUN_JSON",     "WEIR_RUN_PREALLOC_OF",
+    "WEIR_RUN_SAMPLES",    "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",    "WEIR_RUN_TOLD",
+    "WEIR_RUN_TOP",        "WEIR_RUN_TORCH",        "WEIR_RUN_TRACE",    "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */

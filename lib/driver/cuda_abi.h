@@ -39,7 +39,6 @@ typedef unsigned int CUpointer_attribute;
 typedef unsigned int CUmemAccess_flags;
 typedef unsigned int CUmemAllocationGranularity_flags;
 typedef unsigned long long CUmemGenericAllocationHandle;
-typedef unsigned int CUprocessState;
 typedef void (*CUhostFn)(void *data);
 
 typedef struct CUuuid_st {
@@ -84,33 +83,6 @@ typedef struct CUmemAccessDesc_st {
 typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
-
-/* The arguments of the checkpoint calls; all that is reserved is zero. */
-typedef struct CUcheckpointLockArgs_st {
-    unsigned int timeoutMs; /* 0: none */
-    unsigned int reserved0;
-    uint64_t reserved1[7];
-} CUcheckpointLockArgs;
-
-typedef struct CUcheckpointCheckpointArgs_st {
-    uint64_t reserved[8];
-} CUcheckpointCheckpointArgs;
-
-typedef struct CUcheckpointGpuPair_st {
-    CUuuid oldUuid;
-    CUuuid newUuid;
-} CUcheckpointGpuPair;
-
-typedef struct CUcheckpointRestoreArgs_st {
-    CUcheckpointGpuPair *gpuPairs;
-    unsigned int gpuPairsCount;
-    char reserved[52 - sizeof(CUcheckpointGpuPair *)];
-    uint64_t reserved1;
-} CUcheckpointRestoreArgs;
-
-typedef struct CUcheckpointUnlockArgs_st {
-    uint64_t reserved[8];
-} CUcheckpointUnlockArgs;
 
 /* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).
  * All return CUresult.  Group BASE is required; the others are optional as a whole, and each sets a
@@ -275,19 +247,7 @@ typedef struct CUcheckpointUnlockArgs_st {
       (shared, handle, type, flags))                                                               \
     X(IPC, cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020,                \
       (CUmemGenericAllocationHandle *handle, void *shared, CUmemAllocationHandleType type),        \
-      (handle, shared, type))                                                                      \
-    X(CHECKPOINT, cuCheckpointProcessGetState, "cuCheckpointProcessGetState", 12080,               \
-      (int pid, CUprocessState *state), (pid, state))                                              \
-    X(CHECKPOINT, cuCheckpointProcessGetRestoreThreadId,                                           \
-      "cuCheckpointProcessGetRestoreThreadId", 12080, (int pid, int *thread), (pid, thread))       \
-    X(CHECKPOINT, cuCheckpointProcessLock, "cuCheckpointProcessLock", 12080,                       \
-      (int pid, CUcheckpointLockArgs *arguments), (pid, arguments))                                \
-    X(CHECKPOINT, cuCheckpointProcessCheckpoint, "cuCheckpointProcessCheckpoint", 12080,           \
-      (int pid, CUcheckpointCheckpointArgs *arguments), (pid, arguments))                          \
-    X(CHECKPOINT, cuCheckpointProcessRestore, "cuCheckpointProcessRestore", 12080,                 \
-      (int pid, CUcheckpointRestoreArgs *arguments), (pid, arguments))                             \
-    X(CHECKPOINT, cuCheckpointProcessUnlock, "cuCheckpointProcessUnlock", 12080,                   \
-      (int pid, CUcheckpointUnlockArgs *arguments), (pid, arguments))
+      (handle, shared, type))
 /* clang-format on */
 
 /* The default streams, as handles (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of <cuda.h>). */

@@ -87,11 +87,7 @@
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                           \
     X(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, 1) /* from 11.4 on */                       \
-    X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)                                                     \
-    X(CU_PROCESS_STATE_RUNNING, 0) /* from 12.8 on, as the next three */                           \
-    X(CU_PROCESS_STATE_LOCKED, 1)                                                                  \
-    X(CU_PROCESS_STATE_CHECKPOINTED, 2)                                                            \
-    X(CU_PROCESS_STATE_FAILED, 3)
+    X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)
 
 #ifndef WEIR_CUDA_ABI_CHECK
 enum {

@@ -29,8 +29,7 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
  *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
  *                  is complete.  Whether a device can, its attribute 102 says
  *   PEER           who reaches whose memory, and access to pools; in every driver that is complete
- *   IPC            pools and physical memory for several processes, by files; in every driver that is complete
- *   CHECKPOINT     a process's device memory goes to host memory and back, at another process's call */
+ *   IPC            pools and physical memory for several processes, by files; in every driver that is complete */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
@@ -39,8 +38,7 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
     X(KERNEL, "kernels", WEIR_DRIVER_OLDEST)                                                       \
     X(VIRTUAL, "virtual-memory", WEIR_DRIVER_OLDEST)                                               \
     X(PEER, "peers", WEIR_DRIVER_OLDEST)                                                           \
-    X(IPC, "ipc", WEIR_DRIVER_OLDEST)                                                              \
-    X(CHECKPOINT, "checkpoint", 12080)
+    X(IPC, "ipc", WEIR_DRIVER_OLDEST)
 
 enum weir_driver_capability {
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAPABILITY_##name,

@@ -24,7 +24,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/gated.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -73,8 +72,7 @@ struct weir_process_peers {
     pthread_mutex_t lock; /* guards the fields below, up to `asking` */
     struct weir_registry_entry entry;
     struct weir_claim *claims;
-    enum weir_registry_parks parks; /* set if it may be parked */
-    uint64_t notes;                 /* how often weir__process_peers_note() was called */
+    uint64_t notes; /* how often weir__process_peers_note() was called */
 
     pthread_mutex_t asking; /* held while a request asks; guards the fields below */
     struct silent silent[SILENT];
@@ -133,7 +131,6 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
         pthread_mutex_lock(&n->lock);
     } while (notes != n->notes && ++tries < REFRESHES);
     n->entry.heartbeat_ns = looked_ns;
-    n->entry.parks = weir__gated_may_park() ? n->parks : WEIR_REGISTRY_STAYS;
     n->entry.limit = sum.limit;
     /* Otherwise the noted sum stays: there is no allocator yet, or the allocators grow all the time. */
     if (any && notes == n->notes) {
@@ -151,17 +148,15 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
 
 /* Publishes the largest values of all claims.  The caller holds the lock. */
 static void claim_anew(struct weir_process_peers *n) {
-    int shares = 0, has_plain = 0;
+    int shares = 0;
 
     n->entry.priority = n->entry.weight = 0;
     for (const struct weir_claim *c = n->claims; c; c = c->next) {
         n->entry.priority = weir__size_larger(n->entry.priority, c->priority);
         n->entry.weight = weir__size_larger(n->entry.weight, c->weight);
         shares |= c->shares;
-        has_plain |= c->has_plain;
     }
     atomic_store(&n->shares, shares);
-    n->parks = has_plain ? WEIR_REGISTRY_PARKS_ANYWAY : WEIR_REGISTRY_PARKS;
     weir__registry_publish(&n->registry, &n->entry);
 }
 
@@ -210,7 +205,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 }
 
 int weir__process_peers_any(struct weir_process_peers *n) {
-    return weir__registry_has_others(&n->registry, WEIR_OTHERS_ALL);
+    return weir__registry_has_others(&n->registry);
 }
 
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
@@ -292,21 +287,6 @@ static void look(struct weir_process_peers *n) {
     }
 }
 
-/* Publishes a parked process's memory without a call to the driver.  Memory counts until it has left the device. */
-static void show_parked(struct weir_process_peers *n) {
-    struct weir_registry_entry entry;
-
-    pthread_mutex_lock(&n->lock);
-    entry = n->entry;
-    entry.heartbeat_ns = weir__registry_now();
-    entry.in_use = entry.reserve;
-    entry.idle = 0;
-    if (weir__gated_is_away())
-        entry.reserve = entry.in_use = 0, entry.parks = WEIR_REGISTRY_AWAY;
-    weir__registry_publish(&n->registry, &entry);
-    pthread_mutex_unlock(&n->lock);
-}
-
 static void *run(void *peers) {
     struct weir_process_peers *n = peers;
     uint32_t bell;
@@ -316,15 +296,10 @@ static void *run(void *peers) {
         bell = weir__registry_bell(&n->registry);
         if (atomic_load(&n->stopped)) /* a later stop rings after this bell was read */
             return NULL;
-        if (weir__gated_works()) {
-            pthread_mutex_lock(&stepping);
-            if (!atomic_load(&exiting))
-                look(n);
-            pthread_mutex_unlock(&stepping);
-            weir__gated_rests();
-        } else {
-            show_parked(n);
-        }
+        pthread_mutex_lock(&stepping);
+        if (!atomic_load(&exiting))
+            look(n);
+        pthread_mutex_unlock(&stepping);
         weir__registry_wait(&n->registry, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
     }
 }
@@ -599,21 +574,6 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
     return answers;
-}
-
-int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes) {
-    int is_news;
-
-    pthread_mutex_lock(&n->lock);
-    is_news = (n->entry.needs > 0) != (bytes > 0);
-    n->entry.needs = bytes;
-    weir__registry_publish(&n->registry, &n->entry);
-    pthread_mutex_unlock(&n->lock);
-    if (is_news)
-        weir__registry_ring(&n->registry);
-    return bytes > 0 &&
-           weir__registry_has_others(&n->registry, weir__gated_may_park() ? WEIR_OTHERS_PARK_OR_LACK
-                                                                          : WEIR_OTHERS_PARK);
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */

@@ -33,7 +33,6 @@ struct weir_claim {
     uint64_t priority;
     uint64_t weight; /* of its share of the device, in millionths */
     int shares;      /* `resize' has something to do */
-    int has_plain;   /* the process has memory of the device that its allocators do not know */
 };
 
 /* What is asked of the process's allocators, which are the owners in the list of siblings.  Called from the thread,
@@ -97,11 +96,6 @@ struct weir_asked {
 struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, uint64_t bytes,
                                                  uint64_t began, uint64_t deadline,
                                                  const struct weir_asked *asked);
-
-/* Says that a request lacks so many bytes, or none any more (0), to those who park processes.  1: there is another process
- * that frees memory if it is parked; or one that waits for memory, and this one may be parked for it.  With nothing
- * lacking not looked for. */
-int weir__process_peers_need(struct weir_process_peers *n, uint64_t bytes);
 
 /* The group that this process is in on the device; NULL: none. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);

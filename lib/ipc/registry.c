@@ -69,7 +69,7 @@ struct slot {
     struct weir_registry_entry entry;
 };
 
-_Static_assert(sizeof(struct slot) == 528, "another layout is another version");
+_Static_assert(sizeof(struct slot) == 512, "another layout is another version");
 
 #define FILE_BYTES ((size_t)PAGE + WEIR_REGISTRY_SLOTS * sizeof(struct slot))
 
@@ -561,23 +561,12 @@ int weir__registry_slot(struct weir_registry *l) {
     return slot;
 }
 
-int weir__registry_frees_if_parked(const struct weir_registry_entry *entry) {
-    return entry->parks == WEIR_REGISTRY_PARKS_ANYWAY ||
-           (entry->parks == WEIR_REGISTRY_PARKS && entry->reserve > 0);
-}
-
-static int is_one_of(const struct weir_registry_entry *entry, enum weir_registry_others which) {
-    return which == WEIR_OTHERS_ALL || weir__registry_frees_if_parked(entry) ||
-           (which == WEIR_OTHERS_PARK_OR_LACK && entry->needs > 0 &&
-            entry->parks != WEIR_REGISTRY_AWAY);
-}
-
-int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which) {
+int weir__registry_has_others(struct weir_registry *l) {
     int own = weir__registry_slot(l);
     struct weir_registry_entry entry;
 
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (slot != own && weir__registry_read(l, slot, &entry) && is_one_of(&entry, which))
+        if (slot != own && weir__registry_read(l, slot, &entry))
             return 1;
     return 0;
 }

@@ -28,7 +28,7 @@
 #include "base/kept.h"
 
 enum {
-    WEIR_REGISTRY_VERSION = 2,
+    WEIR_REGISTRY_VERSION = 3,
     WEIR_REGISTRY_SLOTS = 256,
     WEIR_REGISTRY_ASKS = 8,    /* of whom one asks at once */
     WEIR_REGISTRY_ANSWERS = 8, /* of an entry, the last */
@@ -47,14 +47,6 @@ struct weir_registry_answer {
     uint64_t bytes;    /* that were given */
 };
 
-/* Whether a process may be parked while it is idle, or while it waits. */
-enum weir_registry_parks {
-    WEIR_REGISTRY_STAYS, /* no */
-    WEIR_REGISTRY_PARKS,
-    WEIR_REGISTRY_PARKS_ANYWAY, /* and it has memory that is not in `reserve' */
-    WEIR_REGISTRY_AWAY          /* it is parked */
-};
-
 /* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
     uint64_t pid, start, namespace; /* the registry fills these in */
@@ -68,8 +60,6 @@ struct weir_registry_entry {
     uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
     uint64_t sequence;                  /* of what it asks now; 0: nothing yet */
     uint64_t until_ns;                  /* it waits until then; 0: it asks nothing */
-    uint64_t needs; /* bytes that a request of it lacks, for which it waits; 0: none */
-    uint64_t parks; /* enum weir_registry_parks */
     struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];
@@ -112,11 +102,8 @@ void weir__registry_ending(struct weir_registry *l,
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
-/* 1: there is another process; one that frees memory if it is parked; that, or one that waits for memory, and is not parked. */
-enum weir_registry_others { WEIR_OTHERS_ALL, WEIR_OTHERS_PARK, WEIR_OTHERS_PARK_OR_LACK };
-int weir__registry_has_others(struct weir_registry *l, enum weir_registry_others which);
-/* 1: that one does. */
-int weir__registry_frees_if_parked(const struct weir_registry_entry *entry);
+/* Returns 1 if the registry has an entry of another process, else 0. */
+int weir__registry_has_others(struct weir_registry *l);
 
 /* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring.  Where there is
  * no file the sleep is short. */

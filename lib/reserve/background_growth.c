@@ -55,15 +55,12 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/gated.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "base/thread.h"
 
 #define PAUSE_NS UINT64_C(1000000)
-/* Until it is looked again whether the process is still parked. */
-#define PARKED_PAUSE_NS UINT64_C(200000000)
 enum { HURRY = 4 }; /* times as often below `low` */
 /* Played: what a thread takes to wake up, and for its first step. */
 #define WAKE_NS UINT64_C(200000)
@@ -305,18 +302,6 @@ static void wait(struct weir_ahead *a, uint64_t pause) {
             ;
 }
 
-static uint64_t work(struct weir_ahead *a) {
-    uint64_t pause;
-
-    pthread_mutex_lock(&a->turning);
-    pthread_mutex_lock(&stepping);
-    pause = atomic_load(&exiting) ? REST : take_turn(a);
-    pthread_mutex_unlock(&stepping);
-    pause = ask_others(a, pause);
-    pthread_mutex_unlock(&a->turning);
-    return pause;
-}
-
 static void *run(void *ahead) {
     struct weir_ahead *a = ahead;
     uint64_t pause;
@@ -326,11 +311,12 @@ static void *run(void *ahead) {
     while (!a->stopped) {
         a->told = 0;
         pthread_mutex_unlock(&a->lock);
-        pause = PARKED_PAUSE_NS;
-        if (weir__gated_works()) {
-            pause = work(a);
-            weir__gated_rests();
-        }
+        pthread_mutex_lock(&a->turning);
+        pthread_mutex_lock(&stepping);
+        pause = atomic_load(&exiting) ? REST : take_turn(a);
+        pthread_mutex_unlock(&stepping);
+        pause = ask_others(a, pause);
+        pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
         wait(a, pause);
     }

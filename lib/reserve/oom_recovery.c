@@ -15,9 +15,7 @@
  *      one that was killed is not gone yet.
  *      Of what the limit of the process group (group.h) has too little of, only its members are asked, those first
  *      that have more than their share; all others keep theirs.
- *   6. processes that are parked while they are idle (`weir run --park-when-idle'): what is lacking is told to those who
- *      park them, and waited for (parking_wait.h).
- *   7. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
+ *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * None of them is for a graph's request, on a stream that is being captured.
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
  * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
@@ -33,7 +31,6 @@
 
 #include "base/size.h"
 #include "ipc/group_process.h"
-#include "ipc/parking_wait.h"
 #include "ipc/registry.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
@@ -320,24 +317,6 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
     return why;
 }
 
-/* Rung 6, in real time.  Likewise. */
-static weir_status wait_for_parking(struct climb *c, weir_status why) {
-    struct weir_parking_wait wait = {.log = c->v->options->log};
-    weir_refusal figures;
-    uint64_t lacks;
-
-    if (!c->v->events.peers || !is_short(c->v, why) || deadline_ns(c->v) == 0)
-        return why;
-    figures = read_live(c->v, c->r->bytes);
-    if (is_too_much(c->v, &figures, c->r->bytes))
-        return why;
-    lacks = weir__size_larger(lack_of(c->v, &figures, c->r->bytes), UNIT);
-    while (is_short(c->v, why) && weir__parking_wait(&wait, c->v->events.peers, lacks))
-        why = ask_process_peers(c, try_with_more(c)); /* what they have idle by now */
-    weir__parking_wait_end(&wait);
-    return why;
-}
-
 /* What the limit of the process group lacks for the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
@@ -423,7 +402,7 @@ static weir_status climb(struct climb *c, weir_status status) {
     if (group)
         status = ask_group(c, group, status);
     if (!group || group_lacks(group, c->r->bytes) == 0)
-        status = wait_for_parking(c, ask_process_peers(c, status));
+        status = ask_process_peers(c, status);
     if (c->r->foretold && weir__is_failure(status)) { /* the driver may have more than it says */
         c->r->flags |= WEIR_REQUEST_INSISTS;
         status = settled(c, weir__oom_recovery_try(c->v, c->r));

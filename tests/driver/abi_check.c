@@ -52,17 +52,6 @@
 #define CUipcMemHandle weir_CUipcMemHandle
 #define CUmemPoolPtrExportData_st weir_CUmemPoolPtrExportData_st
 #define CUmemPoolPtrExportData weir_CUmemPoolPtrExportData
-#define CUprocessState weir_CUprocessState
-#define CUcheckpointLockArgs_st weir_CUcheckpointLockArgs_st
-#define CUcheckpointLockArgs weir_CUcheckpointLockArgs
-#define CUcheckpointCheckpointArgs_st weir_CUcheckpointCheckpointArgs_st
-#define CUcheckpointCheckpointArgs weir_CUcheckpointCheckpointArgs
-#define CUcheckpointGpuPair_st weir_CUcheckpointGpuPair_st
-#define CUcheckpointGpuPair weir_CUcheckpointGpuPair
-#define CUcheckpointRestoreArgs_st weir_CUcheckpointRestoreArgs_st
-#define CUcheckpointRestoreArgs weir_CUcheckpointRestoreArgs
-#define CUcheckpointUnlockArgs_st weir_CUcheckpointUnlockArgs_st
-#define CUcheckpointUnlockArgs weir_CUcheckpointUnlockArgs
 #include "driver/cuda_abi.h"
 #include "driver/cuda_nodes.h"
 #include "driver/model/model_program.h"
@@ -103,17 +92,6 @@
 #undef CUipcMemHandle
 #undef CUmemPoolPtrExportData_st
 #undef CUmemPoolPtrExportData
-#undef CUprocessState
-#undef CUcheckpointLockArgs_st
-#undef CUcheckpointLockArgs
-#undef CUcheckpointCheckpointArgs_st
-#undef CUcheckpointCheckpointArgs
-#undef CUcheckpointGpuPair_st
-#undef CUcheckpointGpuPair
-#undef CUcheckpointRestoreArgs_st
-#undef CUcheckpointRestoreArgs
-#undef CUcheckpointUnlockArgs_st
-#undef CUcheckpointUnlockArgs
 
 #include <cuda.h>
 #include <stdio.h>
@@ -149,10 +127,6 @@
 #define CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS 2
 #define CU_MEM_CREATE_USAGE_HW_DECOMPRESS 2
 #define CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE 21
-#define CU_PROCESS_STATE_RUNNING 0
-#define CU_PROCESS_STATE_LOCKED 1
-#define CU_PROCESS_STATE_CHECKPOINTED 2
-#define CU_PROCESS_STATE_FAILED 3
 #endif
 
 #if CUDA_VERSION < 12020
@@ -279,26 +253,6 @@ CHECK_FIELD(CUmemAccessDesc, flags);
 CHECK_SIZE(CUipcMemHandle);
 CHECK_SIZE(CUmemPoolPtrExportData);
 
-#if CUDA_VERSION >= 12080
-CHECK_ENUM(CUprocessState);
-CHECK_SIZE(CUcheckpointLockArgs);
-CHECK_FIELD(CUcheckpointLockArgs, timeoutMs);
-CHECK_FIELD(CUcheckpointLockArgs, reserved0);
-CHECK_FIELD(CUcheckpointLockArgs, reserved1);
-CHECK_SIZE(CUcheckpointCheckpointArgs);
-CHECK_FIELD(CUcheckpointCheckpointArgs, reserved);
-CHECK_SIZE(CUcheckpointGpuPair);
-CHECK_FIELD(CUcheckpointGpuPair, oldUuid);
-CHECK_FIELD(CUcheckpointGpuPair, newUuid);
-CHECK_SIZE(CUcheckpointRestoreArgs);
-CHECK_FIELD(CUcheckpointRestoreArgs, gpuPairs);
-CHECK_FIELD(CUcheckpointRestoreArgs, gpuPairsCount);
-CHECK_FIELD(CUcheckpointRestoreArgs, reserved);
-CHECK_FIELD(CUcheckpointRestoreArgs, reserved1);
-CHECK_SIZE(CUcheckpointUnlockArgs);
-CHECK_FIELD(CUcheckpointUnlockArgs, reserved);
-#endif
-
 /* ---------------------------------------------------------- entry points ---- */
 
 /* From 13.0 on cuda.h maps cuDeviceGetUuid to _v2, whose parameters are the same, and declares the
@@ -330,11 +284,6 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
 #define GROUP_STREAM_ID(...) __VA_ARGS__
 #else
 #define GROUP_STREAM_ID(...)
-#endif
-#if CUDA_VERSION >= 12080
-#define GROUP_CHECKPOINT(...) __VA_ARGS__
-#else
-#define GROUP_CHECKPOINT(...)
 #endif
 #if CUDA_VERSION >= 11040
 #define GROUP_GRAPH(...) __VA_ARGS__

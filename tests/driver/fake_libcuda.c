@@ -84,7 +84,6 @@ WEIR_DRIVER_ENTRIES(RESOLVED)
 #define EXPORT_VIRTUAL EXPORT_BASE
 #define EXPORT_PEER EXPORT_BASE
 #define EXPORT_IPC EXPORT_BASE
-#define EXPORT_CHECKPOINT(name, symbol, params, args)
 #define EXPORTED(group, name, symbol, version, params, args)                                       \
     EXPORT_##group(name, symbol, params, args)
 WEIR_DRIVER_ENTRIES(EXPORTED)

@@ -256,7 +256,7 @@ static const unsigned group_of[WEIR_ENTRY_COUNT] = {
 enum {
     EVERY_CAPABILITY = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE |
                        WEIR_CAP_GRAPH | WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER |
-                       WEIR_CAP_IPC | WEIR_CAP_CHECKPOINT,
+                       WEIR_CAP_IPC,
     OLDEST_CAPABILITIES = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC
 };
 
@@ -311,13 +311,11 @@ static const struct load {
     {"symbols serve drivers without a resolver", 0, "open", "FAKE_VERSION=11020", 11020,
      OLDEST_CAPABILITIES, .route = "dlsym"},
     {"a symbol stands in for an entry that the resolver lacks", 1, "open",
-     "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000", 0, EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT,
-     .route = "resolver-1", .other = "cuMemGetInfo_v2", .other_route = "dlsym"},
+     "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000", 0, EVERY_CAPABILITY, .route = "resolver-1",
+     .other = "cuMemGetInfo_v2", .other_route = "dlsym"},
     {"what comes later counts from its version", 2, "open", "FAKE_VERSION=12010", 12010,
-     .capabilities = EVERY_CAPABILITY & ~(WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_CHECKPOINT)},
-    {"as sizes of pools", 2, "open", "FAKE_VERSION=12020", 12020,
-     .capabilities = EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT},
-    {"and checkpoints", 2, "open", "FAKE_VERSION=12080", 12080, .capabilities = EVERY_CAPABILITY},
+     .capabilities = EVERY_CAPABILITY & ~WEIR_CAP_POOL_MAX_SIZE},
+    {"as sizes of pools", 2, "open", "FAKE_VERSION=12020", 12020, .capabilities = EVERY_CAPABILITY},
     {"without ids of streams", 2, "open", "FAKE_UNRESOLVED=cuStreamGetId", 13000,
      EVERY_CAPABILITY & ~WEIR_CAP_STREAM_ID, .route = "resolver-2"},
     {"without graphs", 2, "open", "FAKE_UNRESOLVED=cuGraphLaunch", 13000,
@@ -330,8 +328,6 @@ static const struct load {
      EVERY_CAPABILITY & ~WEIR_CAP_PEER, .route = "resolver-2"},
     {"without shared pools", 2, "open", "FAKE_UNRESOLVED=cuMemPoolImportPointer", 13000,
      EVERY_CAPABILITY & ~WEIR_CAP_IPC, .route = "resolver-2"},
-    {"without checkpoints", 2, "open", "FAKE_UNRESOLVED=cuCheckpointProcessRestore", 13000,
-     EVERY_CAPABILITY & ~WEIR_CAP_CHECKPOINT, .route = "resolver-2"},
     {"a missing required entry is named", 2, "open", "FAKE_UNRESOLVED=cuEventDestroy",
      .says = {"failure: libcuda.so.1 has no cuEventDestroy_v2"}},
     {"a stub is told from a driver", 0, "open", "FAKE_STUB=1", .says = {STUB}},

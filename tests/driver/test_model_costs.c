@@ -389,8 +389,6 @@ static const struct {
     {11040, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH},
     {12010, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID},
     {12020, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
-    {12080, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE |
-                WEIR_CAP_CHECKPOINT},
 };
 enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC };
 
@@ -425,8 +423,7 @@ TEST_EACH(ROWS(older_drivers), profile_of_an_older_driver_plays_it) {
     reset_to(GIB);
     ck_assert_int_eq(d->version, 13000);
     ck_assert_uint_eq(d->capabilities, EVERY_DRIVER | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH |
-                                           WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE |
-                                           WEIR_CAP_CHECKPOINT);
+                                           WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
     ck_assert_ptr_nonnull(d->cuStreamGetId);
 }
 

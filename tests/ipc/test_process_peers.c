@@ -163,7 +163,7 @@ static void obey(const char *line) {
         weir_options options = options_of(KIND_POOL, "model", 0);
         struct weir_admission admission = {0};
         uint64_t began = now_ms();
-        int any = weir__drop_in_ask_on(driver, 0, &options, &admission, NULL);
+        int any = weir__drop_in_ask_on(driver, 0, &options, &admission);
 
         printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
     } else if (strcmp(line, "share\n") == 0) { /* the first allocator, with a share */
@@ -269,7 +269,7 @@ static void open_as_a_program(void) {
     if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
         return;
     printf("CUDA_ERROR_OUT_OF_MEMORY\n");
-    while (weir__drop_in_ask_on(driver, 0, &options, &admission, NULL))
+    while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
     must(0); /* it is not admitted */

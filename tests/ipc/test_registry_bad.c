@@ -186,7 +186,7 @@ TEST(test_no_folder) {
 static void expect_held(struct weir_registry *l) {
     struct flock lock = {.l_type = F_WRLCK,
                          .l_whence = SEEK_SET,
-                         .l_start = 4096 + weir__registry_slot(l) * 528,
+                         .l_start = 4096 + weir__registry_slot(l) * 512,
                          .l_len = 1};
     int file = open(l->path, O_RDWR | O_CLOEXEC);
 

@@ -129,19 +129,12 @@ BARE static const struct row *row_of(const char *symbol) {
     return NULL;
 }
 
-/* libweir-gate.so, which asks for the program; NULL: it is not there. */
-extern int weir__gate_has(const void *address) __attribute__((weak));
-
-static int is_of_gate(const void *address) {
-    return weir__gate_has && weir__gate_has(address);
-}
-
 /* 1 if the library that the address is of has the row's symbol itself. */
 static int is_of_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
 
-    if (!address || is_of_gate(address) || !dladdr(address, &of))
+    if (!address || !dladdr(address, &of))
         return 0;
     library = dlopen(of.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     symbol = library ? real_dlsym()(library, row->symbol) : NULL;
@@ -160,7 +153,7 @@ static void note(const struct row *row, void *real) {
 }
 
 static int is_ours(const struct row *row, const void *address) {
-    return address == row->serves || address == row->exported || is_of_gate(address);
+    return address == row->serves || address == row->exported;
 }
 
 /* What stands behind this library; NULL as dlsym says it. */

@@ -17,25 +17,15 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
-/* Of others, for one context. */
-struct asked {
-    struct weir_admission admission;
-    struct weir_parking_wait parking;
-};
-
-/* A program that comes to a device which others have filled with idle memory has nothing yet by which to ask for
- * it, and its context does not fit.  A group counts the context meanwhile, so its members do not wait for parking. */
-static int may_have_context(CUresult result, CUdevice device, const struct weir_group *group,
-                            struct asked *asked) {
+/* Asks other processes for idle memory if a context did not fit on the device.  Returns 1 if the driver may have room
+ * for the context now, else 0. */
+static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
-        any = weir__drop_in_ask_for_context(device, &asked->admission,
-                                            group ? NULL : &asked->parking);
+        any = weir__drop_in_ask_for_context(device, admission);
         leave();
     }
-    if (!any)
-        weir__parking_wait_end(&asked->parking);
     return any;
 }
 
@@ -50,7 +40,7 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     *group = weir__drop_in_group(device, &refused);
     may = !refused;
     while (*group && !(may = weir__group_context_begins(*group, is_primary)))
-        if (!weir__drop_in_ask_for_context(device, &admission, NULL))
+        if (!weir__drop_in_ask_for_context(device, &admission))
             break;
     if (!may && *group)
         weir__drop_in_tell_group(*group, device, "a context (an estimate)",
@@ -93,7 +83,7 @@ static void end_context(struct weir_group *group, const CUcontext *context, CUre
 }
 
 CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    struct asked asked = {0};
+    struct weir_admission admission = {0};
     struct weir_group *group;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -101,7 +91,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
         return result;
     do
         result = REAL(cuDevicePrimaryCtxRetain)(context, device);
-    while (may_have_context(result, device, group, &asked));
+    while (may_have_context(result, device, &admission));
     end_primary(group, result);
     if (result == CUDA_SUCCESS && !weir__inside && device >= 0 && device < WEIR_MOST_DEVICES)
         atomic_store(&primary[device], *context);
@@ -109,7 +99,7 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
 }
 
 CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    struct asked asked = {0};
+    struct weir_admission admission = {0};
     struct weir_group *group;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -117,14 +107,14 @@ CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUde
         return result;
     do
         result = REAL(cuCtxCreate_v2)(context, flags, device);
-    while (may_have_context(result, device, group, &asked));
+    while (may_have_context(result, device, &admission));
     end_context(group, context, result);
     return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
                                     unsigned int flags, CUdevice device) {
-    struct asked asked = {0};
+    struct weir_admission admission = {0};
     struct weir_group *group;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -132,14 +122,14 @@ CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int co
         return result;
     do
         result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
-    while (may_have_context(result, device, group, &asked));
+    while (may_have_context(result, device, &admission));
     end_context(group, context, result);
     return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
                                     CUdevice device) {
-    struct asked asked = {0};
+    struct weir_admission admission = {0};
     struct weir_group *group;
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -147,7 +137,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
         return result;
     do
         result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
-    while (may_have_context(result, device, group, &asked));
+    while (may_have_context(result, device, &admission));
     end_context(group, context, result);
     return note_context(result);
 }

@@ -55,9 +55,8 @@ static struct weir_map places;   /* address of code -> its caller's number + 1 *
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-static uint64_t on_device[MOST_DEVICES]; /* but for graphs */
-static uint64_t graphs[MOST_DEVICES];    /* as the driver reported last, and */
-static uint64_t captured[MOST_DEVICES];  /* captured since */
+static uint64_t graphs[MOST_DEVICES];   /* as the driver reported last, and */
+static uint64_t captured[MOST_DEVICES]; /* captured since */
 static atomic_int any_graphs;
 static _Atomic pid_t noted_by; /* the process; 0: nothing was noted */
 
@@ -162,7 +161,6 @@ static int find_caller(void) {
 static void add(const struct weir_plain_record *r, uint64_t more, uint64_t less) {
     sums.kind[r->kind] += more - less;
     callers[r->caller].bytes += more - less;
-    on_device[r->device] += more - less;
 }
 
 static int by_bytes(const void *one, const void *other) {
@@ -250,30 +248,15 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
     return may;
 }
 
-static uint64_t bytes_on(CUdevice device) {
-    uint64_t bytes;
-
-    pthread_mutex_lock(&lock);
-    bytes = on_device[device];
-    pthread_mutex_unlock(&lock);
-    return bytes;
-}
-
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     int any = 0;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && p->is_seen && enter()) {
         any = find_room(p);
-        if (!any && !p->group && /* which would count the bytes meanwhile */
-            (any = weir__drop_in_wait_for_parking(p->device, p->bytes, bytes_on(p->device),
-                                                  &p->parking)))
-            p->began = weir__clock_ns(); /* others may have more idle by now */
         if (!any)
             tell_failure();
         leave();
     }
-    if (!any)
-        weir__parking_wait_end(&p->parking);
     return any;
 }
 
@@ -353,14 +336,6 @@ static void note_captured(const struct weir_plain *p) {
     atomic_store(&any_graphs, 1);
 }
 
-/* The process has something that is worth parking. */
-static void tell_keeper(CUdevice device) {
-    if (!enter())
-        return;
-    weir__drop_in_note_plain(device);
-    leave();
-}
-
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes) {
     uint64_t counted = 0;
 
@@ -373,7 +348,6 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
     if (result == CUDA_SUCCESS && note(p, key, bytes, find_caller())) {
         counted = bytes;
         begin_show();
-        tell_keeper(p->device);
     }
     if (!p->group)
         return;

@@ -12,7 +12,6 @@
 
 #include "driver/cuda_abi.h"
 #include "ipc/group.h"
-#include "ipc/parking_wait.h"
 
 enum { WEIR_PLAIN_CALLERS = 8, WEIR_PLAIN_NAME = 32 };
 
@@ -25,7 +24,6 @@ struct weir_plain {
     struct weir_group *group; /* which has counted the bytes; NULL: none */
     int is_seen;              /* it is the program's own */
     int has_trimmed;          /* weir's allocators have given back what they had idle */
-    struct weir_parking_wait parking;
 };
 
 /* 1: the driver may be asked; 0: the group refuses, and that has been told.  `device' -1: the current one. */

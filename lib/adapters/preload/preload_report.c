@@ -45,7 +45,6 @@
 #include "api/show.h"
 #include "api/timeline.h"
 #include "base/file.h"
-#include "base/gated.h"
 #include "base/kept.h"
 #include "base/log.h"
 #include "base/replace.h"
@@ -534,7 +533,6 @@ static void gather_in_time(int wants_figures) {
 
     if (!wants_figures && !learns && !weir__trace_is_on())
         return;
-    weir__gated_pause(0, 1); /* a parked process is woken first, however long that takes */
     if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
         return;
     if (weir__start_thread(gather, "weir-end") != 0)
@@ -629,17 +627,8 @@ static pid_t own_process;
 
 static void end(void);
 
-static int is_own(const char *path, size_t length) {
-    static const char *const own[] = {"libweir-preload.so", "libweir-gate.so"};
-
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-        if (length >= strlen(own[i]) &&
-            strncmp(path + length - strlen(own[i]), own[i], strlen(own[i])) == 0)
-            return 1;
-    return 0;
-}
-
 static __attribute__((constructor)) void begin(void) {
+    static const char own[] = "libweir-preload.so";
     const char *preload = getenv("LD_PRELOAD");
     char others[4096];
     size_t at = 0;
@@ -651,9 +640,10 @@ static __attribute__((constructor)) void begin(void) {
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
-        size_t length = strcspn(preload, ": ");
+        size_t length = strcspn(preload, ": "), name = sizeof own - 1;
+        int is_own = length >= name && strncmp(preload + length - name, own, name) == 0;
 
-        if (!is_own(preload, length) && length > 0 && at + length + 2 < sizeof others) {
+        if (!is_own && length > 0 && at + length + 2 < sizeof others) {
             if (at > 0)
                 others[at++] = ':';
             memcpy(others + at, preload, length);

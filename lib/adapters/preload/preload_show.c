@@ -27,7 +27,6 @@
 #include "api/drop_in.h"
 #include "api/show.h"
 #include "base/clock.h"
-#include "base/gated.h"
 #include "base/thread.h"
 #include "base/who.h"
 
@@ -87,12 +86,10 @@ static void fill(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* 1, or 0: there is nothing to be published any more.  While the process is parked nothing new is shown. */
+/* 1, or 0: there is nothing to be published any more. */
 static int publish(void) {
     int goes_on;
 
-    if (!weir__gated_works())
-        return 1;
     pthread_mutex_lock(&asking);
     goes_on = !has_ended;
     if (goes_on) {
@@ -100,13 +97,11 @@ static int publish(void) {
         weir__segment_publish(&segment, &show);
     }
     pthread_mutex_unlock(&asking);
-    weir__gated_rests();
     return goes_on;
 }
 
 static void *run(void *unused) {
     weir__inside = 1; /* what it asks is the driver's to answer */
-    weir__gated_begin();
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);

@@ -31,7 +31,6 @@
 #include "api/timeline.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/gated.h"
 #include "base/log.h"
 #include "base/replace.h"
 #include "base/text.h"
@@ -118,17 +117,9 @@ int weir__trace_look(void) {
 }
 
 static void *run(void *unused) {
-    int goes_on = 1;
-
     weir__inside = 1; /* the thread's own calls go to the driver */
-    weir__gated_begin();
-    while (goes_on) {
-        if (weir__gated_works()) {
-            goes_on = weir__trace_look();
-            weir__gated_rests();
-        }
+    while (weir__trace_look())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
-    }
     return unused;
 }
 

@@ -34,10 +34,6 @@ virtual_memory = 1
 # Address space of a pool, in capacities of its device (assumed; holes are reused, best fit).
 room_factor = 4
 
-# Real milliseconds, not virtual ones, that moving a process's memory to the host takes, and back: for tests that
-# interrupt it.
-checkpoint_ms = 0
-
 # ---- Pools, ns ----
 
 # One warm pair of allocation and free, by live blocks: 64 KiB pairs alone, then random free+alloc

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
  *
- * Every entry of the table goes through one gate, begin(), which counts the call, applies the fault plan, and charges
- * the fixed cost.  Then the function weir__model_<entry> does the work and charges the rest.  The gate's fast path is
- * one comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault
- * plan, a measurement, a reset, a fork) leads to the slow path.  The fast path takes no lock.
+ * Every entry of the table goes through begin(), which counts the call, applies the fault plan, and charges the fixed
+ * cost.  Then the function weir__model_<entry> does the work and charges the rest.  The fast path of begin() is one
+ * comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault plan, a
+ * measurement, a reset, a fork) leads to the slow path.  The fast path takes no lock.
  *
  * The clock is one counter of nanoseconds, which every call of every thread advances, at the latest when that thread
  * reads the clock.  So calls of several threads take as long together as one after the other.  The real driver's lock
@@ -184,13 +184,12 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
     return ticks;
 }
 
-/* ---- The gate ---- */
+/* ---- Where each entry begins and ends ---- */
 
 struct call {
     uint64_t start_ns; /* real time, or 0 if it is not measured */
     CUresult result;
     int is_noted; /* the call is in the sequence of calls */
-    int is_gated; /* a lock of this process waits for the call's end */
 };
 
 /* Returns the result of a call in a child of fork(), where nothing works.  An allocation is out of memory, as with the
@@ -259,8 +258,6 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
 
     call->start_ns = state & MODEL_MEASURED ? weir__clock_ns() : 0;
     call->is_noted = (state & (MODEL_SEQUENCED | MODEL_FORKED)) == MODEL_SEQUENCED;
-    call->is_gated = (state & (MODEL_GATED | MODEL_FORKED)) == MODEL_GATED &&
-                     weir__model_checkpoint_enter(entry);
     if (!self || self->state != state) {
         if (!(state & MODEL_FORKED) && (!self || self->state != usual_state(state)))
             self = renew_thread(self);
@@ -288,8 +285,6 @@ static inline CUresult finish(const struct call *call) {
                                       weir__model.measure_ns,
                                   memory_order_relaxed);
     }
-    if (call->is_gated)
-        weir__model_checkpoint_leave();
     return call->result;
 }
 
@@ -660,10 +655,6 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     weir__model_aside = (struct model_aside){.on = 0};
     atomic_store(&weir__model.host_ns, 0);
     state = (state & (MODEL_INITIALISED | ~(uint64_t)(MODEL_GENERATION - 1))) + MODEL_GENERATION;
-    if (weir__model_shared_is()) {
-        state |= MODEL_GATED;
-        weir__model_checkpoint_start();
-    }
     atomic_store(&weir__model.state, state);
     return 0;
 }

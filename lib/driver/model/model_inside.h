@@ -166,13 +166,6 @@ void weir__model_oracle_collect(struct model_orders *named);
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
 void weir__model_oracle_reset(void);
 
-/* Called around each call if other processes share the device.  Waits while another process has locked this one.
- * Returns 1 if a lock waits for the call's end, so that the caller has to leave; else 0. */
-int weir__model_checkpoint_enter(enum weir_driver_entry entry);
-void weir__model_checkpoint_leave(void);
-/* Starts the thread that answers other processes.  The caller holds the model's lock. */
-void weir__model_checkpoint_start(void);
-
 /* The functions of the table's entries, which are called after counting, faults and the fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)

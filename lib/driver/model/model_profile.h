@@ -45,8 +45,7 @@
     X(capture_step_ns)                                                                             \
     X(instantiate_step_ns)                                                                         \
     X(launch_step_ns)                                                                              \
-    X(work_begin_ns)                                                                               \
-    X(checkpoint_ms)
+    X(work_begin_ns)
 
 #define MODEL_PROFILE_CURVES(X)                                                                    \
     X(pool_pair_ns)                                                                                \

@@ -5,8 +5,8 @@
  * numbers (bytes, flags, counts), the streams, events and pools that it names, and its result.  These objects go by
  * the order in which calls first named them.  Addresses and times differ between runs, and stay out.
  *
- * The gate of model.c calls this only while somebody wants it, inside the part of a call that the model measures, so
- * that nobody's own time has it.
+ * model.c calls this only while a caller wants the sequence, inside the part of a call that the model measures, so that
+ * the caller's own time does not contain the cost of recording.
  *
  * Must not know: who compares.
  */

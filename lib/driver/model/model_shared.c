@@ -2,11 +2,11 @@
 /* model_shared.c: see model_shared.h.
  *
  * The file has a mark, by which it is recognised, and an array of slots, one for each process.  Only the owner of a
- * slot writes to it, except for a process that parks it.  There is no lock, since a stopped process would hold it for
- * ever.  A process that takes memory first writes the wanted bytes into its slot, and then checks whether all taken and
- * wanted bytes are within the capacity.  If not, it withdraws its wish.  If the taken bytes alone leave room, it tries
- * again, because two processes may have been in each other's way.  The slots of ended processes count until a process
- * without room checks which owners live, some milliseconds at most after their end.
+ * slot writes to it.  There is no lock, since a stopped process would hold it for ever.  A process that takes memory
+ * first writes the wanted bytes into its slot, and then checks whether all taken and wanted bytes are within the
+ * capacity.  If not, it withdraws its wish.  If the taken bytes alone leave room, it tries again, because two processes
+ * may have been in each other's way.  The slots of ended processes count until a process without room checks which
+ * owners live, some milliseconds at most after their end.
  *
  * Must not know: why memory is taken.
  */
@@ -14,7 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -37,12 +37,10 @@ struct slot {
     _Atomic uint64_t owner;           /* its pid and start time, one in each half, or 0 */
     _Atomic uint64_t bytes[DEVICES];  /* taken bytes */
     _Atomic uint64_t wanted[DEVICES]; /* bytes that it is about to take */
-    _Atomic uint64_t saved[DEVICES];  /* bytes taken before it was parked */
-    struct model_lock lock;
 };
 
 /* The first bytes of a file. */
-static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '2'};
+static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '3'};
 
 struct file {
     char mark[sizeof mark];
@@ -70,11 +68,7 @@ static void clear(struct slot *slot) {
     for (int i = 0; i < DEVICES; i++) {
         atomic_store(&slot->bytes[i], 0);
         atomic_store(&slot->wanted[i], 0);
-        atomic_store(&slot->saved[i], 0);
     }
-    atomic_store(&slot->lock.state, 0);
-    atomic_store(&slot->lock.inside, 0);
-    atomic_store(&slot->lock.thread, 0);
 }
 
 static void clear_if(struct slot *slot, uint64_t owner) {
@@ -211,9 +205,12 @@ static void pause_for_others(void) {
     nanosleep(&now, NULL);
 }
 
-static int take(struct slot *own, int device, uint64_t capacity, uint64_t bytes) {
+int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
+    struct slot *own = shared.own;
     int fits = 0, may_fit = 1;
 
+    if (!own || bytes == 0)
+        return 0;
     for (int i = 0; i < TRIES && !fits && may_fit; i++) {
         if (i > 0)
             pause_for_others();
@@ -231,61 +228,7 @@ static int take(struct slot *own, int device, uint64_t capacity, uint64_t bytes)
     return fits ? 0 : -1;
 }
 
-int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
-    return shared.own && bytes > 0 ? take(shared.own, device, capacity, bytes) : 0;
-}
-
 void weir__model_shared_give(int device, uint64_t bytes) {
     if (shared.own)
         atomic_fetch_sub(&shared.own->bytes[device], bytes);
-}
-
-/* ---- Other processes ---- */
-
-struct model_lock *weir__model_shared_own_lock(void) {
-    return &shared.own->lock;
-}
-
-struct model_lock *weir__model_shared_lock(pid_t pid) {
-    for (int i = 0; shared.own && i < SLOTS; i++) {
-        struct slot *slot = &shared.file->slots[i];
-        uint64_t owner = atomic_load(&slot->owner);
-
-        if (owner > NOBODY && (pid_t)(owner >> 32) == pid && lives(owner))
-            return &slot->lock;
-    }
-    return NULL;
-}
-
-static struct slot *slot_of(struct model_lock *lock) {
-    return (struct slot *)((char *)lock - offsetof(struct slot, lock));
-}
-
-/* This function and the next may be repeated after a process was killed in the middle of them. */
-void weir__model_shared_leave(struct model_lock *lock) {
-    struct slot *slot = slot_of(lock);
-
-    for (int i = 0; i < DEVICES; i++) {
-        uint64_t bytes = atomic_load(&slot->bytes[i]);
-
-        if (bytes > 0)
-            atomic_store(&slot->saved[i], bytes);
-        atomic_store(&slot->bytes[i], 0);
-    }
-}
-
-int weir__model_shared_return(struct model_lock *lock, uint64_t capacity) {
-    struct slot *slot = slot_of(lock);
-
-    for (int i = 0; i < DEVICES; i++) {
-        uint64_t bytes = atomic_load(&slot->saved[i]);
-
-        atomic_store(&slot->wanted[i], 0);
-        if (bytes > 0 && atomic_load(&slot->bytes[i]) == 0 && take(slot, i, capacity, bytes) != 0) {
-            weir__model_shared_leave(lock);
-            return -1;
-        }
-        atomic_store(&slot->saved[i], 0);
-    }
-    return 0;
 }

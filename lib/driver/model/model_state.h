@@ -33,8 +33,7 @@ enum {
     MODEL_MEASURED = 4,    /* real time inside the model is measured */
     MODEL_FORKED = 8,      /* a child of the process that made the model */
     MODEL_SEQUENCED = 16,  /* the sequence of calls is recorded */
-    MODEL_GATED = 32,      /* another process may lock this one */
-    MODEL_GENERATION = 64
+    MODEL_GENERATION = 32
 };
 
 /* ---- The sequence of calls (model_sequence.c) ---- */
