@@ -15,7 +15,6 @@ lib_libweir_model_la_SOURCES = \
 	lib/driver/model/model.c \
 	lib/driver/model/model.h \
 	lib/driver/model/model_capture.c \
-	lib/driver/model/model_checkpoint.c \
 	lib/driver/model/model_device.c \
 	lib/driver/model/model_graph.c \
 	lib/driver/model/model_host.c \
