@@ -201,9 +201,7 @@ static void end_sentence(struct findings *findings) {
     findings->sentence_count += findings->sentences[findings->sentence_count][0] != '\0';
 }
 
-static void add_ms(struct findings *findings, double ns) {
-    add(findings, "%s ms", spell_ms(ns).text);
-}
+#define MS(ns) (spell_ms(ns).text)
 
 /* Adds "1.02 times", "12.3 times": as much of a ratio as it is worth knowing. */
 static void add_ratio(struct findings *findings, double ratio) {
@@ -230,8 +228,7 @@ static void add_marked(struct findings *findings, enum mark mark) {
 
 /* Adds "8.1 ms with mapped, as long as 20 steady iterations". */
 static void add_warm_up(struct findings *findings, const struct standing *standing) {
-    add_ms(findings, standing->mean[FIGURE_WARM_UP]);
-    add(findings, " with %s", standing->name);
+    add(findings, "%s ms with %s", MS(standing->mean[FIGURE_WARM_UP]), standing->name);
     if (standing->warm_up_iterations > 0)
         add(findings, ", as long as %.*f steady iterations",
             standing->warm_up_iterations < 9.5 ? 1 : 0, standing->warm_up_iterations);
@@ -252,26 +249,20 @@ static void tell_warm_up(struct findings *findings) {
         add_warm_up(findings, usual);
     }
     if (least != usual && least != driver) {
-        add(findings, driver || usual ? "; the least is " : "the least: ");
-        add_ms(findings, least->mean[FIGURE_WARM_UP]);
-        add(findings, " with ");
+        add(findings, "%s%s ms with ",
+            driver || usual ? "; the least is " : "the least: ", MS(least->mean[FIGURE_WARM_UP]));
         add_marked(findings, MARK_WARM_UP);
     }
     add(findings, ".");
     if (pool && ready && ready->mean[FIGURE_FIRST] < pool->mean[FIGURE_FIRST]) {
-        add(findings, " Preallocating the peak shortens the first iteration of pool from ");
-        add_ms(findings, pool->mean[FIGURE_FIRST]);
-        add(findings, " to ");
-        add_ms(findings, ready->mean[FIGURE_FIRST]);
-        add(findings, ", and takes ");
-        add_ms(findings, ready->mean[FIGURE_CREATION]);
-        add(findings, " at creation");
-        if (ready->low[FIGURE_STEADY_MEAN] > pool->high[FIGURE_STEADY_MEAN]) {
-            add(findings, "; a steady iteration then takes ");
-            add_ms(findings, ready->mean[FIGURE_STEADY_MEAN]);
-            add(findings, " instead of ");
-            add_ms(findings, pool->mean[FIGURE_STEADY_MEAN]);
-        }
+        add(findings,
+            " Preallocating the peak shortens the first iteration of pool from %s ms to %s ms, and "
+            "takes %s ms at creation",
+            MS(pool->mean[FIGURE_FIRST]), MS(ready->mean[FIGURE_FIRST]),
+            MS(ready->mean[FIGURE_CREATION]));
+        if (ready->low[FIGURE_STEADY_MEAN] > pool->high[FIGURE_STEADY_MEAN])
+            add(findings, "; a steady iteration then takes %s ms instead of %s ms",
+                MS(ready->mean[FIGURE_STEADY_MEAN]), MS(pool->mean[FIGURE_STEADY_MEAN]));
         add(findings, ".");
     }
     end_sentence(findings);
@@ -301,14 +292,12 @@ static void tell_fastest(struct findings *findings) {
     add_marked(findings, MARK_FASTEST);
     add(findings, ", ");
     if (fastest->mean[FIGURE_STEADY_MAKESPAN] > 0) {
-        add(findings, "a makespan of ");
-        add_ms(findings, fastest->mean[FIGURE_STEADY_MAKESPAN]);
-        add(findings, " an iteration");
+        add(findings, "a makespan of %s ms an iteration",
+            MS(fastest->mean[FIGURE_STEADY_MAKESPAN]));
         add_against_driver(findings, fastest, FIGURE_STEADY_MAKESPAN);
         add(findings, "; allocator time ");
     }
-    add_ms(findings, fastest->mean[FIGURE_STEADY_MEAN]);
-    add(findings, " an iteration");
+    add(findings, "%s ms an iteration", MS(fastest->mean[FIGURE_STEADY_MEAN]));
     add_against_driver(findings, fastest, FIGURE_STEADY_MEAN);
     add(findings, ".");
     end_sentence(findings);
