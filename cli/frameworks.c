@@ -70,6 +70,12 @@ static int has_direct(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
 
+int frameworks_need_version(void) {
+    const char *variable, *is = jax_is_told(&variable);
+
+    return is && strcasecmp(is, "platform") == 0;
+}
+
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */
 static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
