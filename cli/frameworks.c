@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.c: see frameworks.h.
  *
- * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), but an allocator that
+ * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR (its jaxlib ignores TF_GPU_ALLOCATOR), but an allocator that
  * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
  * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  A named
  * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is
