@@ -422,6 +422,7 @@ script_tests = \
 	tests/tree/check-sequence \
 	tests/cli/check-traces \
 	tests/cli/check-run \
+	tests/adapters/check-packages \
 	tests/adapters/check-python \
 	tests/cli/check-idle \
 	tests/cli/check-park \
