@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.c: see frameworks.h.
  *
- * JAX reads XLA_PYTHON_CLIENT_ALLOCATOR (jaxlib 0.11 ignores TF_GPU_ALLOCATOR), but an allocator that
+ * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR (its jaxlib ignores TF_GPU_ALLOCATOR), but an allocator that
  * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
  * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  weir run
  * never replaces an allocator that the user named, and says so.  Nor is
@@ -74,6 +74,12 @@ static const char *jax_is_told(const char **variable) {
  * name, too (jax-ml/jax#39145). */
 static int has_direct(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
+}
+
+int frameworks_need_version(void) {
+    const char *variable, *is = jax_is_told(&variable);
+
+    return is && strcasecmp(is, "platform") == 0;
 }
 
 /* JAX takes the word in any case, and preallocates from all but its platform allocator. */

@@ -35,6 +35,9 @@ int frameworks_tell(int (*put)(void *to, const char *name, const char *value), v
                     int serves_plain, int preallocates, const struct version *jax, FILE *lacks,
                     FILE *notes);
 
+/* Returns 1 if the environment names JAX's allocator platform, about which messages depend on JAX's version, else 0. */
+int frameworks_need_version(void);
+
 /* Notes whose place weir's preallocation takes, of which the variable NAME says that amount; `are_told': those whose
  * allocator is not named are told to ask there. */
 void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes);

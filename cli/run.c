@@ -9,8 +9,8 @@
  * its own exit status and signals.  With --report this process waits for the command instead, and ends as the command
  * ended.
  *
- * Messages before the program runs: here, frameworks.c (settings of frameworks), shims.c (PyTorch), and command.c (a
- * program that cannot be started).  Messages while it runs: lib/adapters/preload/preload_report.c.
+ * Messages before the program runs: here, frameworks.c (settings of frameworks), and command.c (a program that cannot be
+ * started).  Messages while it runs: lib/adapters/preload/preload_report.c and preload_torch.c.
  *
  * Must not know: how the preload library works.
  */
@@ -222,35 +222,30 @@ static void note_unserved(const struct run *run, FILE *lacking) {
                 run->command[0], why);
 }
 
-/* Finds the packages of the interpreter, if the command starts one. */
+/* Finds the packages of the interpreter, if the command starts one.  This starts the interpreter, so weir run does it only
+ * if a message depends on the versions. */
 static void find_packages(struct run *run, struct version found[FRAMEWORK_COUNT]) {
     int has_python = run->command && shim_python(run->command, run->python, sizeof run->python);
 
-    if (has_python)
-        shim_find(&run->shim, run->python);
-    else
+    if (!has_python)
         run->python[0] = '\0';
+    else if (run->dry || run->verbose || frameworks_need_version())
+        shim_find(&run->shim, run->python);
     versions_find(found, run->shim.folders);
 }
 
-/* Builds the shim for the PyTorch that the command may load, if it is missing.  The library in the process finds the
- * shim. */
+/* Has the shim for the PyTorch that the command may load compiled beside the command, if it is missing.  The library in
+ * the process finds the shim. */
 static void prepare_torch(struct run *run, FILE *notes) {
-    const char *before = "weir run:";
-    struct shim *shim = &run->shim;
+    const struct shim *shim = &run->shim;
 
     if (run->no_torch || !is_on("WEIR_RUN_TORCH") || weir__shim_unwanted_by() || !run->python[0])
         return;
-    if (shim->state == SHIM_MISSING && !run->dry) {
-        shim_build(shim, "run");
-        before = ", so";
-    }
-    if (shim->state == SHIM_FAILED || shim->state == SHIM_UNSUPPORTED) {
-        fprintf(stderr, "%s PyTorch's own allocator stays: %s", before, shim->why);
-        shim_advise(shim, stderr);
-        fputc('\n', stderr);
-    }
-    if (shim->state == SHIM_READY)
+    if (!run->dry)
+        shim_build_beside(run->python);
+    if (shim->state == SHIM_FAILED || shim->state == SHIM_UNSUPPORTED)
+        fprintf(notes, "; PyTorch's own allocator stays: %s", shim->why);
+    else if (shim->state == SHIM_READY)
         fprintf(notes, "; weir is the allocator of PyTorch %s", shim->version);
     else if (shim->state == SHIM_MISSING)
         fprintf(notes, "; weir will be the allocator of PyTorch %s, once it is compiled for it",

@@ -2,12 +2,15 @@
 /* shims.c: see shims.h.
  *
  * An interpreter is queried in a separate process, without preloaded libraries.  The compiler's output replaces the
- * shim in one step, so two processes may compile at once.
+ * shim in one step, so two processes may compile at once.  Under `weir run' all of this happens beside the program, which
+ * may never use the shim.
  */
 #include "cli/shims.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/common/shipped.h"
@@ -209,22 +211,6 @@ is_without(struct shim *shim, enum shim_state state, const char *format, ...) {
     shim->why[strcspn(shim->why, "\n")] = '\0';
 }
 
-static int beside(const struct shim *shim, char *path, size_t bytes, const char *ending) {
-    return snprintf(path, bytes, "%.*s%s", (int)(strlen(shim->path) - strlen(".so")), shim->path,
-                    ending) < (int)bytes;
-}
-
-/* Reads why the last build failed. */
-static void read_failure(struct shim *shim) {
-    char path[PATH_MAX], line[sizeof shim->why];
-    FILE *file = beside(shim, path, sizeof path, ".failed") ? fopen(path, "re") : NULL;
-
-    if (!file)
-        return;
-    is_without(shim, SHIM_FAILED, "%s", fgets(line, sizeof line, file) ? line : "unknown");
-    fclose(file);
-}
-
 /* Reports why the interpreter does not start or has no importlib.  The reason is the last line of an exception, else
  * the first line. */
 static void tell_failure(struct shim *shim, char *const *command) {
@@ -272,21 +258,24 @@ void shim_find(struct shim *shim, const char *python) {
         is_without(shim, SHIM_NONE, "torch is not installed for %s", python);
     } else if (access(library, R_OK) != 0) {
         is_without(shim, SHIM_NONE, "torch %s at %s is not for CUDA", shim->version, shim->torch);
+    } else if (!weir__shim_id_of(library, id)) {
+        is_without(shim, SHIM_FAILED, "no build id in %s", library);
+    } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so") ||
+               !weir__shim_path(shim->failed, sizeof shim->failed, id, ".failed")) {
+        is_without(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (!is_supported(shim)) {
         is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d to %d.%d are)",
                    shim->version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
                    WEIR_TORCH_LAST);
-    } else if (!weir__shim_id_of(library, id)) {
-        is_without(shim, SHIM_FAILED, "no build id in %s", library);
-    } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so")) {
-        is_without(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (access(shim->path, R_OK) == 0) {
         shim->state = SHIM_READY;
         if (!weir__shim_is_safe(shim->path))
-            is_without(shim, SHIM_FAILED, "others may write to %s", shim->path);
+            is_without(shim, SHIM_FAILED,
+                       "others may write to %s.  To compile it again: weir torch --build %s",
+                       shim->path, python);
     } else {
-        shim->state = SHIM_MISSING;
-        read_failure(shim);
+        shim->state =
+            weir__shim_failure(id, shim->why, sizeof shim->why) ? SHIM_FAILED : SHIM_MISSING;
     }
 }
 
@@ -304,24 +293,27 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     return access(folder, W_OK | X_OK) == 0;
 }
 
+/* Notes the first line of the text as the reason, with what the user can do, and keeps the whole text in a file. */
 static void note_failure(struct shim *shim, const char *text) {
-    char path[PATH_MAX];
+    int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
+        has_details = !!strchr(text, '\n');
+    char *file = NULL;
 
-    is_without(shim, SHIM_FAILED, "%s", text);
-    if (beside(shim, path, sizeof path, ".failed"))
-        (void)weir__replace_file(path, 0644, 0, text, strlen(text));
+    is_without(shim, SHIM_FAILED, "%.*s%s%s.  %s: weir torch --build %s",
+               (int)(strcspn(text, "\n") < 1024 ? strcspn(text, "\n") : 1024), text,
+               has_details && !needs_compiler ? ".  Details: " : "",
+               has_details && !needs_compiler ? shim->failed : "",
+               needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
+    if (asprintf(&file, "%s\n%s", shim->why, text) >= 0)
+        (void)weir__replace_file(shim->failed, 0644, 0, file, strlen(file));
+    free(file);
 }
 
-void shim_build(struct shim *shim, const char *by) {
-    uint64_t began = weir__clock_ns();
-    char helper[PATH_MAX], folder[PATH_MAX], path[PATH_MAX], *text = calloc(1, 16384);
+void shim_build(struct shim *shim) {
+    char helper[PATH_MAX], folder[PATH_MAX], *text = calloc(1, 16384);
     char *command[] = {(char *)shim->python, helper, shim->path, NULL};
-    double seconds;
     int status;
 
-    fprintf(stderr,
-            "weir %s: compiling weir's shim for PyTorch %s (once, about half a minute): ", by,
-            shim->version);
     if (!shipped_find(helper, sizeof helper, "lib/adapters/torch/weir_torch_build.py",
                       "share/weir/torch/weir_torch_build.py",
                       WEIR_SHIM_DIR "/weir_torch_build.py")) {
@@ -334,8 +326,7 @@ void shim_build(struct shim *shim, const char *by) {
         status = ask(command, STDOUT_FILENO, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;
-            if (beside(shim, path, sizeof path, ".failed"))
-                (void)unlink(path);
+            (void)unlink(shim->failed);
         } else {
             note_failure(shim, status < 0 ? strerror(errno)
                                : *text    ? text
@@ -345,22 +336,65 @@ void shim_build(struct shim *shim, const char *by) {
         is_without(shim, SHIM_FAILED, "%s", strerror(ENOMEM));
     }
     free(text);
-    seconds = (double)(weir__clock_ns() - began) / 1e9;
-    if (shim->state == SHIM_READY)
-        fprintf(stderr, "done in %.0f s\n", seconds);
-    else
-        fprintf(stderr, "failed after %.0f s", seconds);
 }
 
-void shim_advise(const struct shim *shim, FILE *out) {
-    int needs_compiler = strncmp(shim->why, "no C++ compiler", 15) == 0;
-    char details[PATH_MAX];
+/* ---- beside a program ---------------------------------------------------------------------------- */
 
-    if (!shim->path[0])
+/* Closes all files but the standard ones, which become /dev/null, and one other: whoever reads a pipe of the program
+ * must not wait for this process. */
+static void close_files(int but) {
+    int null = open("/dev/null", O_RDWR);
+    DIR *files = opendir("/proc/self/fd");
+    struct dirent *entry;
+
+    for (int i = STDIN_FILENO; i <= STDERR_FILENO; i++)
+        (void)dup2(null, i);
+    while (files && (entry = readdir(files))) {
+        int file = atoi(entry->d_name);
+
+        if (file > STDERR_FILENO && file != but && file != dirfd(files))
+            close(file);
+    }
+    if (files)
+        closedir(files);
+}
+
+/* Finds the shim, and compiles it if it is missing and no other process does.  A process that waits for the shim reads the
+ * failure. */
+static void find_and_build(const char *python, int lock) {
+    static struct shim shim;
+
+    shim_find(&shim, python);
+    if (shim.state == SHIM_MISSING && !weir__shim_is_others(lock, name_of(shim.path)) &&
+        access(shim.path, R_OK) != 0)
+        shim_build(&shim);
+    else if (shim.state == SHIM_UNSUPPORTED)
+        (void)weir__replace_file(shim.failed, 0644, 0, shim.why, strlen(shim.why));
+}
+
+/* The grandchild is adopted by init, so the program, which replaces this process, never waits for it.  The lock is taken
+ * here, before the program starts, so that the program cannot need the shim before the grandchild holds the lock. */
+void shim_build_beside(const char *python) {
+    char path[PATH_MAX], folder[PATH_MAX];
+    pid_t child;
+    int lock;
+
+    if (!weir__shim_path(path, sizeof path, "", "") || !make_folders(path, folder))
         return;
-    if (!needs_compiler && beside(shim, details, sizeof details, ".failed") &&
-        access(details, R_OK) == 0)
-        fprintf(out, ".  Details: %s", details);
-    fprintf(out, ".  %s: weir torch --build %s",
-            needs_compiler ? "Install g++, or set CXX, then" : "To try again", shim->python);
+    lock = weir__shim_lock();
+    child = fork();
+    if (child == 0) {
+        if (fork() != 0)
+            _exit(0);
+        (void)setsid();
+        (void)signal(SIGCHLD, SIG_DFL);
+        (void)!nice(10);
+        close_files(lock);
+        find_and_build(python, lock);
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (lock >= 0)
+        close(lock);
 }

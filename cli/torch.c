@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
 #include "cli/shims.h"
@@ -36,8 +37,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 static const char doc[] =
     "Tells whether weir can be PyTorch's allocator under `weir run'.  weir needs a shim for this: "
     "a "
-    "small library, compiled for one build of PyTorch.\v`weir run' compiles the shim at the first "
-    "need, which takes about half a minute and a C++ compiler, but no CUDA toolkit.  PYTHON is the "
+    "small library, compiled for one build of PyTorch.\v`weir run' has the shim compiled beside "
+    "the "
+    "program at the first need, which takes about half a minute and a C++ compiler, but no CUDA "
+    "toolkit.  PYTHON is the "
     "interpreter that has PyTorch.  Default: python3.\n\nExit code: 0 there is a shim, 1 there is "
     "none, 2 usage.";
 
@@ -52,9 +55,7 @@ static int tell(const struct shim *shim, int is_named) {
                shim->version, shim->torch, shim->python);
         break;
     case SHIM_FAILED:
-        printf("PyTorch %s (%s): no shim: %s", shim->version, shim->torch, shim->why);
-        shim_advise(shim, stdout);
-        putchar('\n');
+        printf("PyTorch %s (%s): no shim: %s\n", shim->version, shim->torch, shim->why);
         break;
     case SHIM_NONE:
     case SHIM_UNSUPPORTED:
@@ -73,6 +74,18 @@ static int refuse(const char *name, const char *python, int error) {
     return 1;
 }
 
+/* Compiles the shim, and tells of the wait. */
+static void build_shim(struct shim *shim) {
+    uint64_t began = weir__clock_ns();
+
+    fprintf(stderr,
+            "weir torch: compiling weir's shim for PyTorch %s (once, about half a minute): ",
+            shim->version);
+    shim_build(shim);
+    fprintf(stderr, "%s %.0f s\n", shim->state == SHIM_READY ? "done in" : "failed after",
+            (double)(weir__clock_ns() - began) / 1e9);
+}
+
 int weir_cmd_torch(int argc, char **argv) {
     struct argp argp = {.options = weir_cli_options(flags),
                         .parser = parse_argument,
@@ -89,10 +102,7 @@ int weir_cmd_torch(int argc, char **argv) {
     if (!shim_python(command, python, sizeof python))
         return refuse(command[0], python, errno);
     shim_find(&shim, python);
-    if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0]) {
-        shim_build(&shim, "torch");
-        if (shim.state == SHIM_FAILED)
-            fputc('\n', stderr);
-    }
+    if (torch.build && (shim.state == SHIM_MISSING || shim.state == SHIM_FAILED) && shim.path[0])
+        build_shim(&shim);
     return tell(&shim, torch.command != NULL);
 }

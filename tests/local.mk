@@ -388,6 +388,7 @@ script_tests = \
 	tests/tree/check-sequence \
 	tests/cli/check-traces \
 	tests/cli/check-run \
+	tests/adapters/check-packages \
 	tests/adapters/check-python \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \

@@ -4,7 +4,8 @@
  * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so,
  * by its name and through its table of calls.  So this library exports these names, installs the shim at the first
  * call, and then calls PyTorch's own function.  By then libc10_cuda.so is loaded.  The build id in its memory names the
- * shim that was compiled for it, and no other shim is loaded.
+ * shim that was compiled for it, and no other shim is loaded.  If the shim is missing and `weir run' compiles shims
+ * beside this process, the first call waits.
  *
  * The shim uses weir's public functions here (libweir-preload.map), so that there is one weir in the process.
  *
@@ -128,6 +129,36 @@ static __attribute__((constructor)) void begin(void) {
     weir__drop_in_refused = report_refused;
 }
 
+/* Finds the shim for the library, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there is
+ * no shim. */
+static int find_shim(const struct library *library, char *path, size_t bytes) {
+    enum { TIMEOUT_SECONDS = 300 };
+
+    char failure[768]; /* a longer line would be cut by the log */
+    int was_failed, is_in_time = 1;
+
+    if (!weir__shim_path(path, bytes, library->id, ".so")) {
+        stays(1, "neither XDG_CACHE_HOME nor HOME is a folder's path");
+        return 0;
+    }
+    was_failed = weir__shim_failure(library->id, failure, sizeof failure);
+    if (!was_failed && access(path, R_OK) != 0 && !weir__shim_await(path, 0)) {
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                  "PyTorch waits until weir's shim for it is compiled (once, about half a minute)");
+        is_in_time = weir__shim_await(path, TIMEOUT_SECONDS * UINT64_C(1000000000));
+    }
+    if (access(path, R_OK) == 0)
+        return 1;
+    if (weir__shim_failure(library->id, failure, sizeof failure))
+        stays(1, "%s", failure);
+    else if (!is_in_time)
+        stays(1, "its shim is not compiled after %d s.  A later start uses the shim",
+              TIMEOUT_SECONDS);
+    else
+        stays(1, "there is no file %s.  To compile it: weir torch --build %s", path, interpreter());
+    return 0;
+}
+
 static void install(const struct library *library) {
     const char *unwanted = weir__shim_unwanted_by(), *declined;
     char path[4096];
@@ -140,13 +171,12 @@ static void install(const struct library *library) {
     } else if (unwanted) {
         stays(0, "%s %s", unwanted, strstr(unwanted, "CONF") ? "names a backend" : "is set");
     } else if (!library->id[0]) {
-        stays(0, "no build id is in %s", library->path);
-    } else if (!weir__shim_path(path, sizeof path, library->id, ".so")) {
-        stays(0, "neither XDG_CACHE_HOME nor HOME is a folder's path");
-    } else if (access(path, R_OK) != 0) {
-        stays(0, "there is no file %s.  To compile it: weir torch --build %s", path, interpreter());
+        stays(1, "no build id in %s", library->path);
+    } else if (!find_shim(library, path, sizeof path)) {
+        return;
     } else if (!weir__shim_is_safe(path)) {
-        stays(1, "others may write to %s", path);
+        stays(1, "others may write to %s.  To compile it again: weir torch --build %s", path,
+              interpreter());
     } else {
         shim = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         found = shim ? dlsym(shim, "weir_torch_install") : NULL;

@@ -3,16 +3,19 @@
 #include "adapters/torch/shim.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <weir/weir.h>
 
 #include "adapters/torch/shim_hash.h"
+#include "base/clock.h"
 #include "base/file.h"
 
 /* ---- build ids ----------------------------------------------------------------------------------- */
@@ -95,6 +98,70 @@ int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending
         snprintf(path, bytes, "%s%s/weir/torch/%s-%s-" WEIR_SHIM_HASH "%s", is_named ? cache : home,
                  is_named ? "" : "/.cache", id, weir_version(), ending);
     return length > 0 && (size_t)length < bytes;
+}
+
+/* Opens the file that is locked while a shim is made. */
+static int open_shim_lock(int flags) {
+    char path[4096];
+
+    errno = ENOENT;
+    return weir__shim_path(path, sizeof path, "compiling", "") ? weir__file_open(path, flags, 0600)
+                                                               : -1;
+}
+
+/* Locks of an open file, not of a process, stay with the children of fork.  The byte 0 is for all shims, and each shim has
+ * another byte. */
+int weir__shim_lock(void) {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int file = open_shim_lock(O_RDWR | O_CREAT);
+
+    if (file >= 0 && fcntl(file, F_OFD_SETLK, &lock) != 0) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+int weir__shim_is_others(int file, const char *id) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1};
+
+    for (int i = 0; i < 8 && id[i]; i++)
+        lock.l_start = 31 * lock.l_start + (unsigned char)id[i];
+    return fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES);
+}
+
+/* Returns 1 if a process holds the lock, else 0.  Does not take the lock itself, because a child of fork would keep it. */
+static int is_shim_made(int file) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+int weir__shim_await(const char *path, uint64_t timeout_ns) {
+    static const struct timespec pause = {0, 20000000};
+    uint64_t end = weir__clock_ns() + timeout_ns;
+    int file = open_shim_lock(O_RDONLY), is_late = 0;
+
+    while (file >= 0 && access(path, R_OK) != 0 && is_shim_made(file) && !is_late) {
+        (void)nanosleep(&pause, NULL);
+        is_late = weir__clock_ns() >= end;
+    }
+    if (file >= 0)
+        close(file);
+    return !is_late;
+}
+
+int weir__shim_failure(const char *id, char *why, size_t bytes) {
+    char path[4096];
+    FILE *file = weir__shim_path(path, sizeof path, id, ".failed") ? weir__file_read(path) : NULL;
+
+    if (!file)
+        return 0;
+    if (!fgets(why, (int)bytes, file))
+        snprintf(why, bytes, "unknown");
+    why[strcspn(why, "\n")] = '\0';
+    fclose(file);
+    return 1;
 }
 
 int weir__shim_is_safe(const char *path) {

@@ -14,6 +14,7 @@
 #define WEIR_SHIM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEIR_SHIM_LIBRARY "libc10_cuda.so"
 
@@ -30,9 +31,26 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 /* The build id of a 64-bit ELF file.  1: it is there. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* The path of the shim for a build id, with ".so" or ".failed" as `ending`, by XDG_CACHE_HOME and HOME.  1, or 0: there
- * is no such folder, or the path is too long. */
+/* Writes the path of the shim for a build id, with ".so" or ".failed" as `ending`, by XDG_CACHE_HOME and HOME.  Returns 1,
+ * or 0 if neither variable names a folder or the path is too long. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
+
+/* Opens a file beside the shims and locks it for as long as the file, or a copy of it in a child process, is open.  A
+ * process that makes a shim holds this lock; several processes may hold it.  The folder exists.  Returns the file, or -1
+ * with errno. */
+int weir__shim_lock(void);
+
+/* Locks the shim for a build id in that file, so that one process compiles it.  Returns 1 if another process has locked
+ * this shim, else 0. */
+int weir__shim_is_others(int file, const char *id);
+
+/* Waits while the shim's file is missing and a process holds the lock.  Returns 1, or 0 if the process still holds the
+ * lock after the timeout. */
+int weir__shim_await(const char *path, uint64_t timeout_ns);
+
+/* Reads why the shim for a build id could not be made and what the user can do, as one line.  Returns 1, or 0 if no
+ * failure is noted. */
+int weir__shim_failure(const char *id, char *why, size_t bytes);
 
 /* Others must not have written to a file that is loaded as code: 1 if it is a plain file of this user, or of root, and
  * only its owner may write to it. */
