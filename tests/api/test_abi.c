@@ -222,7 +222,7 @@ FIELD(weir_verdict_member, share, 16, 8);
 FIELD(weir_verdict_member, idle, 24, 8);
 FIELD(weir_verdict_member, command, 32, 40);
 
-STRUCT(weir_verdict, 1320, 8);
+STRUCT(weir_verdict, 1616, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -269,6 +269,9 @@ FIELD(weir_verdict, group_used, 728, 8);
 FIELD(weir_verdict, members, 736, 4);
 FIELD(weir_verdict, member_count, 740, 4);
 FIELD(weir_verdict, member, 744, 576);
+FIELD(weir_verdict, processes, 1320, 4);
+FIELD(weir_verdict, process_count, 1324, 4);
+FIELD(weir_verdict, process, 1328, 288);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
