@@ -198,7 +198,7 @@ static void put_holders(struct out *out, const weir_verdict *v) {
     for (uint32_t i = 0; i < v->process_count; i++) {
         const weir_verdict_member *p = &v->process[i];
 
-        put(out, "%s%.24s (process %llu) has %s, could release %s\n",
+        put(out, "%s%.16s (process %llu) has %s, could release %s\n",
             i ? "              " : "  holders     ", p->command, (unsigned long long)p->pid,
             SHOW(p->bytes), SHOW(p->idle));
         rest = rest == UINT64_MAX ? rest : weir__size_less(rest, p->bytes);
