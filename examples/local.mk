@@ -52,6 +52,7 @@ python_package = \
 	contrib/weir_cuda/_library.py \
 	contrib/weir_cuda/_program.py \
 	contrib/weir_cuda/_renamed.py \
+	contrib/weir_cuda/_trim.py \
 	contrib/weir_cuda/cupy.py \
 	contrib/weir_cuda/jax.py \
 	contrib/weir_cuda/numba.py \

@@ -49,6 +49,7 @@ function_links = \
 	weir_set_limit.3:weir_reserve \
 	weir_pool.3:weir_reserve \
 	weir_trim.3:weir_reserve \
+	weir_process_trim.3:weir_reserve \
 	weir_decay.3:weir_reserve \
 	weir_low_memory.3:weir_reserve \
 	weir_profile_save.3:weir_reserve \

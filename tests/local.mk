@@ -448,6 +448,7 @@ EXTRA_DIST += \
 	tests/gpu/record-overhead \
 	tests/gpu/run \
 	tests/gpu/several \
+	tests/gpu/trim \
 	tests/gpu/stalls \
 	tests/gpu/torch-features.py \
 	tests/gpu/torch_features/__init__.py \

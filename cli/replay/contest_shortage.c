@@ -110,10 +110,10 @@ static int is_for_limit(const struct contest *contest, const struct row *row, co
 
 /* Returns the text of an OOM report, with the limit that was tried as its advice. */
 static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
-    const char *advice = strstr(text, ").\n"), *cause = strstr(text, "\n  cause ");
+    const char *advice = strstr(text, ").\n"), *rest = strstr(text, "\n  request ");
     char spelled[WEIR_SPELL_BYTES], line[192];
 
-    if (!advice || !cause || cause < advice) /* unreached: every report has both */
+    if (!advice || !rest || rest < advice) /* unreached: every report has both */
         return json_string(text);
     weir__bytes_spell(limit, spelled, sizeof spelled);
     snprintf(line, sizeof line,
@@ -123,7 +123,7 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         "s#++", text, (int)(advice + 3 - text),
         limit > 0 ? line
                   : "  No limit serves this trace here: weir bench tries other configurations.",
-        cause);
+        rest);
 }
 
 /* Replaces the advice of an OOM report by the limit that was tried; 0: no limit serves the trace. */

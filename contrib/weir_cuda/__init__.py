@@ -5,6 +5,7 @@
     weir_cuda.cupy, .rmm, .numba        as that of CuPy, RMM and Numba
     weir_cuda.jax.environment()         what JAX has to be told; .check() whether it took
     weir_cuda.stats().reserve           figures of what serves this process
+    weir_cuda.trim()                    gives idle memory back while the program goes on
     weir_cuda.Allocator(limit="4GiB")   allocators for your own code
     weir_cuda.replay("gpt2-train")      a trace on an engine, without a GPU
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 from ._allocator import Allocator, Error, OutOfMemoryError, stats
 from ._library import Statistics, adapters
 from ._program import Replay, replay
+from ._trim import Trimmed, trim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = [
     "OutOfMemoryError",
     "Replay",
     "Statistics",
+    "Trimmed",
     "adapters",
     "cupy",
     "jax",
@@ -35,6 +38,7 @@ __all__ = [
     "rmm",
     "stats",
     "torch",
+    "trim",
     "version",
 ]
 

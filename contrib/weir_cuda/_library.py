@@ -44,6 +44,12 @@ class Amount(ctypes.Structure):
     _fields_ = [("value", ctypes.c_uint64), ("kind", ctypes.c_int), ("reserved", ctypes.c_int)]
 
 
+class ProcessMemory(ctypes.Structure):
+    """weir_process_memory, in bytes."""
+
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in ("released", "reserve", "in_use")]
+
+
 _pointer, _out = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 # ctypes converts a number to c_void_p in a third of the time that c_size_t takes; as arguments they are the same.
 _bytes = ctypes.c_void_p
@@ -64,6 +70,7 @@ _DECLARED = {
     "weir_use": (_int, _pointer, _pointer, _pointer),
     "weir_set_limit": (_int, _pointer, Amount),
     "weir_trim": (_int, _pointer, _size, ctypes.POINTER(_size)),
+    "weir_process_trim": (_int, ctypes.POINTER(ProcessMemory)),
     "weir_pool": (_int, _pointer, _out),
     "weir_stats": (_int, _pointer, ctypes.POINTER(Statistics)),
     "weir_last_verdict": (_int, _pointer, _pointer),
@@ -114,12 +121,12 @@ def adapters() -> ctypes.CDLL:
     library()  # which it needs, and finds loaded
     path = _find(f"lib/weir/{_ADAPTERS}", f"lib64/weir/{_ADAPTERS}", f"lib/*/weir/{_ADAPTERS}")
     if not path:  # the package is elsewhere, as a distribution has it; or the dynamic linker finds the module
-        beside = os.path.join(os.path.dirname(_loaded(_LIBRARY)), "weir", _ADAPTERS)
+        beside = os.path.join(os.path.dirname(loaded(_LIBRARY)), "weir", _ADAPTERS)
         path = beside if os.path.exists(beside) else _ADAPTERS
     return ctypes.CDLL(path)
 
 
-def _loaded(name: str) -> str:
+def loaded(name: str) -> str:
     """The path of a library that this process has loaded; "": it has none of that name."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
@@ -129,9 +136,14 @@ def _loaded(name: str) -> str:
     return ""
 
 
+def address_of(library: ctypes.CDLL) -> int | None:
+    """The address of one function of weir: two names of one library have the same."""
+    return ctypes.cast(library.weir_process_trim, ctypes.c_void_p).value
+
+
 def is_preloaded() -> bool:
     """Whether `weir run' started this process: its library is loaded."""
-    return bool(_loaded("libweir-preload.so"))
+    return bool(loaded("libweir-preload.so"))
 
 
 def program() -> str:

@@ -45,6 +45,11 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in missing.items() if not os.environ.get(name)}
 
 
+def is_served() -> bool:
+    """Whether weir serves JAX, as far as variables tell."""
+    return _library.is_preloaded() and _told()[1] == _POOLS
+
+
 def check(device: int = 0) -> None:
     """Raises RuntimeError, with what to do, unless weir has served a request of JAX on this device."""
     variable, allocator = _told()

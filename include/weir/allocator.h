@@ -318,6 +318,23 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
  * E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
+/* The memory that the process has from weir on all devices, in bytes.  `size` is set by the caller. */
+typedef struct weir_process_memory {
+    size_t size;       /* bytes of the struct that the library filled in */
+    uint64_t released; /* bytes that the call gave back to the devices */
+    uint64_t reserve;  /* bytes that are still reserved; of these bytes */
+    uint64_t
+        in_use; /* bytes in live blocks.  The rest is idle, but shares physical memory with live blocks. */
+} weir_process_memory;
+
+/* Trims each allocator of the process to 0 bytes, as weir_trim does, and may wait for their devices.  It makes no
+ * allocator and no context.  Set out->size to sizeof(*out) before: the call fills the smaller of both sizes, and
+ * out->size says how much.  It skips allocators whose device was lost.  If one allocator fails, the call still trims the
+ * others, fills *out, and returns the first error.
+ * E_INVALID: NULL, or a size of 0.
+ * E_FORKED; else as weir_trim.  Since 0.1. */
+WEIR_API weir_status weir_process_trim(weir_process_memory *out);
+
 /* Gives back to the device what options.decay_ms says by now, and writes the bytes to *released (may be NULL).  It
  * is for programs that make no requests for long, or none that go beyond their per-stream caches.  Call it every
  * half-life or so, from any thread.  It does nothing until a half-life is over, or there is memory pressure

@@ -41,6 +41,7 @@ enum {
     WEIR_VERDICT_GROUPS = 5,
     WEIR_VERDICT_SETTINGS = 3,
     WEIR_VERDICT_MEMBERS = 8,
+    WEIR_VERDICT_PROCESSES = 4,
     WEIR_VERDICT_NAME = 40
 };
 
@@ -66,11 +67,12 @@ typedef struct weir_verdict_setting {
     char value[48];
 } weir_verdict_setting;
 
-/* A process of the group that the environment puts this process into (WEIR_GROUP). */
+/* A process of the group that the environment puts this process into (WEIR_GROUP), or of the shared registry. */
 typedef struct weir_verdict_member {
     uint64_t pid;   /* in its own namespace of pids */
-    uint64_t bytes; /* of the device, counted for the limit; contexts are estimates in it */
-    uint64_t share; /* of the limit, by the weights of all members; bytes */
+    uint64_t
+        bytes; /* of the device.  In a group: counted for the limit, with estimates for contexts. */
+    uint64_t share; /* of the limit, by the weights of all members; bytes; 0 outside of a group */
     uint64_t idle;  /* of these bytes, what it could give back, as it said last */
     char command[WEIR_VERDICT_NAME];
 } weir_verdict_member;
@@ -142,6 +144,10 @@ typedef struct weir_verdict {
     uint32_t members;      /* how many there are */
     uint32_t member_count; /* that follow, those with most first */
     weir_verdict_member member[WEIR_VERDICT_MEMBERS];
+    /* Of cause OTHERS: the other processes of the shared registry that have memory of the device. */
+    uint32_t processes;     /* how many there are */
+    uint32_t process_count; /* that follow, those with most first */
+    weir_verdict_member process[WEIR_VERDICT_PROCESSES];
 } weir_verdict;
 
 /* Formats of weir_verdict_text. */

@@ -32,6 +32,9 @@
 #include "ipc/process_peers.h"
 #include "reserve/oom_recovery.h"
 
+_Static_assert((int)WEIR_VERDICT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
+               "the registry names enough processes");
+
 enum {
     TABLE_ROOM = 4096, /* groups in the table; both are powers of two */
     STACK_ROOM = 64,
@@ -479,14 +482,22 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
-/* Names a process to blame.  First comes one that has the lacking bytes but is stopped or does not answer.  Otherwise
+/* Lists the other processes, and names one to blame.  First comes one that has the lacking bytes but is stopped or does not answer.  Otherwise
  * it is the process with most memory, if it has or could free more than the allocators of this process. */
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
     if (!a->reserve.events.peers || lacks == 0)
         return;
-    has = weir__process_peers_holders(a->reserve.events.peers);
+    weir__process_peers_holders(a->reserve.events.peers, &has);
+    v->processes = (uint32_t)has.count;
+    v->process_count = (uint32_t)weir__size_smaller(has.count, WEIR_VERDICT_PROCESSES);
+    for (uint32_t i = 0; i < v->process_count; i++) {
+        const struct weir_holder *h = &has.most[i];
+
+        v->process[i] = (weir_verdict_member){.pid = h->pid, .bytes = h->reserve, .idle = h->idle};
+        snprintf(v->process[i].command, sizeof v->process[i].command, "%.39s", h->command);
+    }
     if (has.silent.reserve >= lacks) {
         v->silent_pid = has.silent.pid;
         v->silent_reserve = has.silent.reserve;

@@ -187,14 +187,26 @@ static void put_cause(struct out *out, const weir_verdict *v) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void put_holder(struct out *out, const weir_verdict *v) {
+/* Writes which process does not answer, and the other processes that have memory of the device. */
+static void put_holders(struct out *out, const weir_verdict *v) {
+    uint64_t rest = v->others;
+
     if (v->silent_pid != 0)
         put(out, "              process %llu has %s of it, and %s\n",
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
-    else if (v->holder_pid != 0)
-        put(out, "              process %llu has %s of it, of which it could release %s\n",
-            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
+    for (uint32_t i = 0; i < v->process_count; i++) {
+        const weir_verdict_member *p = &v->process[i];
+
+        put(out, "%s%.16s (process %llu) has %s, could release %s\n",
+            i ? "              " : "  holders     ", p->command, (unsigned long long)p->pid,
+            SHOW(p->bytes), SHOW(p->idle));
+        rest = rest == UINT64_MAX ? rest : weir__size_less(rest, p->bytes);
+    }
+    if (v->processes > v->process_count)
+        put(out, "              and %u more processes\n", v->processes - v->process_count);
+    else if (v->process_count > 0 && rest != UINT64_MAX)
+        put(out, "              contexts, and memory that weir does not serve: %s\n", SHOW(rest));
 }
 
 /* Writes the members of the process group and their memory. */
@@ -212,10 +224,20 @@ static void put_members(struct out *out, const weir_verdict *v) {
     put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes what failed, and the figures.  These lines come first, since a log may cut the text off. */
+/* Writes what failed and why, who has the memory, and the main figures.  These lines come first, since a log may cut the
+ * text off. */
 static void put_head(struct out *out, const weir_verdict *v) {
     put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
         v->device[0] ? v->device : "the device");
+    put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
+    put_cause(out, v);
+    put(out, "\n");
+    if (is_short_of_a_step(v))
+        put(out, "              less is left than one growth needs\n");
+    if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
+        put(out, "              with %s that may be added it would be enough in one piece\n",
+            SHOW(room_of(v)));
+    put_holders(out, v);
     put(out, "  (reserved %s", SHOW(v->reserve));
     if (v->limit == UINT64_MAX)
         put(out, ", no limit");
@@ -360,15 +382,6 @@ static void put_advice(struct out *out, const weir_verdict *v) {
 static void put_text(struct out *out, const weir_verdict *v) {
     put_head(out, v);
     put_advice(out, v);
-    put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
-    put_cause(out, v);
-    put(out, "\n");
-    if (is_short_of_a_step(v))
-        put(out, "              less is left than one growth needs\n");
-    if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
-        put(out, "              with %s that may be added it would be enough in one piece\n",
-            SHOW(room_of(v)));
-    put_holder(out, v);
     put(out, "  request     for ");
     put_stream(out, v, v->stream);
     put(out, ": %s, waited %llu.%llu ms", weir_status_name(v->status),
@@ -433,22 +446,31 @@ static void put_plain(struct out *out, const char *text) {
         put(out, "%c", *text < ' ' || *text == '"' || *text == '\\' ? '?' : *text);
 }
 
+/* Writes a list of processes; `has_share` adds the share of each in its group. */
+static void put_processes(struct out *out, const weir_verdict_member *member, uint32_t count,
+                          int has_share) {
+    for (uint32_t i = 0; i < count; i++) {
+        const weir_verdict_member *m = &member[i];
+
+        put(out, "%s{\"pid\":%llu", i ? "," : "", (unsigned long long)m->pid);
+        put_number(out, "bytes", m->bytes);
+        put_number(out, "idle", m->idle);
+        if (has_share)
+            put_number(out, "share", m->share);
+        put(out, ",\"command\":\"");
+        put_plain(out, m->command);
+        put(out, "\"}");
+    }
+    put(out, "]");
+}
+
 static void put_process_group(struct out *out, const weir_verdict *v) {
     put(out, ",\"process_group\":\"%s\"", v->process_group); /* a group's name needs no escapes */
     put_number(out, "group_limit", v->group_limit);
     put_number(out, "group_used", v->group_used);
     put_number(out, "members_all", v->members);
     put(out, ",\"members\":[");
-    for (uint32_t i = 0; i < v->member_count; i++) {
-        put(out, "%s{\"pid\":%llu", i ? "," : "", (unsigned long long)v->member[i].pid);
-        put_number(out, "bytes", v->member[i].bytes);
-        put_number(out, "idle", v->member[i].idle);
-        put_number(out, "share", v->member[i].share);
-        put(out, ",\"command\":\"");
-        put_plain(out, v->member[i].command);
-        put(out, "\"}");
-    }
-    put(out, "]");
+    put_processes(out, v->member, v->member_count, 1);
 }
 
 static void put_json(struct out *out, const weir_verdict *v) {
@@ -487,6 +509,9 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "holder_reclaimable", v->holder_could_give);
     put_number(out, "driver_result", id(v->driver_result));
     put(out, ",\"no_descriptors\":%s", v->no_descriptors ? "true" : "false");
+    put_number(out, "processes_all", v->processes);
+    put(out, ",\"processes\":[");
+    put_processes(out, v->process, v->process_count, 0);
     if (v->process_group[0])
         put_process_group(out, v);
     put_lists(out, v);

@@ -102,6 +102,30 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     return weir__ended(result_before, status);
 }
 
+weir_status weir_process_trim(weir_process_memory *out) {
+    weir_status first = weir__call_check(out && out->size >= sizeof out->size);
+    weir_process_memory sum = {.size = sizeof sum};
+    struct weir_local_peer *peer = NULL;
+
+    if (first != WEIR_OK)
+        return first;
+    while ((peer = weir__local_peers_next(NULL, peer))) {
+        weir_statistics figures;
+        size_t released = 0;
+        weir_status status = weir_trim(peer->owner, 0, &released);
+
+        if (status == WEIR_E_DEVICE_LOST)
+            continue;
+        first = first == WEIR_OK ? status : first;
+        weir__stats_read(peer->owner, &figures);
+        sum.released += released;
+        sum.reserve += figures.reserve;
+        sum.in_use += figures.in_use;
+    }
+    weir__copy_out(out, &sum, sizeof sum);
+    return first;
+}
+
 /* Gives idle memory back until `wanted` bytes have gone, waiting for what that takes. */
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures;

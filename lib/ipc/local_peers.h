@@ -24,8 +24,8 @@ struct weir_local_peer {
 void weir__local_peers_join(struct weir_local_peer *s);
 /* Nobody has it any more when this returns: not to be called with a lock that a holder may want. */
 void weir__local_peers_leave(struct weir_local_peer *s);
-/* The next after `last` (NULL: the first) on the same device as `s`, which is left out, and holds it; `last`
- * is let go.  NULL: that was all. */
+/* Returns the next peer after `last`, or the first one if `last` is NULL: on the device of `s`, but not `s` itself; on any
+ * device if `s` is NULL.  Holds the returned peer, and lets `last` go.  Returns NULL at the end of the list. */
 struct weir_local_peer *weir__local_peers_next(const struct weir_local_peer *s,
                                                struct weir_local_peer *last);
 /* Lets one go before the end. */

@@ -578,35 +578,29 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
 
 /* ---- who has what -------------------------------------------------------------------------------- */
 
-struct holder {
-    struct weir_holder is;
-    int is_silent;
-    char command[WEIR_REGISTRY_COMMAND];
-};
-
 static int by_reserve(const void *one, const void *other) {
-    const struct holder *a = one, *b = other;
+    const struct weir_holder *a = one, *b = other;
 
-    return (a->is.reserve < b->is.reserve) - (a->is.reserve > b->is.reserve);
+    return (a->reserve < b->reserve) - (a->reserve > b->reserve);
 }
 
 /* Lists the other processes that have memory of the device, those with most first. */
-static size_t read_holders(struct weir_process_peers *n, struct holder *all) {
+static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all) {
     struct weir_registry_entry entry;
     size_t count = 0;
 
     pthread_mutex_lock(&n->asking);
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
-        struct holder *h = &all[count];
+        struct weir_holder *h = &all[count];
 
         if (slot == weir__registry_slot(&n->registry) ||
             !weir__registry_read(&n->registry, slot, &entry) || entry.reserve == 0)
             continue;
-        h->is = (struct weir_holder){.pid = entry.pid,
-                                     .reserve = entry.reserve,
-                                     .idle = entry.idle,
-                                     .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
-        h->is_silent = h->is.is_stopped || silence_of(n, slot, &entry);
+        *h = (struct weir_holder){.pid = entry.pid,
+                                  .reserve = entry.reserve,
+                                  .idle = entry.idle,
+                                  .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
+        h->is_silent = h->is_stopped || silence_of(n, slot, &entry);
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
     }
@@ -615,17 +609,19 @@ static size_t read_holders(struct weir_process_peers *n, struct holder *all) {
     return count;
 }
 
-struct weir_holders weir__process_peers_holders(struct weir_process_peers *n) {
-    struct holder all[WEIR_REGISTRY_SLOTS];
-    struct weir_holders holders = {0};
+void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out) {
+    struct weir_holder all[WEIR_REGISTRY_SLOTS];
 
-    for (size_t i = read_holders(n, all); i-- > 0;)
-        *(all[i].is_silent ? &holders.silent : &holders.heard) = all[i].is;
-    return holders;
+    *out = (struct weir_holders){.count = read_holders(n, all)};
+    for (size_t i = out->count; i-- > 0;) {
+        *(all[i].is_silent ? &out->silent : &out->heard) = all[i];
+        if (i < WEIR_MOST_HOLDERS)
+            out->most[i] = all[i];
+    }
 }
 
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]) {
-    struct holder all[WEIR_REGISTRY_SLOTS];
+    struct weir_holder all[WEIR_REGISTRY_SLOTS];
     size_t count = read_holders(n, all), length = 0;
     char name[64];
 
@@ -634,11 +630,11 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_PROCESS_PEERS_SHOWN - length,
                                    "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
-                                   (unsigned long long)all[i].is.pid, name,
-                                   WEIR_SHOWN(all[i].is.reserve), WEIR_SHOWN(all[i].is.idle),
-                                   all[i].is.is_stopped ? ", is stopped"
-                                   : all[i].is_silent   ? ", does not answer"
-                                                        : "");
+                                   (unsigned long long)all[i].pid, name, WEIR_SHOWN(all[i].reserve),
+                                   WEIR_SHOWN(all[i].idle),
+                                   all[i].is_stopped  ? ", is stopped"
+                                   : all[i].is_silent ? ", does not answer"
+                                                      : "");
     }
 }
 

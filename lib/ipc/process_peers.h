@@ -100,17 +100,26 @@ struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, u
 /* The group that this process is in on the device; NULL: none. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
 
-/* Who has most of the device, of those that are stopped, or did not answer, and of the others; pid 0: nobody has any.
- * May wait for a thread that asks. */
+/* A process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    uint64_t reserve, idle; /* bytes, as it said last; idle: that it could give back */
+    uint64_t reserve,
+        idle; /* bytes, as the process published last; idle: bytes that it could give back */
     int is_stopped;
+    int is_silent; /* the process is stopped, or has not answered */
+    char command[WEIR_REGISTRY_COMMAND];
 };
+
+/* The other processes that have memory of the device. */
+enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    struct weir_holder silent, heard;
+    struct weir_holder silent,
+        heard; /* the silent one and the other one with most memory; pid 0: none */
+    struct weir_holder most[WEIR_MOST_HOLDERS]; /* those with most memory, the largest first */
+    size_t count;                               /* of all */
 };
-struct weir_holders weir__process_peers_holders(struct weir_process_peers *n);
+/* Reads the shared registry.  May wait for a thread that asks other processes for memory. */
+void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out);
 
 /* Who else has most of the device, as a person reads it, and does not answer; "" if nobody has any.  May wait for a
  * thread that asks. */

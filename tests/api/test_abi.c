@@ -169,6 +169,11 @@ FIELD(weir_event, cause, 48, 4);
 FIELD(weir_event, shrink, 52, 4);
 
 STRUCT(weir_refusal, 72, 8);
+FIELD(weir_process_memory, size, 0, 8);
+FIELD(weir_process_memory, released, 8, 8);
+FIELD(weir_process_memory, reserve, 16, 8);
+FIELD(weir_process_memory, in_use, 24, 8);
+
 FIELD(weir_refusal, size, 0, 8);
 FIELD(weir_refusal, asked, 8, 8);
 FIELD(weir_refusal, reserve, 16, 8);
@@ -217,7 +222,7 @@ FIELD(weir_verdict_member, share, 16, 8);
 FIELD(weir_verdict_member, idle, 24, 8);
 FIELD(weir_verdict_member, command, 32, 40);
 
-STRUCT(weir_verdict, 1320, 8);
+STRUCT(weir_verdict, 1616, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -264,6 +269,9 @@ FIELD(weir_verdict, group_used, 728, 8);
 FIELD(weir_verdict, members, 736, 4);
 FIELD(weir_verdict, member_count, 740, 4);
 FIELD(weir_verdict, member, 744, 576);
+FIELD(weir_verdict, processes, 1320, 4);
+FIELD(weir_verdict, process_count, 1324, 4);
+FIELD(weir_verdict, process, 1328, 288);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
@@ -398,6 +406,7 @@ TEST(functions_have_their_types) {
     weir_status (*set_limit)(weir_allocator *, weir_amount) = weir_set_limit;
     weir_status (*pool)(weir_allocator *, struct CUmemPoolHandle_st **) = weir_pool;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
+    weir_status (*process_trim)(weir_process_memory *) = weir_process_trim;
     weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
     weir_status (*low_memory)(weir_allocator *, size_t) = weir_low_memory;
     weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
@@ -427,10 +436,10 @@ TEST(functions_have_their_types) {
 
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && address && release && alloc_any && release_any && use && range && bind &&
-              unbind && preallocate && set_limit && pool && trim && decay && low_memory && save &&
-              stats && latencies && events && cause && failure && verdict && text && why && init &&
-              from_env && set && name && message && result && reader && close && next && reason &&
-              field && comments);
+              unbind && preallocate && set_limit && pool && trim && process_trim && decay &&
+              low_memory && save && stats && latencies && events && cause && failure && verdict &&
+              text && why && init && from_env && set && name && message && result && reader &&
+              close && next && reason && field && comments);
 }
 
 int main(void) {

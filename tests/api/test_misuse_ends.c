@@ -36,6 +36,7 @@ static int child_is_refused(void) {
            weir_free(a, witness[0], B) == WEIR_E_FORKED &&
            weir_use(a, witness[0], B) == WEIR_E_FORKED && weir_bind(a, A) == WEIR_E_FORKED &&
            weir_unbind(a, A) == WEIR_E_FORKED && weir_trim(a, 0, NULL) == WEIR_E_FORKED &&
+           weir_process_trim(&(weir_process_memory){.size = 8}) == WEIR_E_FORKED &&
            weir_preallocate(a, MIB, NULL) == WEIR_E_FORKED &&
            weir_pool(a, &pool) == WEIR_E_FORKED &&
            weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE) == WEIR_E_FORKED &&

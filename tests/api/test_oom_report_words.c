@@ -16,9 +16,10 @@ TEST_EACH(WORLDS, it_is_written) {
     MUST(text[length - 1] == '\n');
     for (char *line = text; *line; line += strcspn(line, "\n") + 1)
         MUST_LE(strcspn(line, "\n"), 79);
-    ck_assert_ptr_eq(
-        strstr(text, "weir: out of memory: could not allocate 300MiB on model:0\n  (reserved "),
-        text);
+    ck_assert_ptr_eq(strstr(text, "weir: out of memory: could not allocate 300MiB on model:0\n"
+                                  "  cause       limit: the limit of 256MiB, of which "),
+                     text);
+    MUST(strstr(text, " is in use\n  (reserved "));
     MUST(strstr(text, " of 256MiB limit,"));
     MUST(strstr(text, "GiB free).\n  Raise options.limit to ") && !strstr(text, "WEIR_LIMIT"));
     MUST(strstr(text, "cause       limit: the limit of 256MiB"));
@@ -126,7 +127,20 @@ TEST(each_cause_has_a_sentence) {
     v.holder_pid = 4712;
     v.holder_reserve = 3 << 20;
     v.holder_could_give = 2 << 20;
-    expect_text("process 4712 has 3MiB of it, of which it could release 2MiB\n");
+    v.processes = v.process_count = 2;
+    v.process[0] = (weir_verdict_member){4712, 3 << 20, 0, 2 << 20, "python3 \"x\""};
+    v.process[1] = (weir_verdict_member){4711, 1 << 20, 0, 0, "serve"};
+    v.others = 5 << 20;
+    expect_text("  holders     python3 \"x\" (process 4712) has 3MiB, could release 2MiB\n"
+                "              serve (process 4711) has 1MiB, could release 0B\n"
+                "              contexts, and memory that weir does not serve: 1MiB\n"
+                "  (reserved ");
+    expect_json(
+        "\"processes_all\":2,\"processes\":[{\"pid\":4712,\"bytes\":3145728,\"idle\":2097152,"
+        "\"command\":\"python3 ?x?\"},{\"pid\":4711,\"bytes\":1048576,\"idle\":0,");
+    v.processes = 7;
+    expect_text("could release 0B\n              and 5 more processes\n  (reserved ");
+    v.processes = v.process_count = 0;
     expect_json("\"holder_pid\":4712,\"holder_reserved\":3145728,\"holder_reclaimable\":2097152,");
     v.holder_pid = 0;
     expect_json("\"holder_pid\":null,");

@@ -14,6 +14,7 @@
 
 #include "api/allocator_internal.h"
 #include "api/default_engine.h"
+#include "api/drop_in.h"
 #include "tests/fixtures/logged.h"
 #include "driver/model/model_inside.h"
 #include "tests/fixtures/model_device.h"
@@ -186,6 +187,40 @@ TEST(with_one_device_nothing_is_asked) {
     MUST(for_stream(stream_of[0]) == of(0) && for_stream(NULL) == of(0));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetCtx), gets);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxGetDevice), currents);
+}
+
+TEST(a_trim_of_the_process_is_one_of_all_devices) {
+    weir_process_memory memory = {.size = sizeof memory}, none = {.size = 0};
+    weir_options o;
+    weir_allocator *own;
+    void *block, *kept;
+    uint64_t used, live = 32 * MIB;
+
+    begin(2, "model");
+    weir_options_init(&o);
+    OK(weir_options_from_env(&o, NULL, 0));
+    OK(weir_allocator_create(&o, &own)); /* on device 0, beside the process's own */
+    EXPECT(WEIR_E_INVALID, weir_process_trim(NULL));
+    EXPECT(WEIR_E_INVALID, weir_process_trim(&none));
+    for (int i = 0; i < 2; i++) {
+        OK(weir_alloc(of(i), GIB, stream_of[i], &block));
+        OK(weir_alloc(of(i), live, stream_of[i], &kept));
+        OK(weir_free(of(i), block, stream_of[i]));
+    }
+    OK(weir_alloc(own, GIB, stream_of[0], &block));
+    OK(weir_free(own, block, stream_of[0]));
+    used = used_on(0) + used_on(1);
+    OK(weir_process_trim(&memory));
+    MUST_EQ(memory.size, sizeof memory);
+    MUST_EQ(memory.in_use, 2 * live);
+    MUST_EQ(memory.released, used - used_on(0) - used_on(1));
+    MUST_LE(3 * GIB, memory.released);
+    MUST_LE(memory.reserve, 2 * live + 128 * MIB);
+    weir__drop_in_lose(of(1));
+    OK(weir_process_trim(&memory)); /* what was lost is no memory of the process */
+    MUST_EQ(memory.in_use, live);
+    MUST_EQ(memory.released, 0);
+    OK(weir_allocator_destroy(own));
 }
 
 TEST(a_driver_that_refuses_is_told) {
