@@ -340,8 +340,8 @@ void shim_build(struct shim *shim) {
 
 /* ---- beside a program ---------------------------------------------------------------------------- */
 
-/* Closes all files but the standard ones, which become /dev/null, and one other: whoever reads a pipe of the program
- * must not wait for this process. */
+/* Makes the standard files /dev/null, and closes all other descriptors but `but`.  A reader of the program's pipe then
+ * does not wait for this process. */
 static void close_files(int but) {
     int null = open("/dev/null", O_RDWR);
     DIR *files = opendir("/proc/self/fd");

@@ -63,9 +63,9 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 struct advice {
     enum goal goal;
     uint64_t limit;              /* the user's; 0: none */
-    uint64_t least;              /* the smallest limit that serves the traces; 0: none does */
-    int fits;                    /* 0: the traces are not served, so that no trial tells anything */
-    int has_times;               /* 0: no trial but that of weir's defaults is made */
+    uint64_t least;              /* the smallest limit that serves the traces; 0: no limit serves them */
+    int fits;                    /* 0: the traces are not served, and no trial tells anything */
+    int has_times;               /* 0: only weir's defaults are tried */
     int without;                 /* with a limit: the trial without one */
     const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
     int best;                    /* the trial to follow */

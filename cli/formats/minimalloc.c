@@ -59,7 +59,7 @@ struct life_end {
     int is_free;
 };
 
-/* Orders by time, and frees before allocations of the same time, for qsort(3). */
+/* Compares two ends of lives by time for qsort(3).  A free comes before an allocation of the same time. */
 static int compare_life_ends(const void *left, const void *right) {
     const struct life_end *a = left, *b = right;
 

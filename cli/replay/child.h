@@ -46,7 +46,7 @@ struct replay {
     void *allocator;
     void **addresses; /* by block; NULL: not live */
     struct iteration *iterations;
-    uint64_t *bare_ns; /* by iteration, what the loop alone takes */
+    uint64_t *bare_ns; /* the time of the loop alone, by iteration */
     size_t iteration_count;
     struct iteration now; /* the one under way */
     int in_stretch;

@@ -19,8 +19,8 @@
 
 enum { CONFIGURATION_MESSAGE_BYTES = 256 };
 
-/* What a configuration is opened on.  A session lives until the configuration is closed, and its context is current
- * throughout. */
+/* The device that a configuration is opened on.  A session lives until the configuration is closed.  The session's
+ * context is current all that time. */
 struct session {
     const struct weir_driver *driver;  /* the table whose calls are not counted */
     const struct weir_driver *counted; /* the table whose calls are counted */

@@ -120,9 +120,10 @@ unsigned weir__driver_capabilities(int version);
  * groups of which an entry is missing; the entries of a group without its bit become NULL. */
 void weir__driver_settle(struct weir_driver *table);
 
-/* A table that forwards to `inner` and counts each call (driver_count.c); what is NULL there is NULL
- * here.  One per process: a later call with another `inner` returns NULL, as does one that finds no
- * thread key left.  Counting costs one to three nanoseconds a call, however many threads call. */
+/* Returns a table that forwards to `inner` and counts each call (driver_count.c).  An entry that is NULL in
+ * `inner` is NULL in the table, too.  A process has one such table: a later call with another `inner`
+ * returns NULL.  The call also returns NULL if no thread key is left.  Counting costs one to three nanoseconds a
+ * call with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Calls so far of each entry, by enum weir_driver_entry; exact when no call is under way. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);

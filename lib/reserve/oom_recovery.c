@@ -256,7 +256,7 @@ static int is_too_much(const struct weir_reserve *v, const weir_refusal *now, si
 struct round {
     const struct weir_answers *answers;
     uint64_t began, now;
-    uint64_t *alone; /* as nobody_will has it */
+    uint64_t *alone; /* the parameter of nobody_will() */
 };
 
 /* Nobody will give, and what the device lacked has not come free meanwhile. */
