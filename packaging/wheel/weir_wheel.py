@@ -23,13 +23,12 @@ import os
 import platform
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-import zlib
+import zipfile
 
 PACKAGE = "weir_cuda"
 GLIBC = "2.28"
@@ -114,9 +113,8 @@ class Build:
             raise Failure(f"WHEEL_ARCH '{self.arch}': expected x86_64 or aarch64")
         try:
             import ziglang
-            import zopfli.zlib
-        except ImportError as error:
-            raise Failure(f"{error.name} is missing: pip install ziglang zopfli") from None
+        except ImportError:
+            raise Failure("the compiler is missing: pip install ziglang") from None
         zig = os.path.join(os.path.dirname(ziglang.__file__), "zig")
         compiler = os.path.join(work, "cc")
         with open(compiler, "w", encoding="utf-8") as file:
@@ -284,8 +282,7 @@ def write(path, entries, info):
     """The same entries and time make the same file."""
     record = io.StringIO()
     date = time.gmtime(max(moment(), 315619200))[:6]
-    directory = []
-    with open(path, "wb") as wheel:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as wheel:
         # What says what the rest is comes last.
         for name, source, is_program in sorted(entries, key=lambda entry: (entry[0].startswith(info), entry[0])):
             if "\n" in source:
@@ -295,33 +292,23 @@ def write(path, entries, info):
                     data = file.read()
             sum_ = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.write(f"{name},sha256={sum_},{len(data)}\n")
-            put(wheel, directory, name, data, date, is_program)
+            put(wheel, name, data, date, is_program)
         record.write(f"{info}/RECORD,,\n")
-        put(wheel, directory, f"{info}/RECORD", record.getvalue().encode(), date, False)
-        start, central = wheel.tell(), b"".join(directory)
-        count = len(directory)
-        wheel.write(central + b"PK\5\6" + struct.pack("<4H2LH", 0, 0, count, count, len(central), start, 0))
+        put(wheel, f"{info}/RECORD", record.getvalue().encode(), date, False)
 
 
-def put(wheel, directory, name, data, date, is_program):
-    """Writes an entry as zipfile would, but packed by zopfli, which zipfile cannot call: 5% less."""
-    import zopfli.zlib
-
-    packed = zopfli.zlib.compress(data)[2:-4] if data else b""  # without the header and the sum of zlib
-    method = 8 if packed else 0
-    mode = (0o100755 if is_program else 0o100644) << 16
-    day = (date[0] - 1980) << 9 | date[1] << 5 | date[2]
-    clock = date[3] << 11 | date[4] << 5 | date[5] // 2
-    fields = struct.pack("<5H3L2H", 20, 0, method, clock, day, zlib.crc32(data), len(packed), len(data), len(name), 0)
-    directory.append(b"PK\1\2\x14\3" + fields + struct.pack("<3H2L", 0, 0, 0, mode, wheel.tell()) + name.encode())
-    wheel.write(b"PK\3\4" + fields + name.encode() + packed)
+def put(wheel, name, data, date, is_program):
+    entry = zipfile.ZipInfo(name, date)
+    entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    wheel.writestr(entry, data)
 
 
 # ---- PEP 517
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return ["ziglang", "zopfli"]
+    return ["ziglang"]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
