@@ -74,9 +74,19 @@ struct weir_tensor_user {
     uint64_t ended; /* the sequence when its handle was found to mean another stream, else 0 */
 };
 
+/* The reserved memory of a pool: in all, of small blocks, of large blocks.  The record outlives the pool, until a reset
+ * of the sums. */
+struct weir_tensor_reserved {
+    weir_tensors_id id;
+    weir_tensors_figure bytes[3];
+    int has_ended; /* set when the pool ends */
+    struct weir_tensor_reserved *next;
+};
+
 struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
+    struct weir_tensor_reserved *reserved;
     weir_tensors_source source; /* without `alloc`, the allocator is the source */
     int users, lends, is_whole;
     int pins; /* running calls that have released the lock and still use the pool */
@@ -118,12 +128,13 @@ struct weir_tensors {
     struct weir_map map;   /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
-    struct weir_tensor_pool *routed; /* the pools with a route, newest first */
-    uint64_t sequence;               /* the number of the last free in a pool */
-    struct weir_map lasting;         /* streams that are never destroyed, by name */
-    _Atomic uint64_t legacy_id;      /* the id of the bound legacy default stream, or 0 */
-    atomic_int is_watched;           /* set if the program wants events */
-    atomic_int routes;               /* the number of pools with a route */
+    struct weir_tensor_pool *routed;       /* the pools with a route, newest first */
+    struct weir_tensor_reserved *reserved; /* of pools, newest first */
+    uint64_t sequence;                     /* the number of the last free in a pool */
+    struct weir_map lasting;               /* streams that are never destroyed, by name */
+    _Atomic uint64_t legacy_id;            /* the id of the bound legacy default stream, or 0 */
+    atomic_int is_watched;                 /* set if the program wants events */
+    atomic_int routes;                     /* the number of pools with a route */
     struct weir_tensor_queue *queues;
     uint64_t batch;           /* the number of this batch of frees, which share events */
     struct weir_tensor *held; /* freed blocks whose free failed and is repeated */
