@@ -240,8 +240,8 @@ static void tell_failure(struct shim *shim, char *const *command) {
 static int is_supported(const struct shim *shim) {
     int major = 0, minor = 0;
 
-    return sscanf(shim->version, "%d.%d", &major, &minor) == 2 && major == WEIR_TORCH_MAJOR &&
-           WEIR_TORCH_FIRST <= minor && minor <= WEIR_TORCH_LAST;
+    return sscanf(shim->version, "%d.%d", &major, &minor) == 2 &&
+           100 * major + minor >= WEIR_TORCH_FIRST;
 }
 
 static void take_first_line(char *text, char *line, size_t bytes) {
@@ -273,9 +273,8 @@ void shim_find(struct shim *shim, const char *python) {
     } else if (access(library, R_OK) != 0) {
         is_without(shim, SHIM_NONE, "torch %s at %s is not for CUDA", shim->version, shim->torch);
     } else if (!is_supported(shim)) {
-        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d to %d.%d are)",
-                   shim->version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
-                   WEIR_TORCH_LAST);
+        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d and later are)",
+                   shim->version, WEIR_TORCH_FIRST / 100, WEIR_TORCH_FIRST % 100);
     } else if (!weir__shim_id_of(library, id)) {
         is_without(shim, SHIM_FAILED, "no build id in %s", library);
     } else if (!weir__shim_path(shim->path, sizeof shim->path, id, ".so")) {

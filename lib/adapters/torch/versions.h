@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// versions.h: which PyTorch this is (2.6 to 2.11), and what old ones lack or name otherwise, in the form of new ones.
+// versions.h: which PyTorch this is (2.6 or later), and what old ones lack or name otherwise, in the form of new ones.
 //
 // Below, a method of weir_torch.cpp asks for the version only if newer ones changed its parameters.
 #pragma once
@@ -19,8 +19,8 @@
 #include <torch/csrc/api/include/torch/version.h>
 #endif
 #define WEIR_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
-#if WEIR_TORCH_VERSION < 206 || WEIR_TORCH_VERSION > 211
-#error weir knows the allocator interface of PyTorch 2.6 to 2.11, and this is another version
+#if WEIR_TORCH_VERSION < 206
+#error weir knows the allocator interface of PyTorch 2.6 and later, and this is an older version
 #endif
 
 namespace weir_torch {
@@ -37,6 +37,19 @@ inline MempoolId_t id_from(weir_tensors_id id) {
 inline weir_tensors_id id_to(MempoolId_t id) {
     return {id.first, id.second};
 }
+
+// Events of weir have PyTorch's numbers.
+static_assert(static_cast<int>(cca::TraceEntry::ALLOC) == WEIR_TENSORS_ALLOC &&
+                  static_cast<int>(cca::TraceEntry::FREE_REQUESTED) ==
+                      WEIR_TENSORS_FREE_REQUESTED &&
+                  static_cast<int>(cca::TraceEntry::FREE_COMPLETED) ==
+                      WEIR_TENSORS_FREE_COMPLETED &&
+                  static_cast<int>(cca::TraceEntry::SEGMENT_ALLOC) == WEIR_TENSORS_SEGMENT_ALLOC &&
+                  static_cast<int>(cca::TraceEntry::SEGMENT_FREE) == WEIR_TENSORS_SEGMENT_FREE &&
+                  static_cast<int>(cca::TraceEntry::SEGMENT_MAP) == WEIR_TENSORS_SEGMENT_MAP &&
+                  static_cast<int>(cca::TraceEntry::SEGMENT_UNMAP) == WEIR_TENSORS_SEGMENT_UNMAP &&
+                  static_cast<int>(cca::TraceEntry::OOM) == WEIR_TENSORS_OOM,
+              "as in weir_tensors_event");
 
 // Of an event: what newer versions keep beside the rest.
 struct EventTags {

@@ -291,6 +291,13 @@ class Allocator final : public Interface {
         put(stats.requested_bytes, f.requested_bytes);
         stats.num_alloc_retries = static_cast<int64_t>(f.retries);
         stats.num_ooms = static_cast<int64_t>(f.ooms);
+#if WEIR_TORCH_VERSION >= 212
+        stats.num_oom_rejections = rejections_of[static_cast<size_t>(device)].load();
+        stats.num_ooms -= stats.num_oom_rejections;
+#endif
+#if WEIR_TORCH_VERSION >= 213
+        check(weir_tensors_pools(at(device), put_pool, &stats), "statistics of pools");
+#endif
         stats.num_device_alloc = static_cast<int64_t>(f.device_allocs);
         stats.num_device_free = static_cast<int64_t>(f.device_frees);
         stats.max_split_size = static_cast<int64_t>(cca::CUDAAllocatorConfig::max_split_size());
@@ -298,6 +305,7 @@ class Allocator final : public Interface {
     }
     void resetAccumulatedStats(DeviceIndex device) override {
         check(weir_tensors_reset_sums(at(device)), "reset of statistics");
+        rejections_of[static_cast<size_t>(device)].store(0);
     }
     void resetPeakStats(DeviceIndex device) override {
         check(weir_tensors_reset_peaks(at(device)), "reset of peaks");
@@ -308,7 +316,7 @@ class Allocator final : public Interface {
     cca::SnapshotInfo snapshot(MempoolId_t id) override {
         bool with_traces = true;
 #endif
-        cca::SnapshotInfo out;
+        cca::SnapshotInfo out{};
         Listing listing{&out.segments,
                         0,
                         records_stacks.load(),
@@ -359,10 +367,34 @@ class Allocator final : public Interface {
     }
 #if WEIR_TORCH_VERSION >= 210
     void setUserMetadata(const std::string &text) override {
-        history.set_user_metadata(text);
+        user_metadata = text;
     }
     std::string getUserMetadata() override {
-        return history.user_metadata();
+        return user_metadata;
+    }
+#endif
+#if WEIR_TORCH_VERSION >= 212
+    std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *block) override {
+        weir_tensors *tensors;
+        weir_tensors_block found;
+        bool has_context = weir_tensors_find(block, &tensors, &found) == WEIR_OK && found.note;
+        return has_context ? *static_cast<Context *>(found.note) : nullptr;
+    }
+    void attachOomRejectionObserver(cca::OomRejectionObserver observer) override {
+        std::lock_guard<std::mutex> guard(mutex);
+        rejection_observers.push_back(std::move(observer));
+    }
+#endif
+#if WEIR_TORCH_VERSION >= 214
+    bool supportsUserMetadata() override {
+        return true;
+    }
+    void annotateMemory(const void *block, const std::string &text) override {
+        weir_tensors *tensors;
+        weir_tensors_block found;
+        TORCH_CHECK(weir_tensors_find(block, &tensors, &found) == WEIR_OK,
+                    "annotateMemory: no live allocation found at pointer ", block);
+        history.annotate_block(device_of(tensors), found, text);
     }
 #endif
     void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override {
@@ -499,6 +531,13 @@ class Allocator final : public Interface {
         watch();
         return tensors;
     }
+    DeviceIndex device_of(const weir_tensors *tensors) const {
+        DeviceIndex device = 0;
+        for (size_t i = 0; i < places.size(); i++)
+            if (opened(i) == tensors)
+                device = static_cast<DeviceIndex>(i);
+        return device;
+    }
     // Each device's events come as long as somebody wants to know them.
     void watch() {
         for (size_t device = 0; device < places.size(); device++)
@@ -590,14 +629,10 @@ class Allocator final : public Interface {
     }
     void report(weir_tensors *tensors, void *block, int64_t bytes) {
         auto f = figures_of(tensors);
-        DeviceIndex device = 0;
-        for (size_t i = 0; i < places.size(); i++)
-            if (opened(i) == tensors)
-                device = static_cast<DeviceIndex>(i);
         c10::reportMemoryUsageToProfiler(block, bytes,
                                          static_cast<size_t>(f.allocated_bytes[0].current),
                                          static_cast<size_t>(f.reserved_bytes[0].current),
-                                         c10::Device(c10::DeviceType::CUDA, device));
+                                         c10::Device(c10::DeviceType::CUDA, device_of(tensors)));
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
                                           weir_status status) {
@@ -616,6 +651,13 @@ class Allocator final : public Interface {
             fraction = fractions[static_cast<size_t>(device)];
         }
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
+#if WEIR_TORCH_VERSION >= 212
+        double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
+        auto beyond = static_cast<double>(f.reserved_bytes[0].current) + static_cast<double>(bytes);
+        if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
+            policy < 1 && beyond > static_cast<double>(total) * policy)
+            reject(device, bytes, static_cast<size_t>(f.reserved_bytes[0].current), total, advice);
+#endif
         c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
                                          static_cast<size_t>(f.allocated_bytes[0].current),
                                          static_cast<size_t>(f.reserved_bytes[0].current),
@@ -635,6 +677,25 @@ class Allocator final : public Interface {
                          fraction < 1 ? with_fraction(advice) : advice);
     }
 
+#if WEIR_TORCH_VERSION >= 212
+    // The program wants requests beyond its fraction to fail without the driver: the driver saw no request.
+    [[noreturn]] void reject(DeviceIndex device, size_t bytes, size_t reserved, size_t total,
+                             const std::string &advice) {
+        std::vector<cca::OomRejectionObserver> told;
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            told = rejection_observers;
+        }
+        rejections_of[static_cast<size_t>(device)]++;
+        for (const auto &observer : told)
+            observer(device, bytes, reserved, total);
+        TORCH_CHECK_WITH(OutOfMemoryError, false,
+                         "CUDA out of memory. Allocation was preemptively rejected because it "
+                         "would exceed per_process_memory_fraction limit. Requested size: ",
+                         shown(bytes), with_fraction(advice));
+    }
+#endif
+
     // ---- figures ----
 
     static_assert(static_cast<int>(StatType::AGGREGATE) == 0 &&
@@ -649,6 +710,13 @@ class Allocator final : public Interface {
             to[i].freed = from[i].freed;
         }
     }
+
+#if WEIR_TORCH_VERSION >= 213
+    static void put_pool(void *context, weir_tensors_id id, const weir_tensors_figure bytes[3]) {
+        auto *stats = static_cast<c10::CachingDeviceAllocator::DeviceStats *>(context);
+        guarded([&] { put(stats->reserved_bytes_by_private_pools[id_from(id)], bytes); });
+    }
+#endif
 
     struct Listing {
         std::vector<cca::SegmentInfo> *segments;
@@ -713,6 +781,11 @@ class Allocator final : public Interface {
         out.graph_capture_record_stream_reuse =
             cca::CUDAAllocatorConfig::graph_capture_record_stream_reuse();
 #endif
+#if WEIR_TORCH_VERSION >= 213
+        using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
+        out.max_round_threshold = Config::pinned_max_round_threshold();
+        out.max_cached_size = Config::pinned_max_cached_size();
+#endif
     }
 
     static constexpr size_t MOST = 64;
@@ -722,6 +795,10 @@ class Allocator final : public Interface {
     std::deque<Device> places;
     std::vector<double> fractions;
     std::vector<cca::OutOfMemoryObserver> observers;
+    std::atomic<int64_t> rejections_of[MOST] = {};
+#if WEIR_TORCH_VERSION >= 212
+    std::vector<cca::OomRejectionObserver> rejection_observers;
+#endif
     History history;
     OpenedMemory opened_memory;
 };
