@@ -21,6 +21,7 @@
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/common/shipped.h"
+#include "cli/preloading.h"
 
 #ifndef WEIR_SHIM_DIR
 #define WEIR_SHIM_DIR "/usr/local/share/weir/torch"
@@ -314,7 +315,9 @@ static void note_failure(struct shim *shim, const char *text) {
 void shim_build(struct shim *shim, const char *by) {
     uint64_t began = weir__clock_ns();
     char helper[PATH_MAX], folder[PATH_MAX], path[PATH_MAX], *text = calloc(1, 16384);
-    char *command[] = {(char *)shim->python, helper, shim->path, NULL};
+    char library[PATH_MAX] = "";
+    char *command[] = {(char *)shim->python, helper, shim->path, library, NULL};
+    const char *why;
     double seconds;
     int status;
 
@@ -330,6 +333,7 @@ void shim_build(struct shim *shim, const char *by) {
                    "cannot write to the cache folder %s: %s.  Set XDG_CACHE_HOME to another",
                    folder, strerror(errno));
     } else if (text) {
+        (void)preloading_find("libweir-preload.so", library, sizeof library, &why);
         status = ask(command, STDOUT_FILENO, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;

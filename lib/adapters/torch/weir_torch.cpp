@@ -824,6 +824,7 @@ extern "C" int weir_torch_try(void) {
 // NULL: weir is PyTorch's allocator.  Else why it is not.
 extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
+    constexpr auto cuda = c10::DeviceType::CUDA;
     auto *own = cca::get();
 
     if (weir_torch::the_allocator && own == weir_torch::the_allocator)
@@ -836,6 +837,9 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    c10::SetAllocator(c10::DeviceType::CUDA, weir_torch::the_allocator);
+    // Newer versions register their own with a priority, below which nothing replaces it.
+    for (int priority = 0; priority < 256 && c10::GetAllocator(cuda) != weir_torch::the_allocator;
+         priority++)
+        c10::SetAllocator(cuda, weir_torch::the_allocator, static_cast<uint8_t>(priority));
     return nullptr;
 }

@@ -236,10 +236,12 @@ def settings_of_newer_versions():
 @feature
 @since(2, 12)
 def settings_fraction_rejects():
-    """A request beyond the fraction is rejected in other words, and is no failure of the driver."""
+    """A request beyond the fraction counts once: as a rejection or, as PyTorch counts it, as out of memory."""
     lines = with_fraction("per_process_memory_fraction:0.1,throw_on_cudamalloc_oom:True")
-    assert lines[0] == "0.1" and "preemptively rejected because it would exceed" in lines[1], lines
-    assert lines[2] == "0 1 0", lines
+    assert lines[0] == "0.1" and lines[1].startswith("CUDA out of memory."), lines
+    ooms, rejections, observed = map(int, lines[2].split())
+    assert ooms + rejections == 1 and observed == ooms, lines
+    assert rejections == ("preemptively rejected because it would exceed" in lines[1]), lines
 
 
 SEGMENTS = """
