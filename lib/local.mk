@@ -315,6 +315,7 @@ torch_shim = \
 	lib/adapters/torch/oom_text.h \
 	lib/adapters/torch/pool_source.h \
 	lib/adapters/torch/sharing.h \
+	lib/adapters/torch/snapshot.h \
 	lib/adapters/torch/versions.h \
 	lib/adapters/torch/weir_torch.cpp \
 	lib/adapters/torch/weir_torch_build.py \

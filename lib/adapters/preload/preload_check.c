@@ -13,7 +13,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT const struct weir_check_model *weir_check_model_open(void);
+EXPORT weir_check_model_function weir_check_model_open;
 
 static const struct weir_driver *model;
 

@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct weir_check_model {
     /* Creates a stream of device 0. */
     int (*stream_create)(void **stream);
@@ -28,11 +24,8 @@ struct weir_check_model {
     const char *(*fault)(void);
 };
 
-/* Makes the device model the device of weir in this process, and its context current.  Returns NULL if that fails. */
-const struct weir_check_model *weir_check_model_open(void);
-
-#ifdef __cplusplus
-}
-#endif
+/* weir_check_model_open makes the device model the device of weir in this process, and its context current.  Returns NULL
+ * if that fails. */
+typedef const struct weir_check_model *weir_check_model_function(void);
 
 #endif

@@ -39,16 +39,12 @@ inline weir_tensors_id id_to(MempoolId_t id) {
 }
 
 // Events of weir have PyTorch's numbers.
-static_assert(static_cast<int>(cca::TraceEntry::ALLOC) == WEIR_TENSORS_ALLOC &&
-                  static_cast<int>(cca::TraceEntry::FREE_REQUESTED) ==
-                      WEIR_TENSORS_FREE_REQUESTED &&
-                  static_cast<int>(cca::TraceEntry::FREE_COMPLETED) ==
-                      WEIR_TENSORS_FREE_COMPLETED &&
-                  static_cast<int>(cca::TraceEntry::SEGMENT_ALLOC) == WEIR_TENSORS_SEGMENT_ALLOC &&
-                  static_cast<int>(cca::TraceEntry::SEGMENT_FREE) == WEIR_TENSORS_SEGMENT_FREE &&
-                  static_cast<int>(cca::TraceEntry::SEGMENT_MAP) == WEIR_TENSORS_SEGMENT_MAP &&
-                  static_cast<int>(cca::TraceEntry::SEGMENT_UNMAP) == WEIR_TENSORS_SEGMENT_UNMAP &&
-                  static_cast<int>(cca::TraceEntry::OOM) == WEIR_TENSORS_OOM,
+using Entry = cca::TraceEntry;
+static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUESTED) == 1 &&
+                  int(Entry::FREE_COMPLETED) == WEIR_TENSORS_FREE_COMPLETED &&
+                  int(Entry::SEGMENT_ALLOC) == 3 && int(Entry::SEGMENT_FREE) == 4 &&
+                  int(Entry::SEGMENT_MAP) == 5 && int(Entry::SEGMENT_UNMAP) == 6 &&
+                  int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
 // Of an event: what newer versions keep beside the rest.
@@ -57,20 +53,19 @@ struct EventTags {
     std::string compile_context, user_metadata;
 };
 
-inline cca::TraceEntry trace_entry(cca::TraceEntry::Action action, c10::DeviceIndex device,
-                                   size_t address, size_t bytes, cudaStream_t stream,
-                                   std::shared_ptr<c10::GatheredContext> context, EventTags tags) {
+inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
+                         size_t bytes, cudaStream_t stream,
+                         std::shared_ptr<c10::GatheredContext> context, EventTags tags) {
     auto time = c10::getApproximateTime();
 #if WEIR_TORCH_VERSION >= 210
-    return cca::TraceEntry(action, device, address, bytes, stream, tags.pool, time,
-                           std::move(context), std::move(tags.compile_context),
-                           std::move(tags.user_metadata));
+    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
+                 std::move(tags.compile_context), std::move(tags.user_metadata));
 #elif WEIR_TORCH_VERSION >= 208
-    return cca::TraceEntry(action, device, address, bytes, stream, tags.pool, time,
-                           std::move(context), std::move(tags.compile_context));
+    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
+                 std::move(tags.compile_context));
 #else
     (void)tags;
-    return cca::TraceEntry(action, device, address, bytes, stream, time, std::move(context));
+    return Entry(action, device, address, bytes, stream, time, std::move(context));
 #endif
 }
 

@@ -32,6 +32,7 @@
 #include "oom_text.h"
 #include "pool_source.h"
 #include "sharing.h"
+#include "snapshot.h"
 
 // Settings have their old names in older versions, and both in newer ones.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -636,27 +637,36 @@ class Allocator final : public Interface {
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
                                           weir_status status) {
-        TORCH_CHECK(is_failure(status), "weir: request of ", shown(bytes), ": ",
+        TORCH_CHECK(is_failure(status), "weir: request of ", format_size(bytes), ": ",
                     weir_status_message(status));
         std::string advice = advice_on(weir_tensors_allocator(tensors));
         auto f = figures_of(tensors);
         size_t free_bytes = 0, total = 0;
         c10::cuda::CUDAGuard guard(device);
         (void)cudaMemGetInfo(&free_bytes, &total);
-        std::vector<cca::OutOfMemoryObserver> told;
-        double fraction;
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            told = observers;
-            fraction = fractions[static_cast<size_t>(device)];
-        }
+        std::unique_lock<std::mutex> lock(mutex);
+        auto told = observers;
+#if WEIR_TORCH_VERSION >= 212
+        auto told_rejections = rejection_observers;
+#endif
+        double fraction = fractions[static_cast<size_t>(device)];
+        lock.unlock();
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
 #if WEIR_TORCH_VERSION >= 212
+        // A request beyond the fraction, which the driver has not seen, is rejected in other words.
         double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
-        auto beyond = static_cast<double>(f.reserved_bytes[0].current) + static_cast<double>(bytes);
+        auto reserves = static_cast<size_t>(f.reserved_bytes[0].current);
         if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
-            policy < 1 && beyond > static_cast<double>(total) * policy)
-            reject(device, bytes, static_cast<size_t>(f.reserved_bytes[0].current), total, advice);
+            policy < 1 &&
+            static_cast<double>(reserves + bytes) > static_cast<double>(total) * policy) {
+            rejections_of[static_cast<size_t>(device)]++;
+            for (const auto &observer : told_rejections)
+                observer(device, bytes, reserves, total);
+            TORCH_CHECK_WITH(OutOfMemoryError, false,
+                             "CUDA out of memory. Allocation was preemptively rejected because it "
+                             "would exceed per_process_memory_fraction limit. Requested size: ",
+                             format_size(bytes), with_fraction(advice));
+        }
 #endif
         c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
                                          static_cast<size_t>(f.allocated_bytes[0].current),
@@ -666,35 +676,16 @@ class Allocator final : public Interface {
             observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
         auto allocated = static_cast<uint64_t>(f.allocated_bytes[0].current);
         auto reserved = static_cast<uint64_t>(f.reserved_bytes[0].current);
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
-                         shown(bytes), ". GPU ", static_cast<int>(device),
-                         " has a total capacity of ", shown(total), " of which ", shown(free_bytes),
-                         " is free. ", fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
-                         "Of the allocated memory ", shown(allocated),
-                         " is allocated by PyTorch, and ",
-                         shown(reserved > allocated ? reserved - allocated : 0),
-                         " is reserved by PyTorch but unallocated.",
-                         fraction < 1 ? with_fraction(advice) : advice);
+        TORCH_CHECK_WITH(
+            OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_size(bytes),
+            ". GPU ", static_cast<int>(device), " has a total capacity of ", format_size(total),
+            " of which ", format_size(free_bytes), " is free. ",
+            fraction < 1 ? format_size(allowed) + " allowed; " : std::string(),
+            "Of the allocated memory ", format_size(allocated), " is allocated by PyTorch, and ",
+            format_size(reserved > allocated ? reserved - allocated : 0),
+            " is reserved by PyTorch but unallocated.",
+            fraction < 1 ? with_fraction(advice) : advice);
     }
-
-#if WEIR_TORCH_VERSION >= 212
-    // The program wants requests beyond its fraction to fail without the driver: the driver saw no request.
-    [[noreturn]] void reject(DeviceIndex device, size_t bytes, size_t reserved, size_t total,
-                             const std::string &advice) {
-        std::vector<cca::OomRejectionObserver> told;
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            told = rejection_observers;
-        }
-        rejections_of[static_cast<size_t>(device)]++;
-        for (const auto &observer : told)
-            observer(device, bytes, reserved, total);
-        TORCH_CHECK_WITH(OutOfMemoryError, false,
-                         "CUDA out of memory. Allocation was preemptively rejected because it "
-                         "would exceed per_process_memory_fraction limit. Requested size: ",
-                         shown(bytes), with_fraction(advice));
-    }
-#endif
 
     // ---- figures ----
 
@@ -717,76 +708,6 @@ class Allocator final : public Interface {
         guarded([&] { put(stats->reserved_bytes_by_private_pools[id_from(id)], bytes); });
     }
 #endif
-
-    struct Listing {
-        std::vector<cca::SegmentInfo> *segments;
-        DeviceIndex device;
-        bool with_stacks, is_expandable;
-        uint64_t segment; // weir's
-        bool has_stream;  // the last segment's is known
-    };
-    static void list(void *context, const weir_tensors_block *block) {
-        guarded([&] { add(static_cast<Listing *>(context), block); });
-    }
-    static void add(Listing *listing, const weir_tensors_block *block) {
-        auto &segments = *listing->segments;
-        // A segment of PyTorch's has blocks of one kind and one stream, so a segment is shown as several where these meet.
-        bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
-        bool has_stream = !block->is_free && !block->is_pending;
-        auto stream = reinterpret_cast<cudaStream_t>(block->stream);
-        if (segments.empty() || listing->segment != block->segment ||
-            segments.back().is_large != is_large || segments.back().device != listing->device ||
-            (has_stream && listing->has_stream && segments.back().stream != stream)) {
-            cca::SegmentInfo segment;
-            segment.device = listing->device;
-            segment.address = block->address;
-            segment.is_large = is_large;
-            segment.owner_private_pool_id = id_from(block->pool);
-            segment.is_expandable = listing->is_expandable;
-            segments.push_back(std::move(segment));
-            listing->segment = block->segment;
-            listing->has_stream = false;
-        }
-        auto &segment = segments.back();
-        if (has_stream) {
-            segment.stream = stream;
-            listing->has_stream = true;
-        }
-        segment.total_size += block->bytes;
-        cca::BlockInfo info;
-        info.size = block->bytes;
-        info.requested_size = block->requested;
-        info.allocated = !block->is_free && !block->is_pending;
-        info.active = !block->is_free;
-        if (block->note && listing->with_stacks)
-            info.context_when_allocated = *static_cast<Context *>(block->note);
-        if (info.active)
-            segment.active_size += info.size;
-        if (info.allocated) {
-            segment.allocated_size += info.size;
-            segment.requested_size += info.requested_size;
-        }
-        segment.blocks.push_back(std::move(info));
-    }
-    static void describe(cca::AllocatorConfigInfo &out) {
-        out.garbage_collection_threshold = cca::CUDAAllocatorConfig::garbage_collection_threshold();
-        out.max_split_size = cca::CUDAAllocatorConfig::max_split_size();
-        out.pinned_num_register_threads = cca::CUDAAllocatorConfig::pinned_num_register_threads();
-        out.expandable_segments = cca::CUDAAllocatorConfig::expandable_segments();
-        out.release_lock_on_malloc = cca::CUDAAllocatorConfig::release_lock_on_cudamalloc();
-        out.pinned_use_host_register = cca::CUDAAllocatorConfig::pinned_use_cuda_host_register();
-        out.last_allocator_settings = cca::CUDAAllocatorConfig::last_allocator_settings();
-        out.roundup_power2_divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions();
-#if WEIR_TORCH_VERSION >= 210
-        out.graph_capture_record_stream_reuse =
-            cca::CUDAAllocatorConfig::graph_capture_record_stream_reuse();
-#endif
-#if WEIR_TORCH_VERSION >= 213
-        using Config = c10::CachingAllocator::AcceleratorAllocatorConfig;
-        out.max_round_threshold = Config::pinned_max_round_threshold();
-        out.max_cached_size = Config::pinned_max_cached_size();
-#endif
-    }
 
     static constexpr size_t MOST = 64;
     std::atomic<weir_tensors *> tensors_of[MOST] = {};

@@ -5,9 +5,8 @@
 
 `weir torch --build' and `weir run' start it, as a process of its own.  It needs a C++ compiler (CXX, else c++) but no
 CUDA toolkit: PyTorch's wheel has its own headers, and the wheels that it depends on have CUDA's.  OUTPUT is replaced as
-a whole.  For a PyTorch that is newer than those weir was tried with, its interface is compared first
-(weir_torch_interface.py), and then weir_torch_check.cpp checks the shim on the device model of LIBRARY,
-libweir-preload.so.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
+a whole.  For a PyTorch that is newer than those weir was tried with, weir_torch_interface.py compares its interface, and
+weir_torch_check.cpp checks the shim on the device model, which LIBRARY (libweir-preload.so) has.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
 follows.
 """
 
@@ -94,8 +93,7 @@ def check_newer(command, shim, library, lib):
     try:
         compile_with([*command, "-o", program, "-rdynamic", f"-L{lib}", "-lc10_cuda", "-lc10", "-ldl",
                       "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{lib}"])
-        plain = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("WEIR_", "PYTORCH_")) and name != "LD_PRELOAD"}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "PYTORCH_", "LD_P"))}
         done = subprocess.run([program, shim, library], env={**plain, "WEIR_RUN_TORCH": "0"}, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                               timeout=120, check=False)
@@ -105,8 +103,8 @@ def check_newer(command, shim, library, lib):
         if os.path.exists(program):
             os.unlink(program)
     if done.returncode:
-        lines = done.stdout.strip().split("\n")
-        fail(f"the self-check on the device model fails: {lines[-1] or f'status {done.returncode}'}", done.stdout[:8000])
+        last = done.stdout.strip().split("\n")[-1] or f"status {done.returncode}"
+        fail(f"the self-check on the device model fails: {last}", done.stdout[:8000])
 
 
 def main(output, library):
@@ -116,8 +114,7 @@ def main(output, library):
     except Exception as error:  # of PyTorch's own, of any kind
         fail(f"PyTorch cannot be imported: {error}".split("\n")[0])
     newer = is_newer(torch.version.__version__)
-    changed = interface.changes(os.path.join(os.path.dirname(torch.__file__), "include")) if newer else None
-    if changed:
+    if newer and (changed := interface.changes(os.path.join(os.path.dirname(torch.__file__), "include"))):
         fail(f"this PyTorch's allocator interface is not the one that weir knows: {changed}")
     here = os.path.dirname(os.path.realpath(__file__))
     compiler = cpp_extension.get_cxx_compiler()

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -24,38 +23,19 @@ static const weir_check_model *model;
 
 // ---- the runtime, as far as the shim and libc10_cuda.so call it ----
 
-extern "C" {
-cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
-    return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int) {
-    return cudaSuccess;
-}
-cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
-    return cudaSuccess;
-}
-cudaError_t cudaGetLastError() {
-    return cudaSuccess;
-}
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-    return static_cast<cudaError_t>(model->memory(free_bytes, total));
-}
-cudaError_t cudaDeviceSynchronize() {
-    return static_cast<cudaError_t>(model->synchronize());
-}
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
-    *least = *greatest = 0;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
-    int capture = 0;
-    int error = model->is_capturing(stream, &capture);
-    *status = static_cast<cudaStreamCaptureStatus>(capture);
-    return static_cast<cudaError_t>(error);
-}
-}
+// clang-format off
+#define RUNTIME(name, parameters, result)                                                          \
+    extern "C" cudaError_t name parameters { return static_cast<cudaError_t>(result); }
+RUNTIME(cudaGetDevice, (int *device), *device = 0)
+RUNTIME(cudaSetDevice, (int), 0)
+RUNTIME(cudaGetDeviceCount, (int *count), (*count = 1, 0))
+RUNTIME(cudaGetLastError, (), 0)
+RUNTIME(cudaMemGetInfo, (size_t *free_bytes, size_t *total), model->memory(free_bytes, total))
+RUNTIME(cudaDeviceSynchronize, (), model->synchronize())
+RUNTIME(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
+RUNTIME(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus *status),
+        model->is_capturing(stream, reinterpret_cast<int *>(status)))
+// clang-format on
 namespace c10::cuda::_internal {
 void setHasPrimaryContext(bool (*)(c10::DeviceIndex));
 }
@@ -76,17 +56,11 @@ void must(bool is_so, const char *what) {
 }
 
 constexpr size_t MIB = 1 << 20;
-
 // Live blocks, each with its size and its owner, and the streams.
 std::map<char *, std::pair<size_t, uint64_t>> live;
 uint64_t owners;
 cudaStream_t one, other;
 
-cudaStream_t stream_new() {
-    void *stream = nullptr;
-    must(model->stream_create(&stream) == 0, "no stream");
-    return static_cast<cudaStream_t>(stream);
-}
 void use(void *block, cudaStream_t stream) {
     auto [bytes, owner] = live.at(static_cast<char *>(block));
     must(model->use(stream, block, bytes, owner) == 0, "work fails");
@@ -109,23 +83,17 @@ void release(void *block) {
     live.erase(static_cast<char *>(block));
     cca::raw_delete(block);
 }
-void release_all() {
-    while (!live.empty())
-        release(live.begin()->first);
-}
-int64_t allocated() {
-    return cca::getDeviceStats(0).allocation[0].current;
-}
 
 void check_allocations() {
     subject = "allocations";
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < 60; i++)
             (void)allocate((i * 7919 % 40) * MIB / 8 + 1, i % 2 ? one : other);
-        must(allocated() == 60, "the statistics miss blocks");
-        release_all();
+        must(cca::getDeviceStats(0).allocation[0].current == 60, "the statistics miss blocks");
+        while (!live.empty())
+            release(live.begin()->first);
     }
-    must(allocated() == 0, "the statistics miss frees");
+    must(cca::getDeviceStats(0).allocation[0].current == 0, "the statistics miss frees");
 }
 
 void check_record_stream() {
@@ -193,19 +161,19 @@ void check_oom() {
 void check_snapshot() {
     subject = "snapshot";
     cca::recordHistory(true, nullptr, 100, cca::RecordContext::NEVER, true, {});
-    auto *block = static_cast<char *>(allocate(2 * MIB, one));
+    void *block = allocate(2 * MIB, one);
     auto snapshot = cca::snapshot();
+    auto wanted = reinterpret_cast<size_t>(block);
     size_t found = 0, events = 0;
     for (const auto &segment : snapshot.segments) {
         size_t address = segment.address;
         for (const auto &piece : segment.blocks) {
-            found += piece.allocated && address == reinterpret_cast<size_t>(block);
+            found += piece.allocated && address == wanted;
             address += piece.size;
         }
     }
     for (const auto &entry : snapshot.device_traces.at(0))
-        events += entry.action_ == cca::TraceEntry::ALLOC &&
-                  entry.addr_ == reinterpret_cast<size_t>(block);
+        events += entry.action_ == cca::TraceEntry::ALLOC && entry.addr_ == wanted;
     must(found == 1, "a block is missing");
     must(events == 1, "an event is missing");
     cca::recordHistory(false, nullptr, 100, cca::RecordContext::NEVER, true, {});
@@ -215,8 +183,7 @@ void check_snapshot() {
 void check(const char *shim, const char *preload) {
     void *weir = dlopen(preload, RTLD_NOW | RTLD_GLOBAL);
     must(weir != nullptr, weir ? "" : dlerror());
-    auto make =
-        reinterpret_cast<decltype(&weir_check_model_open)>(dlsym(weir, "weir_check_model_open"));
+    auto make = reinterpret_cast<weir_check_model_function *>(dlsym(weir, "weir_check_model_open"));
     model = make ? make() : nullptr;
     must(model != nullptr, "no device model");
     void *library = dlopen(shim, RTLD_NOW);
@@ -227,8 +194,8 @@ void check(const char *shim, const char *preload) {
     must(!declined, declined);
     must(c10::GetAllocator(c10::kCUDA) == cca::get(), "PyTorch has two allocators");
     cca::init(1);
-    one = stream_new();
-    other = stream_new();
+    for (auto *stream : {&one, &other})
+        must(model->stream_create(reinterpret_cast<void **>(stream)) == 0, "no stream");
     check_allocations();
     check_record_stream();
     check_capture();
@@ -248,6 +215,5 @@ int main(int, char **arguments) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    fflush(stdout);
     std::_Exit(0); // without PyTorch's destructors
 }

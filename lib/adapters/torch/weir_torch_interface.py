@@ -38,12 +38,10 @@ def end_of(tokens, at):
 
 def members_of(tokens, name):
     """The declarations in the class, as lists of tokens."""
-    for i in range(len(tokens) - 1):
-        if tokens[i] in ("class", "struct") and name in tokens[i + 1:i + 3]:
-            start = next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i)
-            if tokens[start] == "{":
-                break
-    else:
+    named = [i for i, token in enumerate(tokens) if token in ("class", "struct") and name in tokens[i + 1:i + 3]]
+    starts = (next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i) for i in named)
+    start = next((i for i in starts if tokens[i] == "{"), None)
+    if start is None:
         raise ValueError(f"there is no class {name}")
     end, at, member = end_of(tokens, start) - 1, start + 1, []
     while at < end:
@@ -90,15 +88,14 @@ def methods_of(include):
         with open(os.path.join(include, header), encoding="utf-8") as file:
             tokens = tokens_of(file.read())
         for member in members_of(tokens, name):
-            if "(" not in member or not {"virtual", "override"} & set(member):
+            if "(" not in member or "~" in member or not {"virtual", "override"} & set(member):
                 continue
             opens = member.index("(")
             closes = end_of(member, opens)
             body = next((i for i in range(closes, len(member)) if member[i] in ("{", "=", ";")), len(member))
-            method = "".join(member[opens - (2 if member[opens - 2] == "~" else 1):opens])
-            key = f"{name}::{method}({parameters_of(member[opens + 1:closes - 1])})"
+            key = f"{name}::{member[opens - 1]}({parameters_of(member[opens + 1:closes - 1])})"
             key += " const" * ("const" in member[closes:body])
-            returns = " ".join(word for word in member[:opens - 1] if word not in ("virtual", "~"))
+            returns = " ".join(word for word in member[:opens - 1] if word != "virtual")
             text = " ".join(member[body:]).rstrip("; ")
             if text not in ("", "= 0"):
                 text = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -114,10 +111,6 @@ def read_table():
     return tuple(map(int, first.split()[1].split("."))), {key: (returns, text) for key, returns, text in rows}
 
 
-def short(key):
-    return key.partition("(")[0]
-
-
 def changes(include):
     """Why a shim for these headers might not do what PyTorch wants, or None."""
     try:
@@ -125,9 +118,10 @@ def changes(include):
     except (OSError, ValueError) as error:
         return str(error)
     for key, (returns, text) in known.items():
+        name = key.partition("(")[0]
         if key not in now:
-            others = [other for other in now if short(other) == short(key) and other not in known]
-            return f"{short(key)} has other parameters: {others[0]}" if others else f"{key} is gone"
+            others = [other for other in now if other.startswith(name + "(") and other not in known]
+            return f"{name} has other parameters: {others[0]}" if others else f"{key} is gone"
         if returns != now[key][0]:
             return f"{key} returns {now[key][0]}"
         if text != now[key][1]:
