@@ -121,7 +121,7 @@ static void reset_reserved(weir_tensors *t) {
     struct weir_tensor_reserved **link = &t->reserved, *r;
 
     while ((r = *link) != NULL)
-        if (r->has_ended) {
+        if (!weir__pool_find(t, r->id)) {
             *link = r->next;
             free(r);
         } else {

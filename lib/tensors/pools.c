@@ -76,19 +76,14 @@ static struct weir_tensor_pool *make_pool(weir_tensors *t, weir_tensors_id id) {
     if (!pool)
         return NULL;
     pool->id = id;
+    pool->reserved = reserved_of(t, id);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         pool->part[i].placement = weir__part_placement(t);
-        if (!pool->part[i].placement) {
+        if (!pool->reserved || !pool->part[i].placement) {
             free_pool(pool);
             return NULL;
         }
     }
-    pool->reserved = reserved_of(t, id);
-    if (!pool->reserved) {
-        free_pool(pool);
-        return NULL;
-    }
-    pool->reserved->has_ended = 0;
     return pool;
 }
 
@@ -104,7 +99,6 @@ static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
-    pool->reserved->has_ended = 1;
     end_source(&pool->source);
     free_pool(pool);
 }
