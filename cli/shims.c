@@ -23,6 +23,7 @@
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/common/shipped.h"
+#include "cli/preloading.h"
 
 #ifndef WEIR_SHIM_DIR
 #define WEIR_SHIM_DIR "/usr/local/share/weir/torch"
@@ -226,8 +227,8 @@ static void tell_failure(struct shim *shim, char *const *command) {
 static int is_supported(const struct shim *shim) {
     int major = 0, minor = 0;
 
-    return sscanf(shim->version, "%d.%d", &major, &minor) == 2 && major == WEIR_TORCH_MAJOR &&
-           WEIR_TORCH_FIRST <= minor && minor <= WEIR_TORCH_LAST;
+    return sscanf(shim->version, "%d.%d", &major, &minor) == 2 &&
+           100 * major + minor >= WEIR_TORCH_FIRST;
 }
 
 static void take_first_line(char *text, char *line, size_t bytes) {
@@ -264,9 +265,8 @@ void shim_find(struct shim *shim, const char *python) {
                !weir__shim_path(shim->failed, sizeof shim->failed, id, ".failed")) {
         is_without(shim, SHIM_FAILED, "neither XDG_CACHE_HOME nor HOME is a folder's path");
     } else if (!is_supported(shim)) {
-        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d to %d.%d are)",
-                   shim->version, WEIR_TORCH_MAJOR, WEIR_TORCH_FIRST, WEIR_TORCH_MAJOR,
-                   WEIR_TORCH_LAST);
+        is_without(shim, SHIM_UNSUPPORTED, "PyTorch %s: not supported (%d.%d and later are)",
+                   shim->version, WEIR_TORCH_FIRST / 100, WEIR_TORCH_FIRST % 100);
     } else if (access(shim->path, R_OK) == 0) {
         shim->state = SHIM_READY;
         if (!weir__shim_is_safe(shim->path))
@@ -310,8 +310,9 @@ static void note_failure(struct shim *shim, const char *text) {
 }
 
 void shim_build(struct shim *shim) {
-    char helper[PATH_MAX], folder[PATH_MAX], *text = calloc(1, 16384);
-    char *command[] = {(char *)shim->python, helper, shim->path, NULL};
+    char helper[PATH_MAX], folder[PATH_MAX], library[PATH_MAX] = "", *text = calloc(1, 16384);
+    char *command[] = {(char *)shim->python, helper, shim->path, library, NULL};
+    const char *why;
     int status;
 
     if (!shipped_find(helper, sizeof helper, "lib/adapters/torch/weir_torch_build.py",
@@ -323,6 +324,7 @@ void shim_build(struct shim *shim) {
                    "cannot write to the cache folder %s: %s.  Set XDG_CACHE_HOME to another",
                    folder, strerror(errno));
     } else if (text) {
+        (void)preloading_find("libweir-preload.so", library, sizeof library, &why);
         status = ask(command, STDOUT_FILENO, text, 16384);
         if (status == 0 && access(shim->path, R_OK) == 0) {
             shim->state = SHIM_READY;

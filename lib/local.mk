@@ -305,14 +305,19 @@ lib_libweir_shown_la_SOURCES = \
 # What is compiled where PyTorch is, at the first need (`weir torch').  The sources' sum is part of a shim's name.
 torchshimdir = $(pkgdatadir)/torch
 torch_shim = \
+	lib/adapters/torch/check_model.h \
 	lib/adapters/torch/errors.h \
 	lib/adapters/torch/history.h \
+	lib/adapters/torch/interface.txt \
 	lib/adapters/torch/oom_text.h \
 	lib/adapters/torch/pool_source.h \
 	lib/adapters/torch/sharing.h \
+	lib/adapters/torch/snapshot.h \
 	lib/adapters/torch/versions.h \
 	lib/adapters/torch/weir_torch.cpp \
-	lib/adapters/torch/weir_torch_build.py
+	lib/adapters/torch/weir_torch_build.py \
+	lib/adapters/torch/weir_torch_check.cpp \
+	lib/adapters/torch/weir_torch_interface.py
 EXTRA_DIST += $(torch_shim)
 BUILT_SOURCES += lib/adapters/torch/shim_hash.h
 CLEANFILES += lib/adapters/torch/shim_hash.h
@@ -383,6 +388,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
 	lib/adapters/preload/preload_blocks.h \
+	lib/adapters/preload/preload_check.c \
 	lib/adapters/preload/preload_contexts.c \
 	lib/adapters/preload/preload_driver.c \
 	lib/adapters/preload/preload_ends.c \

@@ -129,4 +129,5 @@ function_links = \
 	weir_tensors_stats.3:weir_tensors \
 	weir_tensors_reset_peaks.3:weir_tensors \
 	weir_tensors_reset_sums.3:weir_tensors \
+	weir_tensors_pools.3:weir_tensors \
 	weir_tensors_visit.3:weir_tensors

@@ -593,11 +593,13 @@ check-coverage:
 
 # PyTorch on the device model, natively and under `weir run', by the interpreter TORCH_INTERPRETER: minutes.
 TORCH_INTERPRETER = python3
-EXTRA_DIST += tests/torch/check-features tests/torch/cudart.c
+EXTRA_DIST += tests/torch/check-features tests/torch/check-newer tests/torch/cudart.c
 .PHONY: check-torch-model
 check-torch-model: all tests/libcuda/libcuda.la
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' TEST_TIMEOUT=1200 \
 	$(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/torch/check-features '$(TORCH_INTERPRETER)'
+	@top_srcdir='$(top_srcdir)' top_builddir=. SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' TEST_TIMEOUT=1200 \
+	$(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/torch/check-newer '$(TORCH_INTERPRETER)'
 
 # All faults that tests/whole/test_faults knows, not the choice of `make check': an hour.
 .PHONY: check-faults

@@ -3,8 +3,8 @@
  *
  * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what a
  * framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints of
- * such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.6 to
- * 2.11) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
+ * such pools, figures, and a list of all blocks.  PyTorch's interface (c10::cuda::CUDACachingAllocator, PyTorch 2.6 and
+ * later) is C++; a shim (lib/adapters/torch/weir_torch.cpp) translates each of its calls into one of these.
  *
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory in
  * segments, which keep their addresses until a trim, or OOM recovery, frees them.  With the mapped engine the pool has
@@ -239,6 +239,14 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
 /* Sets sums and counts to 0. */
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
+
+/* Calls `show` for every pool, with its reserved bytes: [0] all, [1] in segments for small blocks, [2] the others.  A pool
+ * that has ended has a current value of 0, and is listed until weir_tensors_reset_sums.  `show` is called under the
+ * lock and must not call weir. */
+WEIR_API weir_status weir_tensors_pools(weir_tensors *tensors,
+                                        void (*show)(void *context, weir_tensors_id id,
+                                                     const weir_tensors_figure reserved[3]),
+                                        void *context);
 
 /* Calls `show` for every block and every free piece, ordered by segment and address: of one pool, or with {0, 0} of all
  * memory.  A piece of memory that all share is a segment of pool {0, 0}.  `show` is called under the lock and must not

@@ -108,9 +108,27 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
         t->pending[i].peak_blocks = t->figures.allocation[i].current + t->pending[i].blocks;
         t->pending[i].peak_bytes = t->figures.allocated_bytes[i].current + t->pending[i].bytes;
     }
+    for (struct weir_tensor_reserved *r = t->reserved; r; r = r->next)
+        for (int i = 0; i < 3; i++)
+            r->bytes[i].peak = r->bytes[i].current;
     weir__counters_renew_peak(&t->allocator->counters, s.reserve);
     weir__tensors_unlock(t);
     return WEIR_OK;
+}
+
+/* Sets the sums of pools to 0, and forgets pools that have ended. */
+static void reset_reserved(weir_tensors *t) {
+    struct weir_tensor_reserved **link = &t->reserved, *r;
+
+    while ((r = *link) != NULL)
+        if (!weir__pool_find(t, r->id)) {
+            *link = r->next;
+            free(r);
+        } else {
+            for (int i = 0; i < 3; i++)
+                r->bytes[i].allocated = r->bytes[i].freed = 0;
+            link = &r->next;
+        }
 }
 
 weir_status weir_tensors_reset_sums(weir_tensors *t) {
@@ -127,12 +145,28 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
         t->pending[i].blocks_before = t->pending[i].blocks;
         t->pending[i].bytes_before = t->pending[i].bytes;
     }
+    reset_reserved(t);
     t->figures.ooms = 0;
     t->before.retries = s.retries;
     t->before.growths = s.growths;
     t->before.trims = s.trims;
     t->before.growth_bytes = s.growth_bytes;
     t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes[0].current;
+    weir__tensors_unlock(t);
+    return WEIR_OK;
+}
+
+weir_status weir_tensors_pools(weir_tensors *t,
+                               void (*show)(void *context, weir_tensors_id id,
+                                            const weir_tensors_figure reserved[3]),
+                               void *context) {
+    weir_status status = weir__call_check(t && show);
+
+    if (status != WEIR_OK)
+        return status;
+    weir__tensors_lock(t);
+    for (const struct weir_tensor_reserved *r = t->reserved; r; r = r->next)
+        show(context, r->id, r->bytes);
     weir__tensors_unlock(t);
     return WEIR_OK;
 }

@@ -55,15 +55,31 @@ static void free_pool(struct weir_tensor_pool *pool) {
     free(pool);
 }
 
-static struct weir_tensor_pool *make_pool(const weir_tensors *t, weir_tensors_id id) {
+/* Returns the record of a pool's reserved memory, which an earlier pool of that id may have left, or NULL if there is no
+ * host memory. */
+static struct weir_tensor_reserved *reserved_of(weir_tensors *t, weir_tensors_id id) {
+    struct weir_tensor_reserved *reserved = t->reserved;
+
+    while (reserved && !weir__tensors_same(reserved->id, id))
+        reserved = reserved->next;
+    if (!reserved && (reserved = calloc(1, sizeof *reserved)) != NULL) {
+        reserved->id = id;
+        reserved->next = t->reserved;
+        t->reserved = reserved;
+    }
+    return reserved;
+}
+
+static struct weir_tensor_pool *make_pool(weir_tensors *t, weir_tensors_id id) {
     struct weir_tensor_pool *pool = calloc(1, sizeof *pool);
 
     if (!pool)
         return NULL;
     pool->id = id;
+    pool->reserved = reserved_of(t, id);
     for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
         pool->part[i].placement = weir__part_placement(t);
-        if (!pool->part[i].placement) {
+        if (!pool->reserved || !pool->part[i].placement) {
             free_pool(pool);
             return NULL;
         }
@@ -314,11 +330,27 @@ static void count_segments(weir_tensors *t, int count) {
         weir__figure_subtract(&t->figures.segment[0], -count);
 }
 
+/* Adds `bytes`, which may be negative, to the reserved memory of the pool.  Part 1 has small blocks. */
+static void count_reserved(const struct weir_tensor_pool *pool, const struct weir_tensor_part *part,
+                           int64_t bytes) {
+    weir_tensors_figure *all = pool->reserved->bytes;
+    weir_tensors_figure *some = &all[part == &pool->part[1] ? 1 : 2];
+
+    if (bytes > 0) {
+        weir__figure_add(all, bytes);
+        weir__figure_add(some, bytes);
+    } else {
+        weir__figure_subtract(all, -bytes);
+        weir__figure_subtract(some, -bytes);
+    }
+}
+
 /* Adds a new segment to the statistics and reports the event. */
 static void count_segment(weir_tensors *t, const struct weir_tensor_pool *pool,
                           const struct weir_tensor_part *part, struct weir_tensor_segment segment,
                           weir_stream stream, void *note) {
     count_segments(t, weir__part_weight(t, part, segment));
+    count_reserved(pool, part, (int64_t)segment.bytes);
     if (pool->source.alloc)
         weir__figure_add(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else
@@ -331,6 +363,7 @@ static void uncount_segment(weir_tensors *t, const struct weir_tensor_pool *pool
                             const struct weir_tensor_part *part,
                             struct weir_tensor_segment segment) {
     count_segments(t, -weir__part_weight(t, part, segment));
+    count_reserved(pool, part, -(int64_t)segment.bytes);
     if (pool->source.alloc)
         weir__figure_subtract(&t->figures.reserved_bytes[0], (int64_t)segment.bytes);
     else

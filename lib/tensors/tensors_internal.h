@@ -74,9 +74,17 @@ struct weir_tensor_user {
     uint64_t ended; /* the sequence when its handle was found to mean another stream, else 0 */
 };
 
+/* The reserved memory of a pool: all, for small blocks, for large ones.  A reset of the sums removes that of ended pools. */
+struct weir_tensor_reserved {
+    weir_tensors_id id;
+    weir_tensors_figure bytes[3];
+    struct weir_tensor_reserved *next;
+};
+
 struct weir_tensor_pool {
     weir_tensors_id id;
     struct weir_tensor_pool *next;
+    struct weir_tensor_reserved *reserved;
     weir_tensors_source source; /* without `alloc`, the allocator is the source */
     int users, lends, is_whole;
     int pins; /* running calls that have released the lock and still use the pool */
@@ -118,12 +126,13 @@ struct weir_tensors {
     struct weir_map map;   /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
-    struct weir_tensor_pool *routed; /* the pools with a route, newest first */
-    uint64_t sequence;               /* the number of the last free in a pool */
-    struct weir_map lasting;         /* streams that are never destroyed, by name */
-    _Atomic uint64_t legacy_id;      /* the id of the bound legacy default stream, or 0 */
-    atomic_int is_watched;           /* set if the program wants events */
-    atomic_int routes;               /* the number of pools with a route */
+    struct weir_tensor_pool *routed;       /* the pools with a route, newest first */
+    struct weir_tensor_reserved *reserved; /* of pools, newest first */
+    uint64_t sequence;                     /* the number of the last free in a pool */
+    struct weir_map lasting;               /* streams that are never destroyed, by name */
+    _Atomic uint64_t legacy_id;            /* the id of the bound legacy default stream, or 0 */
+    atomic_int is_watched;                 /* set if the program wants events */
+    atomic_int routes;                     /* the number of pools with a route */
     struct weir_tensor_queue *queues;
     uint64_t batch;           /* the number of this batch of frees, which share events */
     struct weir_tensor *held; /* freed blocks whose free failed and is repeated */
@@ -187,8 +196,7 @@ void weir__tensors_subtract(weir_tensors *t, const struct weir_tensor *tensor);
 /* Makes the free of the block wait for its own stream, too, if that stream can end and the block is of no pool.
  * Returns 1 on success, 0 if there is no host memory. */
 int weir__tensor_use_home(struct weir_tensor *tensor);
-/* Count a freed block that other streams still use (`sign` is 1, or -1 when it waits no more), and a free that has
- * completed. */
+/* Count a freed block that other streams still use (`sign` -1: it waits no more), and a free that has completed. */
 void weir__tensors_pend(weir_tensors *t, const struct weir_tensor *tensor, int64_t sign);
 void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor);
 /* Returns the name of a stream that the caller has just passed.  `lasts` is that of weir_tensors_alloc.  Calls the
@@ -283,11 +291,9 @@ void weir__pending_add(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the blocks whose uses are over, and records the events that can be recorded now.  With `waits` it first waits
  * for the device.  The caller holds the lock. */
 void weir__pending_settle(weir_tensors *t, int waits);
-/* Returns 1 if a freed block waits for a recorded event, so that a wait can free the block, else 0.  The caller holds
- * the lock. */
+/* Returns 1 if a freed block waits for a recorded event, else 0.  The caller holds the lock. */
 int weir__pending_is_recorded(const weir_tensors *t);
-/* Frees shared memory that has no record any more, without the lock.  A free that fails for now is tried again later: until
- * then the bytes count as pending. */
+/* Frees shared memory that has no record, without the lock.  If that fails for now, the bytes count as pending. */
 weir_status weir__pending_free(weir_tensors *t, uint64_t address, size_t bytes,
                                struct weir_tensor_use user);
 

@@ -47,6 +47,29 @@ static struct segments segments_of(weir_tensors_id id) {
     return s;
 }
 
+/* The reserved bytes of one pool, and how many such pools weir_tensors_pools lists. */
+struct listed {
+    weir_tensors_id id;
+    weir_tensors_figure bytes[3];
+    int count;
+};
+
+static void see_reserved(void *context, weir_tensors_id id, const weir_tensors_figure bytes[3]) {
+    struct listed *l = context;
+
+    if (id.first != l->id.first || id.second != l->id.second)
+        return;
+    memcpy(l->bytes, bytes, sizeof l->bytes);
+    l->count++;
+}
+
+static struct listed listed_as(weir_tensors_id id) {
+    struct listed l = {.id = id};
+
+    OK(weir_tensors_pools(t, see_reserved, &l));
+    return l;
+}
+
 static void all_goes_back(void) {
     CU(driver->cuCtxSynchronize());
     OK(weir_tensors_trim(t, none));
@@ -56,6 +79,40 @@ static void all_goes_back(void) {
 }
 
 CASE("joined", 30, begin, end);
+
+/* The figures of a pool are those of its segments, and outlive the pool until a reset. */
+TEST(each_pool_has_figures_of_its_own) {
+    struct listed l = listed_as(graph);
+    int64_t held;
+
+    MUST_EQ(l.count, 0);
+    open_route(graph);
+    OK(weir_tensors_free(take(10 * MIB, A)));
+    OK(weir_tensors_free(take(1000, A)));
+    l = listed_as(graph);
+    held = l.bytes[0].current;
+    MUST_EQ(l.count, 1);
+    MUST_EQ((size_t)held, segments_of(graph).bytes);
+    MUST_EQ(l.bytes[1].current + l.bytes[2].current, held);
+    MUST_EQ(l.bytes[2].current >= (int64_t)(10 * MIB), 1);
+    close_pool(graph);
+    all_goes_back();
+    l = listed_as(graph);
+    MUST_EQ(l.count, 1);
+    MUST_EQ(l.bytes[0].current, 0);
+    MUST_EQ(l.bytes[0].peak, held);
+    MUST_EQ(l.bytes[0].freed, held);
+    open_route(graph); /* the same id again */
+    OK(weir_tensors_free(take(10 * MIB, A)));
+    MUST_EQ(listed_as(graph).count, 1);
+    MUST_EQ(listed_as(graph).bytes[0].allocated > held, 1);
+    OK(weir_tensors_reset_peaks(t));
+    MUST_EQ(listed_as(graph).bytes[0].peak, listed_as(graph).bytes[0].current);
+    close_pool(graph);
+    all_goes_back();
+    OK(weir_tensors_reset_sums(t));
+    MUST_EQ(listed_as(graph).count, 0);
+}
 
 /* With one stream, or (_i) where another one has had blocks, too. */
 TEST_EACH(2, growth_joins_what_is_free_at_the_end) {

@@ -23,8 +23,10 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// Of this thread: the stack of a free, for its events; and the name of the compiled region, as PyTorch pushes it.
+// Of this thread: the stack of a free, for its events; the name of the compiled region, as PyTorch pushes it; and what
+// the program has set as metadata of events.
 inline thread_local Context free_context;
+inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
 // Sets it for a scope.
@@ -127,6 +129,16 @@ class History {
         annotations.push_back(std::move(entry));
     }
 
+#if WEIR_TORCH_VERSION >= 214
+    // Adds an event that names a live block.
+    void annotate_block(c10::DeviceIndex device, const weir_tensors_block &block, std::string text) {
+        EventTags tags = {id_from(block.pool), compile_context(), std::move(text)};
+        add(trace_entry(cca::TraceEntry::ANNOTATE, device, block.address, block.bytes,
+                        reinterpret_cast<cudaStream_t>(block.stream),
+                        gather(cca::RecordContext::ALLOC), std::move(tags)));
+    }
+#endif
+
     // Called under the lock of the device's tensors.
     void event(int device, const weir_tensors_event &event) {
         auto action = static_cast<cca::TraceEntry::Action>(event.action);
@@ -134,7 +146,6 @@ class History {
 
         if (!is_watched())
             return;
-        std::shared_lock<std::shared_mutex> guard(shared);
         if (when.load(std::memory_order_relaxed) >= cca::RecordContext::ALLOC) {
             bool is_free = action == cca::TraceEntry::FREE_REQUESTED ||
                            action == cca::TraceEntry::FREE_COMPLETED ||
@@ -144,13 +155,9 @@ class History {
                       : event.note            ? *static_cast<Context *>(event.note)
                                               : nullptr;
         }
-        auto entry = trace_entry(action, static_cast<c10::DeviceIndex>(device), event.address,
-                                 event.bytes, reinterpret_cast<cudaStream_t>(event.stream),
-                                 std::move(context), tags_of(event));
-        for (const auto &tracker : trackers)
-            tracker(entry);
-        if (is_recording() && !is_skipped(action))
-            rings[static_cast<size_t>(device)]->add(entry);
+        add(trace_entry(action, static_cast<c10::DeviceIndex>(device), event.address, event.bytes,
+                        reinterpret_cast<cudaStream_t>(event.stream), std::move(context),
+                        {id_from(event.pool), compile_context(), user_metadata}));
     }
 
     void read(cca::SnapshotInfo &out, bool with_traces) {
@@ -171,25 +178,23 @@ class History {
         }
     }
 
-    void set_user_metadata(const std::string &text) {
-        std::lock_guard<std::mutex> guard(metadata_mutex);
-        metadata = text;
-    }
-    std::string user_metadata() {
-        std::lock_guard<std::mutex> guard(metadata_mutex);
-        return metadata;
-    }
-
   private:
-    EventTags tags_of(const weir_tensors_event &event) {
-        return {id_from(event.pool), compile_contexts.empty() ? "N/A" : compile_contexts.back(),
-                user_metadata()};
+    void add(const cca::TraceEntry &entry) {
+        std::shared_lock<std::shared_mutex> guard(shared);
+        for (const auto &tracker : trackers)
+            tracker(entry);
+        if (is_recording() && !is_skipped(entry.action_))
+            rings[static_cast<size_t>(entry.device_)]->add(entry);
+    }
+    static std::string compile_context() {
+        return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
     // By PyTorch's words for actions.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",
-                                            "segment_unmap", "snapshot",       "oom"};
+                                            "segment_unmap", "snapshot",       "oom",
+                                            "annotate"};
         for (const auto &skip : skips)
             if (skip == words[action])
                 return true;
@@ -198,7 +203,6 @@ class History {
     void note_watched() { watched.store(recording || !trackers.empty()); }
 
     std::shared_mutex shared; // of what is no atomic
-    std::mutex metadata_mutex;
     std::atomic<bool> recording{false}, watched{false};
     std::atomic<cca::CreateContextFn> recorder{nullptr};
     std::atomic<cca::RecordContext> when{cca::RecordContext::NEVER};
@@ -207,7 +211,6 @@ class History {
     std::vector<cca::AllocatorTraceTracker> trackers;
     std::vector<Annotation> annotations;
     c10::ApproximateClockToUnixTimeConverter clock;
-    std::string metadata;
     size_t limit = 1;
 };
 

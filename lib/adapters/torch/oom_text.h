@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// oom_text.h: what an OutOfMemoryError says: sizes as PyTorch writes them, and weir's report.
+// oom_text.h: what an OutOfMemoryError says: weir's report.
 //
 // Include versions.h before.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -13,19 +11,7 @@
 
 namespace weir_torch {
 
-inline std::string shown(uint64_t bytes) {
-    char text[32];
-    double size = static_cast<double>(bytes);
-    if (bytes <= 1024)
-        snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
-    else if (bytes <= 1048576)
-        snprintf(text, sizeof text, "%.2f KiB", size / 1024);
-    else if (bytes <= 1073741824)
-        snprintf(text, sizeof text, "%.2f MiB", size / 1048576);
-    else
-        snprintf(text, sizeof text, "%.2f GiB", size / 1073741824);
-    return text;
-}
+using c10::CachingDeviceAllocator::format_size;
 
 inline std::string advice_on(weir_allocator *allocator) {
     weir_verdict verdict;

@@ -20,10 +20,8 @@
 
 enum {
     WEIR_BUILD_ID_BYTES = 2 * 32 + 1,
-    /* Versions of PyTorch whose interface weir_torch.cpp knows; versions.h has these numbers, too: */
-    WEIR_TORCH_MAJOR = 2,
-    WEIR_TORCH_FIRST = 6,
-    WEIR_TORCH_LAST = 11
+    /* The first version of PyTorch for which weir_torch.cpp can be compiled; versions.h has this number, too. */
+    WEIR_TORCH_FIRST = 206
 };
 
 /* Finds the build id among the notes of an ELF segment.  1: it is there. */

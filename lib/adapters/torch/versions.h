@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// versions.h: which PyTorch this is (2.6 to 2.11), and what old ones lack or name otherwise, in the form of new ones.
+// versions.h: which PyTorch this is (2.6 or later), and what old ones lack or name otherwise, in the form of new ones.
 //
 // Below, a method of weir_torch.cpp asks for the version only if newer ones changed its parameters.
 #pragma once
@@ -19,8 +19,8 @@
 #include <torch/csrc/api/include/torch/version.h>
 #endif
 #define WEIR_TORCH_VERSION (TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR)
-#if WEIR_TORCH_VERSION < 206 || WEIR_TORCH_VERSION > 211
-#error weir knows the allocator interface of PyTorch 2.6 to 2.11, and this is another version
+#if WEIR_TORCH_VERSION < 206
+#error weir knows the allocator interface of PyTorch 2.6 and later, and this is an older version
 #endif
 
 namespace weir_torch {
@@ -38,26 +38,34 @@ inline weir_tensors_id id_to(MempoolId_t id) {
     return {id.first, id.second};
 }
 
+// Events of weir have PyTorch's numbers.
+using Entry = cca::TraceEntry;
+static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUESTED) == 1 &&
+                  int(Entry::FREE_COMPLETED) == WEIR_TENSORS_FREE_COMPLETED &&
+                  int(Entry::SEGMENT_ALLOC) == 3 && int(Entry::SEGMENT_FREE) == 4 &&
+                  int(Entry::SEGMENT_MAP) == 5 && int(Entry::SEGMENT_UNMAP) == 6 &&
+                  int(Entry::OOM) == WEIR_TENSORS_OOM,
+              "as in weir_tensors_event");
+
 // Of an event: what newer versions keep beside the rest.
 struct EventTags {
     MempoolId_t pool;
     std::string compile_context, user_metadata;
 };
 
-inline cca::TraceEntry trace_entry(cca::TraceEntry::Action action, c10::DeviceIndex device,
-                                   size_t address, size_t bytes, cudaStream_t stream,
-                                   std::shared_ptr<c10::GatheredContext> context, EventTags tags) {
+inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
+                         size_t bytes, cudaStream_t stream,
+                         std::shared_ptr<c10::GatheredContext> context, EventTags tags) {
     auto time = c10::getApproximateTime();
 #if WEIR_TORCH_VERSION >= 210
-    return cca::TraceEntry(action, device, address, bytes, stream, tags.pool, time,
-                           std::move(context), std::move(tags.compile_context),
-                           std::move(tags.user_metadata));
+    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
+                 std::move(tags.compile_context), std::move(tags.user_metadata));
 #elif WEIR_TORCH_VERSION >= 208
-    return cca::TraceEntry(action, device, address, bytes, stream, tags.pool, time,
-                           std::move(context), std::move(tags.compile_context));
+    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
+                 std::move(tags.compile_context));
 #else
     (void)tags;
-    return cca::TraceEntry(action, device, address, bytes, stream, time, std::move(context));
+    return Entry(action, device, address, bytes, stream, time, std::move(context));
 #endif
 }
 

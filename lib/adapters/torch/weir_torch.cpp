@@ -32,6 +32,7 @@
 #include "oom_text.h"
 #include "pool_source.h"
 #include "sharing.h"
+#include "snapshot.h"
 
 // Settings have their old names in older versions, and both in newer ones.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -291,6 +292,13 @@ class Allocator final : public Interface {
         put(stats.requested_bytes, f.requested_bytes);
         stats.num_alloc_retries = static_cast<int64_t>(f.retries);
         stats.num_ooms = static_cast<int64_t>(f.ooms);
+#if WEIR_TORCH_VERSION >= 212
+        stats.num_oom_rejections = rejections_of[static_cast<size_t>(device)].load();
+        stats.num_ooms -= stats.num_oom_rejections;
+#endif
+#if WEIR_TORCH_VERSION >= 213
+        check(weir_tensors_pools(at(device), put_pool, &stats), "statistics of pools");
+#endif
         stats.num_device_alloc = static_cast<int64_t>(f.device_allocs);
         stats.num_device_free = static_cast<int64_t>(f.device_frees);
         stats.max_split_size = static_cast<int64_t>(cca::CUDAAllocatorConfig::max_split_size());
@@ -298,6 +306,7 @@ class Allocator final : public Interface {
     }
     void resetAccumulatedStats(DeviceIndex device) override {
         check(weir_tensors_reset_sums(at(device)), "reset of statistics");
+        rejections_of[static_cast<size_t>(device)].store(0);
     }
     void resetPeakStats(DeviceIndex device) override {
         check(weir_tensors_reset_peaks(at(device)), "reset of peaks");
@@ -308,7 +317,7 @@ class Allocator final : public Interface {
     cca::SnapshotInfo snapshot(MempoolId_t id) override {
         bool with_traces = true;
 #endif
-        cca::SnapshotInfo out;
+        cca::SnapshotInfo out{};
         Listing listing{&out.segments,
                         0,
                         records_stacks.load(),
@@ -359,10 +368,34 @@ class Allocator final : public Interface {
     }
 #if WEIR_TORCH_VERSION >= 210
     void setUserMetadata(const std::string &text) override {
-        history.set_user_metadata(text);
+        user_metadata = text;
     }
     std::string getUserMetadata() override {
-        return history.user_metadata();
+        return user_metadata;
+    }
+#endif
+#if WEIR_TORCH_VERSION >= 212
+    std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *block) override {
+        weir_tensors *tensors;
+        weir_tensors_block found;
+        bool has_context = weir_tensors_find(block, &tensors, &found) == WEIR_OK && found.note;
+        return has_context ? *static_cast<Context *>(found.note) : nullptr;
+    }
+    void attachOomRejectionObserver(cca::OomRejectionObserver observer) override {
+        std::lock_guard<std::mutex> guard(mutex);
+        rejection_observers.push_back(std::move(observer));
+    }
+#endif
+#if WEIR_TORCH_VERSION >= 214
+    bool supportsUserMetadata() override {
+        return true;
+    }
+    void annotateMemory(const void *block, const std::string &text) override {
+        weir_tensors *tensors;
+        weir_tensors_block found;
+        TORCH_CHECK(weir_tensors_find(block, &tensors, &found) == WEIR_OK,
+                    "annotateMemory: no live allocation found at pointer ", block);
+        history.annotate_block(device_of(tensors), found, text);
     }
 #endif
     void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override {
@@ -499,6 +532,13 @@ class Allocator final : public Interface {
         watch();
         return tensors;
     }
+    DeviceIndex device_of(const weir_tensors *tensors) const {
+        DeviceIndex device = 0;
+        for (size_t i = 0; i < places.size(); i++)
+            if (opened(i) == tensors)
+                device = static_cast<DeviceIndex>(i);
+        return device;
+    }
     // Each device's events come as long as somebody wants to know them.
     void watch() {
         for (size_t device = 0; device < places.size(); device++)
@@ -590,32 +630,44 @@ class Allocator final : public Interface {
     }
     void report(weir_tensors *tensors, void *block, int64_t bytes) {
         auto f = figures_of(tensors);
-        DeviceIndex device = 0;
-        for (size_t i = 0; i < places.size(); i++)
-            if (opened(i) == tensors)
-                device = static_cast<DeviceIndex>(i);
         c10::reportMemoryUsageToProfiler(block, bytes,
                                          static_cast<size_t>(f.allocated_bytes[0].current),
                                          static_cast<size_t>(f.reserved_bytes[0].current),
-                                         c10::Device(c10::DeviceType::CUDA, device));
+                                         c10::Device(c10::DeviceType::CUDA, device_of(tensors)));
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
                                           weir_status status) {
-        TORCH_CHECK(is_failure(status), "weir: request of ", shown(bytes), ": ",
+        TORCH_CHECK(is_failure(status), "weir: request of ", format_size(bytes), ": ",
                     weir_status_message(status));
         std::string advice = advice_on(weir_tensors_allocator(tensors));
         auto f = figures_of(tensors);
         size_t free_bytes = 0, total = 0;
         c10::cuda::CUDAGuard guard(device);
         (void)cudaMemGetInfo(&free_bytes, &total);
-        std::vector<cca::OutOfMemoryObserver> told;
-        double fraction;
-        {
-            std::lock_guard<std::mutex> lock(mutex);
-            told = observers;
-            fraction = fractions[static_cast<size_t>(device)];
-        }
+        std::unique_lock<std::mutex> lock(mutex);
+        auto told = observers;
+#if WEIR_TORCH_VERSION >= 212
+        auto told_rejections = rejection_observers;
+#endif
+        double fraction = fractions[static_cast<size_t>(device)];
+        lock.unlock();
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
+#if WEIR_TORCH_VERSION >= 212
+        // A request beyond the fraction, which the driver has not seen, is rejected in other words.
+        double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
+        auto reserves = static_cast<size_t>(f.reserved_bytes[0].current);
+        if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
+            policy < 1 &&
+            static_cast<double>(reserves + bytes) > static_cast<double>(total) * policy) {
+            rejections_of[static_cast<size_t>(device)]++;
+            for (const auto &observer : told_rejections)
+                observer(device, bytes, reserves, total);
+            TORCH_CHECK_WITH(OutOfMemoryError, false,
+                             "CUDA out of memory. Allocation was preemptively rejected because it "
+                             "would exceed per_process_memory_fraction limit. Requested size: ",
+                             format_size(bytes), with_fraction(advice));
+        }
+#endif
         c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
                                          static_cast<size_t>(f.allocated_bytes[0].current),
                                          static_cast<size_t>(f.reserved_bytes[0].current),
@@ -624,15 +676,15 @@ class Allocator final : public Interface {
             observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
         auto allocated = static_cast<uint64_t>(f.allocated_bytes[0].current);
         auto reserved = static_cast<uint64_t>(f.reserved_bytes[0].current);
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
-                         shown(bytes), ". GPU ", static_cast<int>(device),
-                         " has a total capacity of ", shown(total), " of which ", shown(free_bytes),
-                         " is free. ", fraction < 1 ? shown(allowed) + " allowed; " : std::string(),
-                         "Of the allocated memory ", shown(allocated),
-                         " is allocated by PyTorch, and ",
-                         shown(reserved > allocated ? reserved - allocated : 0),
-                         " is reserved by PyTorch but unallocated.",
-                         fraction < 1 ? with_fraction(advice) : advice);
+        TORCH_CHECK_WITH(
+            OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_size(bytes),
+            ". GPU ", static_cast<int>(device), " has a total capacity of ", format_size(total),
+            " of which ", format_size(free_bytes), " is free. ",
+            fraction < 1 ? format_size(allowed) + " allowed; " : std::string(),
+            "Of the allocated memory ", format_size(allocated), " is allocated by PyTorch, and ",
+            format_size(reserved > allocated ? reserved - allocated : 0),
+            " is reserved by PyTorch but unallocated.",
+            fraction < 1 ? with_fraction(advice) : advice);
     }
 
     // ---- figures ----
@@ -650,70 +702,12 @@ class Allocator final : public Interface {
         }
     }
 
-    struct Listing {
-        std::vector<cca::SegmentInfo> *segments;
-        DeviceIndex device;
-        bool with_stacks, is_expandable;
-        uint64_t segment; // weir's
-        bool has_stream;  // the last segment's is known
-    };
-    static void list(void *context, const weir_tensors_block *block) {
-        guarded([&] { add(static_cast<Listing *>(context), block); });
+#if WEIR_TORCH_VERSION >= 213
+    static void put_pool(void *context, weir_tensors_id id, const weir_tensors_figure bytes[3]) {
+        auto *stats = static_cast<c10::CachingDeviceAllocator::DeviceStats *>(context);
+        guarded([&] { put(stats->reserved_bytes_by_private_pools[id_from(id)], bytes); });
     }
-    static void add(Listing *listing, const weir_tensors_block *block) {
-        auto &segments = *listing->segments;
-        // A segment of PyTorch's has blocks of one kind and one stream, so a segment is shown as several where these meet.
-        bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
-        bool has_stream = !block->is_free && !block->is_pending;
-        auto stream = reinterpret_cast<cudaStream_t>(block->stream);
-        if (segments.empty() || listing->segment != block->segment ||
-            segments.back().is_large != is_large || segments.back().device != listing->device ||
-            (has_stream && listing->has_stream && segments.back().stream != stream)) {
-            cca::SegmentInfo segment;
-            segment.device = listing->device;
-            segment.address = block->address;
-            segment.is_large = is_large;
-            segment.owner_private_pool_id = id_from(block->pool);
-            segment.is_expandable = listing->is_expandable;
-            segments.push_back(std::move(segment));
-            listing->segment = block->segment;
-            listing->has_stream = false;
-        }
-        auto &segment = segments.back();
-        if (has_stream) {
-            segment.stream = stream;
-            listing->has_stream = true;
-        }
-        segment.total_size += block->bytes;
-        cca::BlockInfo info;
-        info.size = block->bytes;
-        info.requested_size = block->requested;
-        info.allocated = !block->is_free && !block->is_pending;
-        info.active = !block->is_free;
-        if (block->note && listing->with_stacks)
-            info.context_when_allocated = *static_cast<Context *>(block->note);
-        if (info.active)
-            segment.active_size += info.size;
-        if (info.allocated) {
-            segment.allocated_size += info.size;
-            segment.requested_size += info.requested_size;
-        }
-        segment.blocks.push_back(std::move(info));
-    }
-    static void describe(cca::AllocatorConfigInfo &out) {
-        out.garbage_collection_threshold = cca::CUDAAllocatorConfig::garbage_collection_threshold();
-        out.max_split_size = cca::CUDAAllocatorConfig::max_split_size();
-        out.pinned_num_register_threads = cca::CUDAAllocatorConfig::pinned_num_register_threads();
-        out.expandable_segments = cca::CUDAAllocatorConfig::expandable_segments();
-        out.release_lock_on_malloc = cca::CUDAAllocatorConfig::release_lock_on_cudamalloc();
-        out.pinned_use_host_register = cca::CUDAAllocatorConfig::pinned_use_cuda_host_register();
-        out.last_allocator_settings = cca::CUDAAllocatorConfig::last_allocator_settings();
-        out.roundup_power2_divisions = cca::CUDAAllocatorConfig::roundup_power2_divisions();
-#if WEIR_TORCH_VERSION >= 210
-        out.graph_capture_record_stream_reuse =
-            cca::CUDAAllocatorConfig::graph_capture_record_stream_reuse();
 #endif
-    }
 
     static constexpr size_t MOST = 64;
     std::atomic<weir_tensors *> tensors_of[MOST] = {};
@@ -722,6 +716,10 @@ class Allocator final : public Interface {
     std::deque<Device> places;
     std::vector<double> fractions;
     std::vector<cca::OutOfMemoryObserver> observers;
+    std::atomic<int64_t> rejections_of[MOST] = {};
+#if WEIR_TORCH_VERSION >= 212
+    std::vector<cca::OomRejectionObserver> rejection_observers;
+#endif
     History history;
     OpenedMemory opened_memory;
 };
@@ -747,6 +745,7 @@ extern "C" int weir_torch_try(void) {
 // NULL: weir is PyTorch's allocator.  Else why it is not.
 extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
+    constexpr auto cuda = c10::DeviceType::CUDA;
     auto *own = cca::get();
 
     if (weir_torch::the_allocator && own == weir_torch::the_allocator)
@@ -759,6 +758,9 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    c10::SetAllocator(c10::DeviceType::CUDA, weir_torch::the_allocator);
+    // Newer versions register their own with a priority, below which nothing replaces it.
+    for (int priority = 0; priority < 256 && c10::GetAllocator(cuda) != weir_torch::the_allocator;
+         priority++)
+        c10::SetAllocator(cuda, weir_torch::the_allocator, static_cast<uint8_t>(priority));
     return nullptr;
 }

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """weir_torch_build.py: compiles weir_torch.cpp, which lies beside this file, for the PyTorch of this interpreter.
 
-    python weir_torch_build.py OUTPUT
+    python weir_torch_build.py OUTPUT LIBRARY
 
 `weir torch --build' and `weir run' start it, as a process of its own.  It needs a C++ compiler (CXX, else c++) but no
 CUDA toolkit: PyTorch's wheel has its own headers, and the wheels that it depends on have CUDA's.  OUTPUT is replaced as
-a whole.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
+a whole.  For a PyTorch that is newer than those weir was tried with, weir_torch_interface.py compares its interface, and
+weir_torch_check.cpp checks the shim on the device model, which LIBRARY (libweir-preload.so) has.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
 follows.
 """
 
@@ -15,6 +16,10 @@ import os
 import re
 import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+
+import weir_torch_interface as interface  # pylint: disable=wrong-import-position
 
 
 def folder_of(package):
@@ -69,32 +74,65 @@ def try_out(library):
         fail(f"{library} does not work here: status {tried.returncode}", tried.stdout[:8000])
 
 
-def main(output):
+def is_newer(version):
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return bool(found) and tuple(map(int, found.groups())) > interface.read_table()[0]
+
+
+def compile_with(command):
+    made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", check=False)
+    if made.returncode:
+        errors = [line for line in made.stdout.split("\n") if "error" in line] or [f"status {made.returncode}"]
+        fail(f"{command[0]} failed: {errors[0]}", made.stdout[:8000])
+
+
+def check_newer(command, shim, library, lib):
+    """Has the shim serve blocks on the device model, in a process of its own that has no settings of weir."""
+    program = f"{shim}.check"
+    try:
+        compile_with([*command, "-o", program, "-rdynamic", f"-L{lib}", "-lc10_cuda", "-lc10", "-ldl",
+                      "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{lib}"])
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "PYTORCH_", "LD_P"))}
+        done = subprocess.run([program, shim, library], env={**plain, "WEIR_RUN_TORCH": "0"}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                              timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        fail("the self-check on the device model does not end")
+    finally:
+        if os.path.exists(program):
+            os.unlink(program)
+    if done.returncode:
+        last = done.stdout.strip().split("\n")[-1] or f"status {done.returncode}"
+        fail(f"the self-check on the device model fails: {last}", done.stdout[:8000])
+
+
+def main(output, library):
     try:
         import torch
         from torch.utils import cpp_extension
     except Exception as error:  # of PyTorch's own, of any kind
         fail(f"PyTorch cannot be imported: {error}".split("\n")[0])
+    newer = is_newer(torch.version.__version__)
+    if newer and (changed := interface.changes(os.path.join(os.path.dirname(torch.__file__), "include"))):
+        fail(f"this PyTorch's allocator interface is not the one that weir knows: {changed}")
     here = os.path.dirname(os.path.realpath(__file__))
     compiler = cpp_extension.get_cxx_compiler()
     lib = os.path.join(os.path.dirname(torch.__file__), "lib")
     beside = f"{output}.{os.getpid()}"
-    command = [*compiler.split(), standard(cpp_extension), "-O2", "-fPIC", "-shared"]
+    command = [*compiler.split(), standard(cpp_extension), "-O2"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # as installed, and in the tree
     for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
         command += option
-    command += [os.path.join(here, "weir_torch.cpp"), "-o", beside]
     # All are loaded by then, so no path is noted: the loader finds them by their names.  The C++ library is named because
     # some compilers would put a copy of their own into the shim.
-    command += [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", *loaded("libstdc++.so.6")]
+    libraries = [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", *loaded("libstdc++.so.6")]
     try:
-        made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors="replace", check=False)
-        if made.returncode:
-            errors = [line for line in made.stdout.split("\n") if "error" in line] or [f"status {made.returncode}"]
-            fail(f"{compiler} failed: {errors[0]}", made.stdout[:8000])
+        compile_with([*command, "-fPIC", "-shared", os.path.join(here, "weir_torch.cpp"), "-o", beside, *libraries])
         try_out(beside)
+        if newer:
+            check_newer([*command, os.path.join(here, "weir_torch_check.cpp")], beside, library, lib)
         os.chmod(beside, 0o644)  # nobody else may write to what is loaded
         os.replace(beside, output)
     except OSError as error:
@@ -106,6 +144,6 @@ def main(output):
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1])
+        main(*sys.argv[1:3])
     except Exception as error:  # whoever started this reads no trace
         fail(f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0])

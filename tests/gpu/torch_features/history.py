@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 
 import torch
 from torch.cuda import _memory_viz as viz
@@ -160,6 +161,69 @@ def record_metadata():
         del tensor
     found = [event for event in trace if event["action"] == "alloc"]
     assert found[-1].get("user_metadata") == "step 7", found[-1]
+
+
+@feature
+@since(2, 10)
+def record_metadata_of_one_thread():
+    seen = []
+    torch.cuda.memory._set_memory_metadata("here")
+    thread = threading.Thread(target=lambda: seen.append(torch.cuda.memory._get_memory_metadata()))
+    thread.start()
+    thread.join()
+    assert torch.cuda.memory._get_memory_metadata() == "here" and seen == [""], seen
+    torch.cuda.memory._set_memory_metadata("")
+
+
+@feature
+@since(2, 14)
+def annotate_tensor():
+    """A note on a live block is an event of its own; there is none on what is no block."""
+    assert torch.cuda.memory._memory_metadata_supported()
+    try:
+        torch._C._cuda_annotateMemory(4096, "nothing")
+        raise AssertionError("what is no block was annotated")
+    except RuntimeError as error:
+        assert "no live allocation found at pointer" in str(error), error
+    tensor = block(MIB)
+    with recorded():
+        torch.cuda.memory._annotate_tensor(tensor[100:], "packed")
+        trace = events()
+    assert actions(trace) == ["annotate"], actions(trace)
+    found = trace[0]
+    assert (found["addr"], found["size"], found["user_metadata"]) == (tensor.data_ptr(), MIB, "packed"), found
+
+
+@feature
+@since(2, 12)
+def traceback_of_a_block():
+    with recorded():
+        tensor = block(MIB)
+        frames = torch.cuda.memory._allocation_traceback(tensor.data_ptr())
+        assert torch.cuda.memory._allocation_traceback(tensor.data_ptr() + 512) is None
+    assert "traceback_of_a_block" in [frame["name"] for frame in frames], frames
+
+
+@feature
+@since(2, 14)
+def record_pinned():
+    """Pinned host memory is in the same snapshot."""
+    with recorded(record_pinned_host_memory=True):
+        tensor = torch.empty(1000, dtype=torch.uint8, pin_memory=True)
+        kept = block(MIB)
+        snapshot = torch.cuda.memory._snapshot()
+    place = tensor.data_ptr()
+    assert any(s["address"] <= place < s["address"] + s["total_size"] for s in snapshot["host_segments"])
+    assert "alloc" in actions(snapshot["host_traces"]) and "alloc" in actions(snapshot["device_traces"][0])
+    del kept
+
+
+@feature
+@since(2, 13)
+def snapshot_settings():
+    """A snapshot names PyTorch's settings, those of pinned memory, too."""
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    assert settings["max_round_threshold"] == -1 and settings["max_cached_size"] == -1, settings
 
 
 @feature

@@ -4,7 +4,8 @@
 import torch
 
 from .support import (
-    DEVICE, GIB, MIB, block, counted, counted_library, feature, holds, out_of_memory, program, settle, total_memory)
+    DEVICE, GIB, MIB, block, counted, counted_library, feature, holds, out_of_memory, program, settle, since,
+    total_memory)
 
 
 @feature
@@ -191,6 +192,75 @@ def settings_others():
     with_settings("max_split_size_mb:128,garbage_collection_threshold:0.8")
     with_settings("roundup_power2_divisions:4")
     with_settings("backend:native,pinned_use_cuda_host_register:True")
+
+
+FRACTION = """
+import torch
+total = torch.cuda.mem_get_info()[1]
+seen = []
+torch.cuda.init()
+torch._C._cuda_attach_out_of_memory_observer(lambda *words: seen.append(words))
+print(torch.cuda.get_per_process_memory_fraction())
+kept = torch.empty(total // 20, dtype=torch.uint8, device='cuda')
+try:
+    torch.empty(total // 5, dtype=torch.uint8, device='cuda')
+except torch.cuda.OutOfMemoryError as error:
+    print(str(error).splitlines()[0])
+more = torch.empty(total // 40, dtype=torch.uint8, device='cuda')
+stats = torch.cuda.memory_stats()
+print(stats['num_ooms'], stats.get('num_oom_rejections'), len(seen))
+"""
+
+
+def with_fraction(text):
+    done = program(FRACTION, environment={"PYTORCH_ALLOC_CONF": text, "PYTORCH_CUDA_ALLOC_CONF": None})
+    assert done.returncode == 0, done.stderr.strip()[-300:]
+    return done.stdout.splitlines()
+
+
+@feature
+@since(2, 11)
+def settings_fraction():
+    fraction, message, counts = with_fraction("per_process_memory_fraction:0.1")
+    assert float(fraction) == 0.1 and message.startswith("CUDA out of memory. Tried to allocate"), message
+    assert counts.split()[0] == "1" and counts.split()[2] == "1", counts
+
+
+@feature
+@since(2, 11)
+def settings_of_newer_versions():
+    lines = with_fraction("large_segment_size_mb:64,graph_capture_record_stream_reuse:True")
+    assert float(lines[0]) == 1 and lines[1].split()[0] == "0", lines
+
+
+@feature
+@since(2, 12)
+def settings_fraction_rejects():
+    """A request beyond the fraction counts once: as a rejection or, as PyTorch counts it, as out of memory."""
+    lines = with_fraction("per_process_memory_fraction:0.1,throw_on_cudamalloc_oom:True")
+    assert lines[0] == "0.1" and lines[1].startswith("CUDA out of memory."), lines
+    ooms, rejections, observed = map(int, lines[2].split())
+    assert ooms + rejections == 1 and observed == ooms, lines
+    assert rejections == ("preemptively rejected because it would exceed" in lines[1]), lines
+
+
+SEGMENTS = """
+import torch
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    tensor = torch.empty(64 << 20, dtype=torch.uint8, device='cuda')
+segments = pool.snapshot()
+print(all(s['is_expandable'] for s in segments), sum(s['total_size'] for s in segments) >= 64 << 20)
+"""
+
+
+@feature
+@since(2, 12)
+def settings_expandable_pool():
+    """A MemPool lies in expandable segments, too."""
+    done = program(SEGMENTS, environment={"PYTORCH_ALLOC_CONF": "expandable_segments:True",
+                                          "PYTORCH_CUDA_ALLOC_CONF": None})
+    assert done.returncode == 0 and done.stdout.split() == ["True", "True"], done.stdout + done.stderr[-300:]
 
 
 @feature

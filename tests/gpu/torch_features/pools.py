@@ -169,6 +169,44 @@ def mempool_no_split():
 
 
 @feature
+@since(2, 13)
+def mempool_statistics():
+    """Each pool has figures of its own, which outlive it."""
+
+    def figures():
+        return {key: value for key, value in torch.cuda.memory_stats().items() if key.startswith(prefix)}
+
+    pool = torch.cuda.MemPool()
+    prefix = f"reserved_bytes_by_private_pools.{pool.id[0]}_{pool.id[1]}."
+    with torch.cuda.use_mem_pool(pool):
+        tensor = block(32 * MIB)
+    held = sum(s["total_size"] for s in pool_of(pool))
+    now = figures()
+    assert now[prefix + "all.current"] == now[prefix + "large_pool.current"] == held >= 32 * MIB, (held, now)
+    assert now[prefix + "small_pool.current"] == 0
+    del tensor, pool
+    settle()
+    now = figures()
+    assert now[prefix + "all.current"] == 0 and now[prefix + "all.peak"] == held == now[prefix + "all.freed"], now
+    torch.cuda.reset_peak_memory_stats()
+    assert figures()[prefix + "all.peak"] == 0
+
+
+@feature
+def mempool_record_stream():
+    """Outside of a capture, a pool's block serves again once the other stream's work is done."""
+    pool, side, places = torch.cuda.MemPool(), torch.cuda.Stream(), set()
+    for _ in range(4):
+        with torch.cuda.use_mem_pool(pool):
+            tensor = block(32 * MIB)
+            tensor.record_stream(side)
+            places.add(tensor.data_ptr())
+            del tensor
+        torch.cuda.synchronize()
+    assert len(places) <= 2, places
+
+
+@feature
 def mempool_own_allocator():
     """A pool over functions of the program: they serve it, and nothing else."""
     allocator, counts = counted()

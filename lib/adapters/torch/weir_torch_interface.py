@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""weir_torch_interface.py: the virtual methods of PyTorch's allocator classes, as its headers declare them.
+
+    python weir_torch_interface.py        # writes interface.txt beside this file, for the PyTorch of this interpreter
+
+interface.txt is of the newest PyTorch that weir was tried with.  A newer PyTorch gets a shim only if none of these
+methods has changed (changes, which weir_torch_build.py calls).  Comments, white space, names and defaults of parameters
+do not count.
+"""
+
+import hashlib
+import os
+import re
+
+TABLE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "interface.txt")
+CLASSES = {
+    "Allocator": "c10/core/Allocator.h",
+    "DeviceAllocator": "c10/core/CachingDeviceAllocator.h",
+    "CUDAAllocator": "c10/cuda/CUDACachingAllocator.h",
+}
+TYPE_WORDS = {"const", "volatile", "unsigned", "signed", "struct", "class", "enum", "typename", "long", "short"}
+
+
+def tokens_of(text):
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', lambda m: m[1] or " ", text, flags=re.S)
+    return re.findall(r'"(?:\\.|[^"\\])*"|\w+|::|[^\s\w]', text)
+
+
+def end_of(tokens, at):
+    """Behind the bracket that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(tokens)):
+        depth += (tokens[i] in "({") - (tokens[i] in ")}")
+        if depth == 0:
+            return i + 1
+    raise ValueError("a bracket is not closed")
+
+
+def members_of(tokens, name):
+    """The declarations in the class, as lists of tokens."""
+    named = [i for i, token in enumerate(tokens) if token in ("class", "struct") and name in tokens[i + 1:i + 3]]
+    starts = (next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i) for i in named)
+    start = next((i for i in starts if tokens[i] == "{"), None)
+    if start is None:
+        raise ValueError(f"there is no class {name}")
+    end, at, member = end_of(tokens, start) - 1, start + 1, []
+    while at < end:
+        if tokens[at] in "({":
+            closed = end_of(tokens, at)
+            member += tokens[at:closed]
+            is_body = tokens[at] == "{"
+            at = closed
+            if not is_body or (at < end and tokens[at] == ";"):
+                continue
+        else:
+            member.append(tokens[at])
+            at += 1
+            if member[-1] != ";" and member[-2:] not in (["public", ":"], ["protected", ":"], ["private", ":"]):
+                continue
+        yield member
+        member = []
+
+
+def type_of(parameter):
+    """Without the name and the default."""
+    if "=" in parameter:
+        parameter = parameter[:parameter.index("=")]
+    named = (len(parameter) > 1 and re.fullmatch(r"[A-Za-z_]\w*", parameter[-1]) and parameter[-2] != "::"
+             and parameter[-2] not in TYPE_WORDS)
+    return " ".join(parameter[:-1] if named else parameter)
+
+
+def parameters_of(tokens):
+    found, depth = [[]], 0
+    for token in tokens:
+        depth += (token in "<({") - (token in ">)}")
+        if token == "," and depth == 0:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return ", ".join(type_of(parameter) for parameter in found)
+
+
+def methods_of(include):
+    """{"CUDAAllocator::name(types) const": (what it returns, "= 0" or a sum of its body)}"""
+    methods = {}
+    for name, header in CLASSES.items():
+        with open(os.path.join(include, header), encoding="utf-8") as file:
+            tokens = tokens_of(file.read())
+        for member in members_of(tokens, name):
+            if "(" not in member or "~" in member or not {"virtual", "override"} & set(member):
+                continue
+            opens = member.index("(")
+            closes = end_of(member, opens)
+            body = next((i for i in range(closes, len(member)) if member[i] in ("{", "=", ";")), len(member))
+            key = f"{name}::{member[opens - 1]}({parameters_of(member[opens + 1:closes - 1])})"
+            key += " const" * ("const" in member[closes:body])
+            returns = " ".join(word for word in member[:opens - 1] if word != "virtual")
+            text = " ".join(member[body:]).rstrip("; ")
+            if text not in ("", "= 0"):
+                text = hashlib.sha256(text.encode()).hexdigest()[:16]
+            methods[key] = (returns, text)
+    return methods
+
+
+def read_table():
+    """The version, as (2, 15), and the methods."""
+    with open(TABLE, encoding="utf-8") as file:
+        first, *lines = file.read().splitlines()
+    rows = (line.split(" | ") for line in lines)
+    return tuple(map(int, first.split()[1].split("."))), {key: (returns, text) for key, returns, text in rows}
+
+
+def changes(include):
+    """Why a shim for these headers might not do what PyTorch wants, or None."""
+    try:
+        known, now = read_table()[1], methods_of(include)
+    except (OSError, ValueError) as error:
+        return str(error)
+    for key, (returns, text) in known.items():
+        name = key.partition("(")[0]
+        if key not in now:
+            others = [other for other in now if other.startswith(name + "(") and other not in known]
+            return f"{name} has other parameters: {others[0]}" if others else f"{key} is gone"
+        if returns != now[key][0]:
+            return f"{key} returns {now[key][0]}"
+        if text != now[key][1]:
+            return f"the default implementation of {key} has changed"
+    # Other allocators of PyTorch have the default of a method that they do not know, too; but this one has none.
+    new = [key for key in now if key not in known and now[key][1] == "= 0"]
+    return f"{new[0]} is new, and has no default implementation" if new else None
+
+
+def main():
+    import torch
+    include = os.path.join(os.path.dirname(torch.__file__), "include")
+    version = ".".join(torch.version.__version__.split(".")[:2])
+    with open(TABLE, "w", encoding="utf-8") as file:
+        print("PyTorch", version, file=file)
+        for key, row in methods_of(include).items():
+            print(key, *row, sep=" | ", file=file)
+
+
+if __name__ == "__main__":
+    main()
