@@ -2,51 +2,13 @@
 #
 # lib/libweir-core.la holds the library's code and is never installed: unit tests
 # and the weir program link it and see every function.  lib/libweir.la is the same
-# code behind the symbol map.  The core has two parts, since libweir-preload.so has no
-# device model.
+# code behind the symbol map.
 #
 # Folders are layers: see lib/LAYERS.
 EXTRA_DIST += lib/LAYERS
 
-noinst_LTLIBRARIES += lib/libweir-core.la lib/libweir-code.la lib/libweir-model.la
-lib_libweir_core_la_SOURCES =
-lib_libweir_core_la_LIBADD = lib/libweir-code.la lib/libweir-model.la
-lib_libweir_model_la_SOURCES = \
-	lib/driver/model/model.c \
-	lib/driver/model/model.h \
-	lib/driver/model/model_capture.c \
-	lib/driver/model/model_device.c \
-	lib/driver/model/model_graph.c \
-	lib/driver/model/model_host.c \
-	lib/driver/model/model_inside.h \
-	lib/driver/model/model_ipc.c \
-	lib/driver/model/model_ipc.h \
-	lib/driver/model/model_kernel.c \
-	lib/driver/model/model_memory.c \
-	lib/driver/model/model_oracle.c \
-	lib/driver/model/model_orders.c \
-	lib/driver/model/model_pool.c \
-	lib/driver/model/model_pool.h \
-	lib/driver/model/model_pool_alloc.c \
-	lib/driver/model/model_pool_attributes.c \
-	lib/driver/model/model_pool_check.c \
-	lib/driver/model/model_pool_ipc.c \
-	lib/driver/model/model_pool_seen.c \
-	lib/driver/model/model_profile.c \
-	lib/driver/model/model_profile.h \
-	lib/driver/model/model_program.c \
-	lib/driver/model/model_program.h \
-	lib/driver/model/model_sequence.c \
-	lib/driver/model/model_shared.c \
-	lib/driver/model/model_shared.h \
-	lib/driver/model/model_span.c \
-	lib/driver/model/model_span.h \
-	lib/driver/model/model_state.h \
-	lib/driver/model/model_stream.c \
-	lib/driver/model/model_tree.c \
-	lib/driver/model/model_tree.h \
-	lib/driver/model/model_virtual.c
-lib_libweir_code_la_SOURCES = \
+noinst_LTLIBRARIES += lib/libweir-core.la
+lib_libweir_core_la_SOURCES = \
 	lib/base/clock.h \
 	lib/base/counters.c \
 	lib/base/counters.h \
@@ -97,6 +59,40 @@ lib_libweir_code_la_SOURCES = \
 	lib/driver/nvtx.c \
 	lib/driver/nvtx.h \
 	lib/driver/nvtx_abi.h \
+	lib/driver/model/model.c \
+	lib/driver/model/model.h \
+	lib/driver/model/model_capture.c \
+	lib/driver/model/model_device.c \
+	lib/driver/model/model_graph.c \
+	lib/driver/model/model_host.c \
+	lib/driver/model/model_inside.h \
+	lib/driver/model/model_ipc.c \
+	lib/driver/model/model_ipc.h \
+	lib/driver/model/model_kernel.c \
+	lib/driver/model/model_memory.c \
+	lib/driver/model/model_oracle.c \
+	lib/driver/model/model_orders.c \
+	lib/driver/model/model_pool.c \
+	lib/driver/model/model_pool.h \
+	lib/driver/model/model_pool_alloc.c \
+	lib/driver/model/model_pool_attributes.c \
+	lib/driver/model/model_pool_check.c \
+	lib/driver/model/model_pool_ipc.c \
+	lib/driver/model/model_pool_seen.c \
+	lib/driver/model/model_profile.c \
+	lib/driver/model/model_profile.h \
+	lib/driver/model/model_program.c \
+	lib/driver/model/model_program.h \
+	lib/driver/model/model_sequence.c \
+	lib/driver/model/model_shared.c \
+	lib/driver/model/model_shared.h \
+	lib/driver/model/model_span.c \
+	lib/driver/model/model_span.h \
+	lib/driver/model/model_state.h \
+	lib/driver/model/model_stream.c \
+	lib/driver/model/model_tree.c \
+	lib/driver/model/model_tree.h \
+	lib/driver/model/model_virtual.c \
 	lib/config/amount.c \
 	lib/config/amount.h \
 	lib/config/environment.c \
@@ -288,7 +284,7 @@ lib_libweir_code_la_SOURCES = \
 	lib/tensors/segments.c \
 	lib/tensors/tensor_blocks.c \
 	lib/tensors/tensors_internal.h
-lib_libweir_code_la_LIBADD = $(WEIR_LIBS)
+lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 # What processes show of their allocators, and what happened when: for the program and the preload, not for the library.
 noinst_LTLIBRARIES += lib/libweir-shown.la
@@ -390,7 +386,6 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_blocks.h \
 	lib/adapters/preload/preload_check.c \
 	lib/adapters/preload/preload_contexts.c \
-	lib/adapters/preload/preload_driver.c \
 	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_inside.h \
@@ -406,7 +401,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_torch.c \
 	lib/adapters/preload/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"adapters/preload/preload_calls.h"'
-lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-code.la
+lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
 EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map

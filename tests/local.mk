@@ -633,7 +633,7 @@ FUZZ_CC = clang
 FUZZ_SECONDS = 60
 fuzz_sanitize = -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all
 EXTRA_LTLIBRARIES = tests/fuzz/libweir-fuzz.la
-tests_fuzz_libweir_fuzz_la_SOURCES = $(lib_libweir_code_la_SOURCES) $(lib_libweir_model_la_SOURCES)
+tests_fuzz_libweir_fuzz_la_SOURCES = $(lib_libweir_core_la_SOURCES)
 tests_fuzz_libweir_fuzz_la_CFLAGS = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize) \
 	-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
 tests_fuzz_libweir_fuzz_la_LIBADD = $(WEIR_LIBS)
