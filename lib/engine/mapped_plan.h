@@ -16,13 +16,18 @@ struct weir_mapped_move {
     int is_mapped; /* and it is mapped there, if not for all who have access */
 };
 
-/* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
- * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a
- * `large_part` of it, and of `large_least`, has handles of its own, so that all of them are idle when it was freed:
- * of one size, about PIECE or more: `pieces` at most, unless they were larger than `unit_most`.  Where several streams
- * have memory handles are smaller: what one of them freed last holds the whole handle for the others.  While work is
- * pending, which keeps what each of them freed to itself, they are smaller still, and no step adds more than is
- * wanted. */
+/* How large new physical allocations ("handles") are.
+ *
+ * A handle has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at least a `step_part`.
+ * A growth policy that wants a larger growth gets it as one handle.
+ *
+ * A request of `large_least` gets handles of its own if it is a `large_part` of the arena or as large as `unit_most`.
+ * All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE or more, and there
+ * are at most `pieces` of them, unless each would be larger than `unit_most`.
+ *
+ * With several streams handles are smaller, since the last free of one stream holds a whole handle back from the others.
+ * While work is pending, handles are smaller still, and a growth adds only what the request lacks.
+ */
 struct weir_mapped_packing {
     size_t unit_part, unit_least, unit_most, unit_most_several, unit_most_pending;
     size_t step_part, step_least, step_most;

@@ -90,8 +90,8 @@ size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes) {
     const struct weir_mapped_packing *p = g->packing;
     size_t pieces;
 
-    if (bytes < p->large_least || bytes < weir__mapped_held(g, 0) / p->large_part ||
-        a->e.options->growth != WEIR_GROWTH_EXACT)
+    if (bytes < p->large_least || a->e.options->growth != WEIR_GROWTH_EXACT ||
+        bytes < weir__size_smaller(weir__mapped_held(g, 0) / p->large_part, p->unit_most))
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);

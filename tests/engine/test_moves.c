@@ -263,6 +263,25 @@ TEST(a_twelfth_has_handles_of_its_own) {
     MUST_EQ(reserve() - before, cases[_i].grows * MIB);
 }
 
+/* A request of 256 MiB has handles of its own however large the arena is, so a trim gives back all of it. */
+TEST(a_large_block_beside_live_ones_goes_back_whole) {
+    enum { BLOCKS = 24 };
+    void *blocks[BLOCKS];
+    size_t live = 0;
+    start_model(16 * GIB);
+    make(WEIR_PACKING_BALANCED, 0, "");
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = take(((size_t)256 + 6 * (size_t)i) * MIB, A);
+    for (int i = 0; i < BLOCKS; i++) {
+        if (i % 4 == 1)
+            live += ((size_t)256 + 6 * (size_t)i) * MIB;
+        else
+            give(blocks[i], A);
+    }
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(reserve(), live + live / 20);
+}
+
 /* However large a request is, a small block that stays in its midst holds no more than 256 MiB of what it had. */
 TEST(a_very_large_request_has_small_handles) {
     make(WEIR_PACKING_BALANCED, 0, "");
@@ -679,6 +698,7 @@ static Suite *suite(void) {
               a_large_move_counts_by_what_it_takes, growth_earns_no_more_than_its_part_of_moves,
               what_is_fast_moves_nothing, what_moves_unseen_is_recorded_once,
               an_end_leaves_nothing_mapped, a_very_large_request_has_small_handles,
+              a_large_block_beside_live_ones_goes_back_whole,
               near_the_end_of_the_device_it_joins_what_there_is, a_step_ends_at_the_limit,
               who_grows_asks_about_events_twice, a_failure_asks_each_size_once,
               large_steps_are_foretold, a_failure_tells_all_that_would_fit,
