@@ -271,17 +271,12 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* What earlier runs needed, unless the program says what it wants; never less than it must get. */
+/* Preallocates what earlier runs needed, unless the program has set prealloc, but at least prealloc_min. */
 static void learn(weir_allocator *a, const weir_options *given) {
     uint64_t target;
 
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
-    if (a->learn) {
-        a->planned = weir__learn_plan(a->learn, &a->options);
-        if (!a->planned || !a->planned->is_kept)
-            a->lifetimes = weir__learn_lifetimes(&a->options);
-    }
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a->learn, a);
@@ -330,12 +325,6 @@ static void set_decay(weir_allocator *a) {
     weir__pressure_open(&a->reserve.pressure, in_requests && weir__can_shrink(a));
 }
 
-/* After the engine. */
-static void end_plans(weir_allocator *a) {
-    weir__learn_end_lifetimes(a->lifetimes);
-    weir__planned_close(a->planned);
-}
-
 static weir_status open_engine(weir_allocator *a) {
     struct weir_quota *q = &a->reserve.quota;
     struct weir_engine setup = {.device = &a->device,
@@ -343,8 +332,6 @@ static weir_status open_engine(weir_allocator *a) {
                                 .events = &a->reserve.events,
                                 .limit = &q->limit,
                                 .graphs = &a->reserve.graphs,
-                                .lifetimes = a->lifetimes,
-                                .planned = a->planned,
                                 .threshold = a->threshold};
     weir_status status;
 
@@ -374,7 +361,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK) {
         weir__exports_close(a->exports);
         weir__learn_close(a->learn);
-        end_plans(a);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
@@ -413,7 +399,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
-    end_plans(a);
     weir__set_driver_result(result);
     return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
@@ -511,6 +496,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     if (!a)
         return status;
     a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
+    a->run_id = weir__learn_run_id(a->number);
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = decompresses;
@@ -684,7 +670,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__caches_close(a->caches);
     weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
-    end_plans(a);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);
     weir__pressure_close(&a->reserve.pressure);

@@ -16,10 +16,9 @@
 
 #include <weir/options.h>
 
-/* Why a text was refused: half a sentence, to follow the quoted value and a colon. */
+/* The reason why a text was refused, for a message that has the quoted value and a colon before it. */
 struct weir_problem {
     char text[160];
-    int lacks_memory; /* 1: host memory is what it is about; else as the caller left it */
 };
 
 /* Room for any spelled amount, and for any factor that was read; a program's own of 1e308 has 309 digits

@@ -104,9 +104,7 @@ static inline int is_alone(const struct weir_caches *f) {
 enum { WEIR_CACHES_STEADY = 1024 };
 
 static inline int is_steady(const struct weir_caches *f) {
-    /* A plan places every block, so the engine has to see every request for one. */
-    return !f->engine->planned && !weir__lifetimes_watch(f->engine->lifetimes) &&
-           atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
+    return atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
 }
 
 /* Below 0 while a cache has not told what it has handed out, and another has told of its free. */

@@ -196,8 +196,6 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
-    if (a->e.planned)
-        a->e.planned->base = base;
     return WEIR_OK;
 }
 

@@ -54,19 +54,7 @@ static weir_status placed_or(int placed) {
                                                                    : WEIR_E_NO_MEMORY);
 }
 
-/* The address that the plan has for the request; 0: none.  The plan is asked once for each. */
-static uint64_t planned_at(struct weir_block_engine *a, struct weir_request *r) {
-    if (!a->e.planned || weir__suballoc_is_small(&a->blocks, r->bytes))
-        return 0;
-    if (r->planned == 0) {
-        uint64_t at = weir__planned_next(a->e.planned, r->bytes);
-
-        r->planned = at ? at : WEIR_ENGINE_FAR;
-    }
-    return r->planned == WEIR_ENGINE_FAR ? 0 : r->planned;
-}
-
-/* At first sight. */
+/* Places the request in free memory, or in memory that is coming, without a look at all events. */
 static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
     const struct weir_backing *backing = a->backing;
@@ -75,11 +63,10 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     if (!is_dry) {
         if (backing->prepare)
             backing->prepare(a, r);
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
-                                     planned_at(a, r), out);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
     }
     if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, planned_at(a, r), out);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && !is_dry)
         weir__suballoc_dry(&a->blocks, r);
     return placed;
@@ -101,7 +88,7 @@ static int place_behind(struct weir_block_engine *a, struct weir_request *r,
     return weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
 }
 
-/* The last way. */
+/* Has the backing make room, by growth or moves, and places the request there. */
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve,
                              struct weir_placement_block *out) {
     weir_status status;
@@ -114,7 +101,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
         return status;
-    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, planned_at(a, r), out);
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(a, r, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
@@ -149,34 +136,11 @@ static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *
     return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
 }
 
-static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim);
-
-/* Without its places a plan needs what the pivot does.  That comes at once, in pieces that can move, in place of what is
- * idle: a request that lacks memory later would lack all of its own size. */
-static void leave_places(struct weir_block_engine *a, const struct weir_request *r) {
-    const struct weir_planned *p = a->e.planned;
-    uint64_t target = weir__size_larger(p->plan.bytes + p->small, a->e.seen.reserve);
-
-    /* Less was preallocated than the plan needs, by the user's will or for want of room. */
-    if (!(r->flags & WEIR_REQUEST_MAY_GROW) || a->e.seen.reserve < p->plan.exact + p->small)
-        return;
-    if (p->is_kept && a->e.seen.in_use < a->e.seen.reserve / 2) {
-        struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
-                                 .cause = WEIR_EVENT_REQUEST,
-                                 .stream = r->stream,
-                                 .id = r->id};
-
-        (void)give_back(a, &trim);
-    }
-    (void)a->e.ops->grow(&a->e, target, target, WEIR_EVENT_REQUEST); /* else when it lacks */
-}
-
 static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
     struct weir_placement_block placed;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
-    int departs;
 
     if (status == WEIR_E_CAPTURE)
         return alloc_node(a, r);
@@ -190,12 +154,9 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status == WEIR_OK)
         status = r->at ? a->backing->place(a, r, &placed) : place(a, r, &placed);
     note_seen(a);
-    departs = a->e.planned && weir__planned_departs(a->e.planned);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         r->block = placed.address;
-    if (departs)
-        leave_places(a, r);
     return status;
 }
 

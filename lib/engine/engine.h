@@ -20,9 +20,7 @@
 #include "base/result.h"
 #include "driver/device.h"
 #include "engine/engine_questions.h"
-#include "engine/lifetimes.h"
 #include "engine/peer_access.h"
-#include "engine/planned.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
@@ -67,8 +65,6 @@ struct weir_request {
     /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
      * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
     uint64_t id;
-    /* Where a plan has its block; WEIR_ENGINE_FAR: nowhere, 0: the plan was not asked yet. */
-    uint64_t planned;
     unsigned flags;
     /* What came of it. */
     CUdeviceptr block;
@@ -192,9 +188,6 @@ struct weir_engine {
     /* Bytes of a growth that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
      * grow ahead of demand. */
     size_t step_bytes;
-    struct weir_lifetimes
-        *lifetimes;               /* where a block engine notes its larger blocks; NULL: nowhere */
-    struct weir_planned *planned; /* what was planned for those; NULL: nothing */
     _Atomic unsigned traits;      /* of these SETTLES may change later */
     CUmemoryPool driver_pool;     /* that the memory is from; NULL: there is none */
     struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */

@@ -145,8 +145,6 @@ weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
-    if (is_planned(a))
-        small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);

@@ -48,11 +48,6 @@ static inline size_t within(size_t least, size_t value, size_t most) {
     return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
-/* A plan foresees the reserved memory: what it lacks is little, and more of it would lie idle. */
-static inline int is_planned(const struct weir_block_engine *a) {
-    return a->e.planned != NULL;
-}
-
 /* Who keeps memory idle would have requests wait little rather than reserve little: a handle takes as long to move as
  * to make, and one is made where several would move. */
 static inline int hurries(const struct weir_block_engine *a) {

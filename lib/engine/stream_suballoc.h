@@ -112,12 +112,12 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
     return weir__order_is_only(&s->order, id) ? WEIR_OK
                                               : weir__suballoc_visit_several(s, id, stream);
 }
-/* Places a block for the stream of that id, after a glance around if it must; idle regions of more
- * than `most` bytes are left whole.  `planned`: the address that a plan has for it; 0: none has.  A placement's
- * result: OK, NO_FIT, NO_MEMORY, INVALID.  After NO_FIT the owner says weir__suballoc_dry. */
+/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  It does not cut idle
+ * regions of more than `most` bytes.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After NO_FIT the
+ * owner calls weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                        uint64_t planned, struct weir_placement_block *out);
-/* The same where everybody's free memory starts at that address. */
+                        struct weir_placement_block *out);
+/* Places a block at that address, if memory that is free for every stream starts there. */
 int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
                            struct weir_placement_block *out);
 /* The same as take when the owner has no more: in a region of any kind. */

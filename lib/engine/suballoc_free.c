@@ -13,8 +13,6 @@ enum { PENDING_PEEKED = 2 };
 
 /* The block's owner has freed it. */
 static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    if (weir__lifetimes_watch(s->engine->lifetimes))
-        weir__suballoc_note(s, block, 0);
     s->in_use -= block->size;
     s->requested -= block->requested;
 }

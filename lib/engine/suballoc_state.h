@@ -86,12 +86,6 @@ static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, ui
                                                          : place);
 }
 
-/* ---- what a plan is made of: stream_suballoc.c ---- */
-
-/* Notes a block that was taken, or was freed: of the larger ones their lives, of small ones how far they reach. */
-void weir__suballoc_note(struct weir_suballoc *s, const struct weir_placement_block *block,
-                         int is_taken);
-
 /* ---- what has completed: suballoc_free.c ---- */
 
 /* What was freed on the stream of that id, up to that sequence, serves everybody. */

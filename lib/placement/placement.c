@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: blocks are taken by best fit and given back, in logarithmic time.
+/* placement.c: blocks are taken by best fit, or at an address, and given back, in logarithmic time.
  *
  * What: a take looks for the smallest chunk that holds it and cuts it; a give makes a free chunk that joins its
  * neighbours.  A take reserves all that it needs before it changes anything.
@@ -103,7 +103,48 @@ INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *o
     block_begin(p, id, address, size, bytes, out);
 }
 
-/* Takes it. */
+/* Returns 1 if a free chunk is a whole region of more than `most` granules. */
+static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
+    return c->size > most && c->prev == c->next; /* both are the border */
+}
+
+/* Finds the best fit for `want` granules in a set and, unless it is NULL, in another set.  The search passes over idle
+ * regions of more than `most` bytes. */
+INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
+                                        const struct weir__bestfit *one,
+                                        const struct weir__bestfit *other, uint64_t want,
+                                        size_t most) {
+    uint64_t key = weir__bestfit_key(want, 0);
+
+    for (;;) {
+        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
+        struct weir__bestfit_hit second;
+
+        if (other != NULL) {
+            second = weir__bestfit_from(other, key);
+            hit = second.key < hit.key ? second : hit;
+        }
+        if (hit.key == WEIR__BESTFIT_NONE || !is_spared(&p->all.chunk[hit.value], most >> p->shift))
+            return hit;
+        key = hit.key + 1;
+    }
+}
+
+/* Finds the best fit for `want` granules among the clean chunks and, unless `own` is NULL, among the chunks of `own`. */
+INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
+                                         const struct weir_placement_stream *own, uint64_t want,
+                                         size_t most) {
+    struct weir__bestfit_hit hit;
+
+    if (own == NULL)
+        return best_of(p, &p->clean, NULL, want, most);
+    if (!p->own_first)
+        return best_of(p, &p->clean, &own->fit, want, most);
+    hit = best_of(p, &own->fit, NULL, want, most);
+    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
+}
+
+/* Places a block in the free chunk that fits best. */
 INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uint64_t want,
                 size_t bytes, size_t most, struct weir_placement_block *out) {
     struct weir__bestfit_hit hit = best_for(p, own, want, most);
@@ -119,7 +160,7 @@ INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uin
     return WEIR_PLACEMENT_OK;
 }
 
-/* Two copies, so that the one for clean space need not ask. */
+/* The compiler makes one copy for clean chunks and one for chunks of streams, so that the first need not ask. */
 static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, size_t most,
                       struct weir_placement_block *out) {
     return take(p, NULL, want, bytes, most, out);
@@ -130,7 +171,7 @@ static int take_tagged(struct weir_placement *p, struct weir_placement_stream *o
     return take(p, own, want, bytes, most, out);
 }
 
-/* A take for which there is something to be seen to first. */
+/* Places a block after what the fast path leaves out: a parked block, a new stream, room for records. */
 static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
                          struct weir_placement_block *out) {
     uint64_t want;
@@ -166,6 +207,23 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out) {
     return weir__placement_take_within(p, bytes, stream, SIZE_MAX, out);
+}
+
+int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                            uint64_t stream, struct weir_placement_block *out) {
+    uint64_t first = address >> p->shift;
+    uint32_t id;
+
+    unpark(p);
+    stream_seen(p, stream);
+    if (!weir__placement_take_reserve(p))
+        return WEIR_PLACEMENT_NO_MEMORY;
+    id = weir__placement_around(p, address, CLEAN, address, bytes);
+    if (id == 0 || p->all.chunk[id].sequence > p->step.observed)
+        return WEIR_PLACEMENT_NO_FIT;
+    id = weir__placement_claim_run(p, id, first, first + (bytes >> p->shift));
+    weir__placement_make_live(p, id, bytes, out);
+    return WEIR_PLACEMENT_OK;
 }
 
 /* ---- give ---- */

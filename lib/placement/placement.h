@@ -154,13 +154,7 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
  * those that are. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
-/* As weir__placement_take, but the block is the end of the free chunk, and what is left of it lies below. */
-int weir__placement_take_high(struct weir_placement *p, size_t bytes, uint64_t stream,
-                              struct weir_placement_block *out);
-/* The same at that address, if it lies in a free chunk that the stream may use, among the few that fit best. */
-int weir__placement_take_inside(struct weir_placement *p, uint64_t address, size_t bytes,
-                                uint64_t stream, struct weir_placement_block *out);
-/* The same at that address, where a clean free chunk starts that holds it.  NO_FIT: none does. */
+/* Places a block at that address, if a clean free chunk starts there and holds the block.  Returns NO_FIT otherwise. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);
 /* The same for a stream that was refused, behind others: of the runs of neighbouring free chunks that are

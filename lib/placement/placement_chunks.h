@@ -130,58 +130,14 @@ int weir__placement_unlisted_adopt(struct weir_placement *p);
  * know no neighbours but each other's.  There is room for a record.  The new one. */
 uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
                              unsigned kind);
-/* The part of the free chunk `id` in [first, end), in granules, leaves its set; what lies outside stays whose
- * it was.  There is room for a record on either side.  Its record, which is in no set. */
-uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end);
-/* The same of the free chunks from `id` on, joined. */
+/* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins what it removed.  The
+ * rest of these chunks keeps its streams.  There is room for a record on either side.  Returns a record that is in no
+ * set. */
 uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
                                    uint64_t end);
 /* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
 uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                                 uint64_t address, size_t bytes);
-
-/* ---- the best fit ---- */
-
-/* A free chunk that is a whole region of more than `most` granules. */
-static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
-    return c->size > most && c->prev == c->next; /* both are the border */
-}
-
-/* The best fit for `want` granules of a set and, unless NULL, of another, but for idle regions of more than
- * `most` bytes. */
-INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
-                                        const struct weir__bestfit *one,
-                                        const struct weir__bestfit *other, uint64_t want,
-                                        size_t most) {
-    uint64_t key = weir__bestfit_key(want, 0);
-
-    for (;;) {
-        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
-        struct weir__bestfit_hit second;
-
-        if (other != NULL) {
-            second = weir__bestfit_from(other, key);
-            hit = second.key < hit.key ? second : hit;
-        }
-        if (hit.key == WEIR__BESTFIT_NONE || !is_spared(&p->all.chunk[hit.value], most >> p->shift))
-            return hit;
-        key = hit.key + 1;
-    }
-}
-
-/* The best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
-INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
-                                         const struct weir_placement_stream *own, uint64_t want,
-                                         size_t most) {
-    struct weir__bestfit_hit hit;
-
-    if (own == NULL)
-        return best_of(p, &p->clean, NULL, want, most);
-    if (!p->own_first)
-        return best_of(p, &p->clean, &own->fit, want, most);
-    hit = best_of(p, &own->fit, NULL, want, most);
-    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
-}
 
 /* ---- blocks ---- */
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_state.h: what the files of a placement share.
  *
- * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
- * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
+ * What: placement.c takes by best fit or at an address, and gives back; placement_behind.c takes behind waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
  * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
  * their addresses have memory; placement_figures.c tells what there is.
  *
