@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* create.c: an allocator's life: what it is made of, in which order, and its end.
+/* create.c: creates and destroys allocators, in the order of their parts.
  *
  * An allocator is a device, the completed options, a reserve over one engine, the books and the noted uses, and above
  * the engine the caches and the guard, where they are on.
@@ -172,11 +172,12 @@ static int is_behind(const weir_allocator *a) {
            a->reserve.engine->step_bytes > 0;
 }
 
-/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+/* Preallocates, except for the part of the background thread.  On failure `text` has the reason, or is empty. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = WEIR_OK;
 
-    weir__ahead_hold(a->reserve.ahead); /* what it adds is not to be counted here */
+    weir__ahead_hold(
+        a->reserve.ahead); /* the figures of this preallocation leave out the thread's memory */
     if (!is_behind(a) || a->prealloc_min > 0)
         status = weir__preallocation_run(&a->preallocation, !is_behind(a), text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
@@ -247,8 +248,7 @@ static void look_ahead(weir_allocator *a, int at_create) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
- * the same. */
+/* A profile's preallocation and a background one are wishes: if they fail, creation succeeds without them. */
 static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
     char why[160];
 
@@ -260,7 +260,7 @@ static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
     return WEIR_OK;
 }
 
-/* As the allocator is made. */
+/* Preallocates while the allocator is created. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = as_a_wish(a, weir__preallocate(a, text, text_bytes));
 
@@ -313,7 +313,7 @@ int weir__can_shrink(const weir_allocator *a) {
     return !weir__why_it_stays(a);
 }
 
-/* What is preallocated raises the floor when it has been. */
+/* Sets up decay.  Preallocation raises its floor later. */
 static void set_decay(weir_allocator *a) {
     const weir_options *o = &a->options;
     int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
@@ -516,7 +516,8 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     status = find_device(a, ordinal, &to);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(a); /* before there is a context: others make room for it */
+    weir__join_process_peers(
+        a); /* other processes make room for the context, so this comes first */
     status = join_group(a, &to);
     if (status == WEIR_OK)
         status = open_context(a, &to);
@@ -637,8 +638,8 @@ static int has_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
- * allocator with it: what is still used must not be unmapped, and is not lost either. */
+/* Returns 1 if memory may be unmapped.  If a wait for the device fails, for example without memory, the memory and
+ * the allocator stay: the device may still use them. */
 static int is_settled(weir_allocator *a) {
     weir_status status = WEIR_OK;
 

@@ -118,14 +118,12 @@ void weir__learn_close(struct weir_learn *learn) {
 }
 
 uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
-    uint64_t wanted = weir__profile_target(&learn->known), target;
+    uint64_t wanted = weir__profile_target(&learn->known), target = wanted, most;
 
     if (wanted == 0)
         return 0;
-    target = wanted < a->reserve.quota.limit ? wanted : a->reserve.quota.limit;
-    target = target < a->device.total ? target : a->device.total;
-    if (target > weir__device_free(&a->device))
-        target = weir__device_free(&a->device);
+    most = weir__size_smaller(a->device.total, weir__device_free(&a->device));
+    target = weir__size_smaller(weir__size_smaller(target, a->reserve.quota.limit), most);
     weir__log(a->options.log, WEIR_LOG_INFO,
               "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
               (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),

@@ -18,13 +18,14 @@
 struct weir_learn {
     char *path; /* absolute, since the process may change its folder */
     struct weir_profile_key key;
-    struct weir_profile known; /* what the file had then; all zero if weir could not use it */
+    struct weir_profile
+        known; /* the contents at that time, or all zero if weir could not use the file */
     enum weir_profile_found found;
 };
 
 /* Returns 1 if an allocator with these completed options can have a profile. */
 int weir__learn_can(const weir_options *options);
-/* Returns an id for the run of the allocator with this number in the process.  No other run has the same id. */
+/* Returns an id for the run of the allocator with this number in the process.  Every other run has a different id. */
 uint64_t weir__learn_run_id(uint64_t number);
 /* Reads the profile that the completed options name.  Returns NULL if they name none, or if it cannot be used; then the
  * log says why. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_sizes.c: how large new physical allocations are, and by how much the arena grows.
  *
- * What: sizes follow what the arena has, as its packing says.
+ * Sizes follow the arena's total memory, by the rules of its packing.
  */
 #include "engine/mapped_plan.h"
 
@@ -70,7 +70,7 @@ size_t weir__mapped_step_for(struct weir_block_engine *a, int small, size_t want
             ? 0
             : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
-    /* What is beyond the request stays below the limit. */
+    /* The part beyond the request stays below the limit. */
     step = within(want, step, weir__size_less(room, planned));
     unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
     unit =

@@ -66,7 +66,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
-        /* What names an address lies far from all else. */
+        /* Blocks that name an address lie far from all others. */
         out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }

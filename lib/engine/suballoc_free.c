@@ -78,7 +78,7 @@ int weir__suballoc_settle(struct weir_suballoc *s, size_t most) {
     return settled;
 }
 
-/* The block, which is placed, waits for the fence.  0: no host memory. */
+/* Makes the block, which stays placed, wait for the fence.  Returns 0 if there is no host memory. */
 static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
     struct weir_suballoc_pending *p = malloc(sizeof *p);
 
@@ -196,7 +196,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     if (id != OBSERVED && !on)
         return give_quarantined(s, block);
     if (id == OBSERVED) {
-        /* unreached: not owned, since the caches gives what it has taken */
+        /* unreached: not owned, since a cache gives only blocks that it has taken */
         if (find(s, block, &was) != WEIR_PLACEMENT_OK)
             return weir__without_driver(WEIR_E_NOT_OWNED);
         give_observed(s, block);
@@ -226,7 +226,7 @@ void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
         weir__placement_observe(s->placement[i], id, sequence);
 }
 
-/* Observes what was quarantined up to `sequence`. */
+/* Observes the quarantined frees up to `sequence`. */
 static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
     size_t left = (size_t)(s->quarantined - sequence);
 

@@ -11,10 +11,9 @@
 
 /* ---- parking ---- */
 
-/* A block that is given back as the very next thing after it was taken is parked: it counts as free
- * but is laid out as if it were live.  If the next thing is a take of the same size within the same
- * bounds by the same stream, the block is what that take gets: all is as it was when it was the best
- * fit.  Anything else unparks it first, which is the free that was put off. */
+/* A block that is freed right after it was placed is parked: it counts as free, but its chunk is left as if it were
+ * live.  If the next request has that size, those bounds and that stream, it gets the block, which is still the best
+ * fit.  Any other call first frees the parked block. */
 void weir__placement_parked_settle(struct weir_placement *p) {
     uint32_t id = p->parked;
 
@@ -28,7 +27,7 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* The parked block again.  What was cut off from it would have joined it and been cut off again. */
+/* Makes the parked block live again.  The rest of its chunk would have joined the block and been cut off again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -45,8 +44,7 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
 
 /* ---- take ---- */
 
-/* What is left of chunk `id`, which has left its set, when it is cut at `address`: `size` granules
- * that take its place. */
+/* Makes a free chunk of the last `size` granules of chunk `id`, which has left its set and is cut at `address`. */
 INLINE void rest_settle(struct weir_placement *p, struct weir_placement_stream *own, uint32_t id,
                         uint64_t address, uint64_t size) {
     uint32_t rest = weir__chunks_add(&p->all, address);
@@ -171,7 +169,7 @@ static int take_tagged(struct weir_placement *p, struct weir_placement_stream *o
     return take(p, own, want, bytes, most, out);
 }
 
-/* Places a block after what the fast path leaves out: a parked block, a new stream, room for records. */
+/* Places a block in the cases that the fast path leaves out: a parked block, a new stream, no room for records. */
 static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
                          struct weir_placement_block *out) {
     uint64_t want;
@@ -228,7 +226,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 
 /* ---- give ---- */
 
-/* What an address is at which no live block starts; the block around it in *out (may be NULL). */
+/* Diagnoses an address at which no live block starts.  *out (may be NULL) gets the block around the address. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
@@ -292,7 +290,7 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     weir__placement_settle_tagged(p, s, id);
 }
 
-/* The block `id` is live no more; what it was in *out. */
+/* Ends the live block `id`, and describes it in *out. */
 INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
                       struct weir_placement_block *out) {
     const struct weir__chunk *c = &p->all.chunk[id];

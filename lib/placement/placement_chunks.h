@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_chunks.h: chunks become free, join, leave their sets, and become blocks.
  *
- * What: each take and give runs through what is inline here.  placement_chunks.c has the rest.
+ * Each take and give runs through the inline functions here.  placement_chunks.c has the others.
  *
- * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  Where the host refuses that,
+ * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  If the host has none,
  * the chunk stays outside the sets and lists as an unlisted chunk.  The next take brings it in, or fails for want of memory.
  */
 #ifndef WEIR_PLACEMENT_CHUNKS_H
@@ -124,15 +124,15 @@ static inline uint32_t chunk_settle(struct weir_placement *p, struct weir_placem
                      : weir__placement_settle_tagged(p, s, id);
 }
 
-/* Brings the unlisted chunks back.  1, or 0 if memory still lacks. */
+/* Brings the unlisted chunks back.  Returns 1 on success, 0 if memory still lacks. */
 int weir__placement_unlisted_adopt(struct weir_placement *p);
 /* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
  * know no neighbours but each other's.  There is room for a record.  The new one. */
 uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
                              unsigned kind);
-/* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins what it removed.  The
- * rest of these chunks keeps its streams.  There is room for a record on either side.  Returns a record that is in no
- * set. */
+/* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins the removed parts.
+ * The rest of these chunks keeps its streams.  There is room for a record on either side.  Returns a record that is
+ * in no set. */
 uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
                                    uint64_t end);
 /* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
@@ -148,7 +148,7 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
     out->size = c->size << p->shift;
 }
 
-/* The record of the live block that starts at `address` (in bytes); 0: there is none. */
+/* Returns the record of the live block that starts at `address` (in bytes), or 0 if there is none. */
 static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
     uint64_t granule = address >> p->shift;
 
@@ -157,7 +157,7 @@ static inline uint32_t block_find(const struct weir_placement *p, uint64_t addre
     return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 
-/* Chunk `id`, so many granules at `address`, is a block from here on. */
+/* Makes chunk `id`, which has `size` granules at `address`, a block. */
 INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address, uint64_t size,
                         size_t bytes, struct weir_placement_block *out) {
     p->all.kind[id] = LIVE;
@@ -169,7 +169,7 @@ INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address,
     out->size = size << p->shift;
 }
 
-/* The chunk `id`, which is in no set, is a block of so many bytes from here on. */
+/* Makes the chunk `id`, which is in no set, a block of `bytes`. */
 void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t bytes,
                                struct weir_placement_block *out);
 

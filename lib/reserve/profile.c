@@ -123,7 +123,8 @@ static int number(const char **at, const char *word, int base, uint64_t *value) 
     return 1;
 }
 
-/* Reads the lines behind the settings.  The caller compares the text with what it would write for the result. */
+/* Reads the lines behind the settings.  The caller compares the whole text with the text that it would write for the
+ * result. */
 static void read_lines(const char *at, struct weir_profile *profile) {
     at += strcspn(at, "\n"); /* the target follows from the other lines */
     if (!number(&at, "\nruns ", 10, &profile->merged) ||

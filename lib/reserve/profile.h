@@ -50,9 +50,10 @@ struct weir_profile_run {
 
 /* A profile without runs is all zero. */
 struct weir_profile {
-    uint64_t merged;                      /* the number of runs so far */
-    uint64_t basis_reserve, basis_in_use; /* of the newest run that grew; 0 if there was none */
-    size_t runs;                          /* the number of runs below, the oldest first */
+    uint64_t merged; /* the number of runs so far */
+    uint64_t basis_reserve,
+        basis_in_use; /* the peaks of the newest run that grew, or 0 if there was none */
+    size_t runs;      /* the number of runs below, the oldest first */
     struct weir_profile_need {
         uint64_t id, bytes;
     } need[WEIR_PROFILE_RUNS];
@@ -60,7 +61,7 @@ struct weir_profile {
 
 /* Returns the FNV-1a hash of some bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run, or replaces the earlier record of the same run. */
+/* Adds a run, or replaces the earlier record of a run that has this id. */
 void weir__profile_add(struct weir_profile *profile, const struct weir_profile_run *run);
 /* Returns the bytes to preallocate, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
@@ -76,8 +77,8 @@ enum weir_profile_found {
     WEIR_PROFILE_FOREIGN, /* another file, or one that cannot be read: weir leaves it alone */
 };
 
-/* Reads a text of so many bytes, behind which there is a byte 0.  Unless the result is READ, *profile is unchanged and
- * the reason is in *problem. */
+/* Reads a text of `bytes` characters, which a byte 0 follows.  Unless the result is READ, *profile is unchanged and
+ * *problem has the reason. */
 enum weir_profile_found weir__profile_parse(const char *text, size_t bytes,
                                             const struct weir_profile_key *key,
                                             struct weir_profile *profile,

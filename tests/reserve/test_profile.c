@@ -74,11 +74,11 @@ TEST(a_preallocation_that_is_set_wins) {
         s = run_with(&options, 40);
         MUST_EQ(s.prealloc_asked, amounts[i]);
         MUST_EQ(s.profile_asked, 0);
-        MUST_EQ(s.profile_runs, i + 1); /* it learns all the same */
+        MUST_EQ(s.profile_runs, i + 1); /* weir records the run nevertheless */
     }
 }
 
-/* What it preallocates stays, whatever the release threshold. */
+/* Preallocated memory stays, whatever the release threshold is. */
 TEST(a_threshold_below_it_is_raised) {
     weir_options options = options_for(POOL_WITHOUT_CACHES);
     weir_allocator *a;
@@ -92,7 +92,7 @@ TEST(a_threshold_below_it_is_raised) {
     OK(weir_allocator_destroy(a));
 }
 
-/* What a program must have says nothing about what it wants. */
+/* A minimum does not keep the profile from preallocating more. */
 TEST(at_least_what_must_be) {
     static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
                                          {.value = 10000, .kind = WEIR_AMOUNT_OF_FREE}};
@@ -268,7 +268,7 @@ TEST(another_device_is_told_apart) {
     MUST(run_with(&options, 40).profile_asked > 0);
 }
 
-/* Of two at once neither has been told as it began. */
+/* Each of two allocators began before the other one wrote the file, so only the second one replaces it and says so. */
 TEST(who_ends_later_says_that_it_replaces) {
     weir_options pool = options_for(POOL), arena = options_for(MAPPED);
     weir_allocator *first, *second;
@@ -376,7 +376,7 @@ TEST(where_the_caller_says) {
     MUST_EQ(next.profile_runs, 1); /* both calls are of one run */
 }
 
-/* By one that has a profile of its own, too: as the same run. */
+/* An allocator with a profile of its own writes equal records to both files. */
 TEST(where_else_the_caller_says) {
     weir_options options = options_for(POOL);
     weir_allocator *a;

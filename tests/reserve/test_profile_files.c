@@ -31,7 +31,7 @@ TEST(the_rule_by_numbers) {
     MUST_EQ(learned.need[1].bytes, 850);
     /* one that grew */
     ANSWERS(2000, learn_run(2000, 1000, 1));
-    /* less by no more than an eighth is the same, 2000 for each 1000 in use */
+    /* a need that is less by an eighth at most counts as 2000 */
     ANSWERS(2000, learn_run(2000, 875, 0));
     MUST_EQ(learned.need[3].bytes, 2000);
     ANSWERS(2000, learn_run(2000, 874, 0));
@@ -209,7 +209,7 @@ TEST(a_forged_one_is_refused) {
     bytes = seal(text, bytes);
     MUST(!parses(text, bytes, &reason));
     ck_assert_msg(strstr(reason, forged[_i].reason) != NULL, "%s", reason);
-    /* the same with a NUL in it */
+    /* a byte 0 in the text */
     *strchr(text, ' ') = '\0';
     MUST(!parses(text, seal(text, bytes), &reason));
 }
@@ -264,7 +264,7 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
     EXPECT_WARNINGS(0, "", "");
 }
 
-/* What is no profile is neither believed nor destroyed. */
+/* weir neither uses nor replaces a file that is no profile. */
 TEST(a_file_of_somebody_else_is_left_alone) {
     static const char words[] = "my thesis\n";
     char text[64];
@@ -313,14 +313,14 @@ TEST(a_folder_without_leave_to_write) {
     run(POOL, 10);
     ANSWERS(0, chmod(folder, 0500));
     if (geteuid() == 0)
-        ANSWERS(0, chmod(folder, 0700)); /* root may all the same */
+        ANSWERS(0, chmod(folder, 0700)); /* root may write in any folder */
     OK(weir_allocator_create(&options, &a));
     load(a, 20);
     EXPECT(geteuid() == 0 ? WEIR_OK : WEIR_E_FILE, weir_profile_save(a, NULL));
     OK(weir_allocator_destroy(a));
     ANSWERS(0, chmod(folder, 0700));
     if (geteuid() != 0)
-        ANSWERS(1, run(POOL, 20).profile_runs); /* what was there is whole */
+        ANSWERS(1, run(POOL, 20).profile_runs); /* the earlier file is whole */
 }
 
 /* ---- what fails ------------------------------------------------------------------------------ */
@@ -344,7 +344,7 @@ TEST(a_driver_that_does_not_answer) {
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     OK(weir_allocator_destroy(a));
     weir__model_faults_clear();
-    ANSWERS(1, run(POOL, 40).profile_runs); /* and what was there is whole */
+    ANSWERS(1, run(POOL, 40).profile_runs); /* the earlier file is whole */
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -355,7 +355,7 @@ TEST(host_memory_runs_out) {
     int without = 0, with = 0, none = 0;
 
     run(POOL, 40);
-    run(POOL, 40); /* what is made once for the process */
+    run(POOL, 40); /* allocates the memory that the process needs only once */
     for (uint64_t k = 1; with == 0 || was_refused; k++) {
         int64_t held_before = pieces_held;
         weir_allocator *a = NULL;
@@ -419,7 +419,7 @@ TEST(a_child_saves_nothing) {
     ANSWERS(0, access(file, F_OK));
 }
 
-/* What a process does with the default allocator, before it ends by exit. */
+/* Uses the default allocator as a process does before it ends by exit.  Returns the runs in the profile. */
 static int use_default(int grandchild) {
     weir_allocator *a;
     weir_statistics s = {.size = sizeof s};
@@ -430,7 +430,7 @@ static int use_default(int grandchild) {
         weir_alloc(a, 50 * MIB, (weir_stream)2, &block) != WEIR_OK || weir_stats(a, &s) != WEIR_OK)
         return 100;
     if (grandchild && (child = fork()) == 0)
-        exit(0); /* and what is to be done at exit */
+        exit(0); /* runs the handlers of atexit */
     if (grandchild && (wait_for(child) != 0 || access(file, F_OK) == 0))
         return 101;
     return (int)s.profile_runs; /* the block is live: the process just ends */
