@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/hostmem.h"
 #include "base/result.h"
-#include "base/size.h"
 
 /* Places of regions go down from here: enough for 2^33 regions of a GiB. */
 #define FIRST_PLACE (UINT64_C(1) << 63)

@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/hostmem.h"
 #include "base/result.h"
-#include "base/size.h"
 
 /* Looked at after a free with uses, so that they do not pile up while every request fits. */
 enum { PENDING_PEEKED = 2 };
@@ -174,7 +172,7 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
                                 weir_stream stream, struct weir_use_list *uses) {
     weir_status status;
 
-    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+    if (is_pending(s, block))
         status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give_on(s, block, id, stream);
@@ -189,7 +187,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     struct weir_order_stream *on;
     struct weir_placement_block was;
 
-    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+    if (is_pending(s, block))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
                                                      : weir__order_stream_silently(&s->order, id);

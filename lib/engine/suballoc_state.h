@@ -30,7 +30,7 @@ struct weir_suballoc_pending {
     struct weir_suballoc_pending *next;
 };
 
-/* Freed, but not out of the placement yet. */
+/* Returns 1 if a block was freed but is still placed. */
 static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
     return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
