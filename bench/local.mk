@@ -35,11 +35,8 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 # This script measures several processes on one device, with the shared registry and without it.
 EXTRA_DIST += bench/processes
 
-# This script measures instances of memory planners.
-EXTRA_DIST += bench/planners
-
-# These scripts make traces with other sizes.
-EXTRA_DIST += bench/plan-others bench/vary-sizes
+# This script makes traces with other sizes.
+EXTRA_DIST += bench/vary-sizes
 
 # This script makes traces of invented programs.
 EXTRA_DIST += bench/loads

@@ -16,9 +16,6 @@ nobase_dist_doc_DATA = \
 	bench/results/jax-memory-h200-2026-11-22.txt \
 	bench/results/limit-model-2026-11-29.json \
 	bench/results/over-time-h200-2026-11-27.txt \
-	bench/results/planners-model-2026-11-29.json \
-	bench/results/planners-model-2026-11-27.txt \
-	bench/results/plans-model-2026-11-28.txt \
 	bench/results/torch-tests-h200-2026-11-28.txt \
 	bench/results/torch-h200-2026-11-28.txt \
 	bench/results/two-gpus-h200-2026-11-28.txt \

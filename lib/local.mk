@@ -136,7 +136,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
-	lib/placement/placement_at.c \
 	lib/placement/placement_behind.c \
 	lib/placement/placement_chunks.c \
 	lib/placement/placement_chunks.h \
@@ -146,11 +145,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/placement_regions.c \
 	lib/placement/placement_state.h \
 	lib/placement/placement_streams.c \
-	lib/placement/plan.c \
-	lib/placement/plan.h \
-	lib/placement/plan_places.c \
-	lib/placement/plan_search.c \
-	lib/placement/plan_search.h \
 	lib/engine/block_engine.c \
 	lib/engine/block_engine.h \
 	lib/engine/backing_mapped.c \
@@ -163,8 +157,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/engine_questions.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
-	lib/engine/lifetimes.c \
-	lib/engine/lifetimes.h \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/mapped_figures.c \
@@ -184,8 +176,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/mapped_survey.h \
 	lib/engine/mapped_trim.c \
 	lib/engine/mapped_window.c \
-	lib/engine/planned.c \
-	lib/engine/planned.h \
 	lib/engine/pool.c \
 	lib/engine/pool_figures.c \
 	lib/engine/pool_grow.c \

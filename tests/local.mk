@@ -107,8 +107,6 @@ unit_tests = \
 	tests/placement/test_tags \
 	tests/placement/test_placement_model \
 	tests/placement/test_placement_memory \
-	tests/placement/test_plan_search \
-	tests/reserve/test_plan \
 	tests/reserve/test_preallocation \
 	tests/reserve/test_prealloc_background \
 	tests/reserve/test_prealloc_processes \

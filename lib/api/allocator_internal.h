@@ -27,15 +27,13 @@ struct weir_allocator {
     struct weir_device device;
     struct weir_harden *harden; /* NULL: off */
     struct weir_learn *learn;   /* NULL: off; fixed after creation */
-    /* Records for the profile's plan; NULL: off; fixed after creation. */
-    struct weir_lifetimes *lifetimes;
-    struct weir_planned *planned; /* the profile's plan; NULL: none; fixed after creation */
     struct weir_exports *exports; /* NULL: off; fixed after creation */
     weir_options options;         /* complete; fixed after creation, like `reserve` */
     struct weir_reserve reserve;
     struct weir_counters counters;
     struct weir_uses uses;
     uint64_t number; /* the allocator's number, unique in the process; an address may be reused */
+    uint64_t run_id;        /* tells this run from others in a profile */
     uint64_t free_at_first; /* free memory of the device when the allocator was created */
     uint64_t threshold;     /* bytes of idle memory that a synchronisation keeps */
     uint64_t prealloc;      /* bytes to preallocate */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* create.c: an allocator's life: what it is made of, in which order, and its end.
+/* create.c: creates and destroys allocators, in the order of their parts.
  *
  * An allocator is a device, the completed options, a reserve over one engine, the books and the noted uses, and above
  * the engine the caches and the guard, where they are on.
@@ -172,11 +172,12 @@ static int is_behind(const weir_allocator *a) {
            a->reserve.engine->step_bytes > 0;
 }
 
-/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+/* Preallocates, except for the part of the background thread.  On failure `text` has the reason, or is empty. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = WEIR_OK;
 
-    weir__ahead_hold(a->reserve.ahead); /* what it adds is not to be counted here */
+    weir__ahead_hold(
+        a->reserve.ahead); /* the figures of this preallocation leave out the thread's memory */
     if (!is_behind(a) || a->prealloc_min > 0)
         status = weir__preallocation_run(&a->preallocation, !is_behind(a), text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
@@ -247,8 +248,7 @@ static void look_ahead(weir_allocator *a, int at_create) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
- * the same. */
+/* A profile's preallocation and a background one are wishes: if they fail, creation succeeds without them. */
 static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
     char why[160];
 
@@ -260,7 +260,7 @@ static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
     return WEIR_OK;
 }
 
-/* As the allocator is made. */
+/* Preallocates while the allocator is created. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = as_a_wish(a, weir__preallocate(a, text, text_bytes));
 
@@ -271,17 +271,12 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* What earlier runs needed, unless the program says what it wants; never less than it must get. */
+/* Preallocates what earlier runs needed, unless the program has set prealloc, but at least prealloc_min. */
 static void learn(weir_allocator *a, const weir_options *given) {
     uint64_t target;
 
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
-    if (a->learn) {
-        a->planned = weir__learn_plan(a->learn, &a->options);
-        if (!a->planned || !a->planned->is_kept)
-            a->lifetimes = weir__learn_lifetimes(&a->options);
-    }
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a->learn, a);
@@ -318,7 +313,7 @@ int weir__can_shrink(const weir_allocator *a) {
     return !weir__why_it_stays(a);
 }
 
-/* What is preallocated raises the floor when it has been. */
+/* Sets up decay.  Preallocation raises its floor later. */
 static void set_decay(weir_allocator *a) {
     const weir_options *o = &a->options;
     int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
@@ -330,12 +325,6 @@ static void set_decay(weir_allocator *a) {
     weir__pressure_open(&a->reserve.pressure, in_requests && weir__can_shrink(a));
 }
 
-/* After the engine. */
-static void end_plans(weir_allocator *a) {
-    weir__learn_end_lifetimes(a->lifetimes);
-    weir__planned_close(a->planned);
-}
-
 static weir_status open_engine(weir_allocator *a) {
     struct weir_quota *q = &a->reserve.quota;
     struct weir_engine setup = {.device = &a->device,
@@ -343,8 +332,6 @@ static weir_status open_engine(weir_allocator *a) {
                                 .events = &a->reserve.events,
                                 .limit = &q->limit,
                                 .graphs = &a->reserve.graphs,
-                                .lifetimes = a->lifetimes,
-                                .planned = a->planned,
                                 .threshold = a->threshold};
     weir_status status;
 
@@ -374,7 +361,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK) {
         weir__exports_close(a->exports);
         weir__learn_close(a->learn);
-        end_plans(a);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
     }
@@ -413,7 +399,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
-    end_plans(a);
     weir__set_driver_result(result);
     return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
@@ -511,6 +496,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     if (!a)
         return status;
     a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
+    a->run_id = weir__learn_run_id(a->number);
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = decompresses;
@@ -530,7 +516,8 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     status = find_device(a, ordinal, &to);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(a); /* before there is a context: others make room for it */
+    weir__join_process_peers(
+        a); /* other processes make room for the context, so this comes first */
     status = join_group(a, &to);
     if (status == WEIR_OK)
         status = open_context(a, &to);
@@ -651,8 +638,8 @@ static int has_blocks(const weir_allocator *a) {
                      : weir__engine_has_blocks(a->reserve.engine);
 }
 
-/* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
- * allocator with it: what is still used must not be unmapped, and is not lost either. */
+/* Returns 1 if memory may be unmapped.  If a wait for the device fails, for example without memory, the memory and
+ * the allocator stay: the device may still use them. */
 static int is_settled(weir_allocator *a) {
     weir_status status = WEIR_OK;
 
@@ -684,7 +671,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__caches_close(a->caches);
     weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
-    end_plans(a);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);
     weir__pressure_close(&a->reserve.pressure);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* profile_use.h: what an allocator is told by its profile, and tells it.
+/* profile_use.h: what an allocator reads from its profile and writes to it.
  *
- * An allocator whose options name a profile reads it when it is made, and takes beforehand what it says;
- * it writes what this run needed when it is destroyed, or is told to.
+ * An allocator whose options name a profile reads the file before it preallocates, and writes how much memory this run
+ * needed when it is destroyed, or when weir_profile_save is called.  No request reads a profile.
  *
  * Must not know: how a profile is written (profile.h), how engines grow.
  */
@@ -12,35 +12,30 @@
 #include <weir/allocator.h>
 
 #include "driver/driver.h"
-#include "engine/engine.h"
 #include "reserve/profile.h"
 
-/* Fixed once it is made. */
+/* The profile of an allocator; fixed once weir__learn_open has made it. */
 struct weir_learn {
-    char *path; /* of the file, from the root */
-    uint64_t id;
+    char *path; /* absolute, since the process may change its folder */
     struct weir_profile_key key;
-    struct weir_profile known; /* as it was then; all zero: nothing of use */
-    int is_told;               /* that the file is another's, or damaged, and is replaced */
+    struct weir_profile
+        known; /* the contents at that time, or all zero if weir could not use the file */
+    enum weir_profile_found found;
 };
 
-/* 1 if there is something to learn with such options (completed). */
+/* Returns 1 if an allocator with these completed options can have a profile. */
 int weir__learn_can(const weir_options *options);
-/* Reads what the options (completed) name; NULL: they name none, there is nothing to learn, or (the log
- * tells) it cannot be. */
+/* Returns an id for the run of the allocator with this number in the process.  Every other run has a different id. */
+uint64_t weir__learn_run_id(uint64_t number);
+/* Reads the profile that the completed options name.  Returns NULL if they name none, or if it cannot be used; then the
+ * log says why. */
 struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
                                     const weir_options *options);
-/* NULL is well. */
+/* Frees a profile; NULL is allowed. */
 void weir__learn_close(struct weir_learn *learn);
-/* Bytes to preallocate, within the limit and what the device has free; 0: none. */
+/* Returns the bytes to preallocate, within the limit and the free memory of the device, or 0. */
 uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a);
-/* What the profile plans for an engine with these options (completed), which the caller closes; NULL: nothing. */
-struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options);
-/* A record of what an engine with these options (completed) places; NULL: it plans nothing, or the host has no memory. */
-struct weir_lifetimes *weir__learn_lifetimes(const weir_options *options);
-/* After the engine is closed; NULL is well. */
-void weir__learn_end_lifetimes(struct weir_lifetimes *lifetimes);
-/* weir_profile_save; a failure is in the log. */
+/* Does what weir_profile_save does.  A failure is in the log. */
 weir_status weir__learn_save(weir_allocator *a, const char *path);
 
 #endif

@@ -44,8 +44,7 @@ FILE *weir__file_read(const char *path) {
     return stream;
 }
 
-/* Reads until the end of the file or `most` bytes.  Returns the number of bytes, or -1 with errno. */
-static ssize_t read_up_to(int file, char *text, size_t most) {
+ssize_t weir__file_read_up_to(int file, char *text, size_t most) {
     size_t bytes = 0;
     ssize_t more = 1;
 
@@ -61,7 +60,7 @@ static ssize_t read_up_to(int file, char *text, size_t most) {
 char *weir__file_text(const char *path, char *why, size_t why_bytes) {
     int file = weir__file_open(path, O_RDONLY | O_NOCTTY, 0);
     char *text = file < 0 ? NULL : malloc(WEIR_FILE_TEXT_BYTES + 1);
-    ssize_t bytes = text ? read_up_to(file, text, WEIR_FILE_TEXT_BYTES + 1) : -1;
+    ssize_t bytes = text ? weir__file_read_up_to(file, text, WEIR_FILE_TEXT_BYTES + 1) : -1;
 
     if (bytes < 0) {
         snprintf(why, why_bytes, "%s", strerror(errno));

@@ -29,6 +29,9 @@ int weir__file_copy(int file);
 /* Opens a file for reading as fopen(3) does.  Returns NULL with errno if the file cannot be opened. */
 FILE *weir__file_read(const char *path);
 
+/* Reads until the end of the file or `most` bytes.  Returns the number of bytes, or -1 with errno. */
+ssize_t weir__file_read_up_to(int file, char *text, size_t most);
+
 /* The largest text that weir reads at once from a file that a user has named. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 

@@ -3,8 +3,8 @@
  *
  * Readers are strict: the whole text must be the value, no sign, no exponent, no hexadecimal, and
  * independent of the locale (a decimal point is a point).  They return 1 and the value, or 0 with
- * the reason in *problem and nothing else written.  Spellers write what the reader takes back to the
- * same value.
+ * the reason in *problem and nothing else written.  A speller writes a text that the reader reads
+ * back to an equal value.
  *
  * Must not know: options, where a text comes from.
  */
@@ -16,10 +16,9 @@
 
 #include <weir/options.h>
 
-/* Why a text was refused: half a sentence, to follow the quoted value and a colon. */
+/* The reason why a text was refused, for a message that has the quoted value and a colon before it. */
 struct weir_problem {
     char text[160];
-    int lacks_memory; /* 1: host memory is what it is about; else as the caller left it */
 };
 
 /* Room for any spelled amount, and for any factor that was read; a program's own of 1e308 has 309 digits
@@ -33,9 +32,9 @@ int weir__problem(struct weir_problem *problem, const char *format, ...)
 /* "4GiB", "512MB", "1.5G", "1073741824": bytes.  A fraction needs a unit; fractions of a byte are
  * dropped. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* The same of memory, where a plain number below 2^20 is a slip, as of who means MiB; 0 is none. */
+/* Reads a size of memory.  Refuses a plain number below 2^20 other than 0, since its writer probably meant MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* That and "75%", "90%free", "max"; a percentage alone is OF_TOTAL. */
+/* Reads a size of memory, or "75%", "90%free" or "max"; a percentage alone is OF_TOTAL. */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* ".75", "1": a fraction above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
@@ -53,20 +52,21 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* The same within an expression, up to whose end the text is there; "not known" of UINT64_MAX. */
+/* Formats bytes as weir__bytes_show does, within an expression, at the end of which the text is gone.  UINT64_MAX is
+ * "not known". */
 struct weir_shown {
     char text[24];
 };
 struct weir_shown weir__shown(uint64_t bytes);
 #define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
-/* Of every kind but DEFAULT, which gives "default". */
+/* Spells an amount of any kind; DEFAULT gives "default". */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 
 /* A text as messages show it: 'text', without control characters and cut when very long. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
-/* What a word that is counted ends with. */
+/* Returns the ending of a noun that is counted. */
 static inline const char *weir__plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
@@ -85,9 +85,8 @@ enum { WEIR_DISTANT = 96 };
  * than that.  `a' need not end. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
-/* A copy of `text` that lives as long as the process, the same pointer for the same text; *is_new
- * (may be NULL) is 1 for the first call with it.  NULL: out of memory.  Thread-safe.  For texts of
- * which there are few. */
+/* Returns a copy of `text` that lives as long as the process: one pointer for equal texts.  *is_new (may be NULL) is
+ * 1 in the first call with a text.  Returns NULL without host memory.  Thread-safe.  For few different texts. */
 const char *weir__text_keep(const char *text, int *is_new);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* caches_state.h: the caches of all streams of one allocator: what the files of caches.h share.
+/* caches_state.h: the caches of all streams of one allocator, for the files of caches.h.
  *
- * What: caches.c begins and ends them; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves what
- * hit.h did not; cache_free.c takes blocks back; cache_remote.c brings slots home that were freed on other streams;
+ * caches.c begins and ends the caches; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves the
+ * requests that hit.h does not serve; cache_free.c frees blocks; cache_remote.c brings slots home that were freed on other streams;
  * cache_flush.c gives idle memory back to the engine; cache_share.c says how much each cache may keep; cache_blocks.c
  * finds live blocks; cache_stats.c makes the figures.
  *
@@ -29,34 +29,34 @@ struct weir_caches {
     struct weir_engine *engine; /* v's */
     struct weir_pagemap pages;
     int sheds; /* there is a release threshold: what goes back is seen to at once */
-    /* No other stream is there that could have what the one frees before it requests more, and nobody waits for reserved
+    /* Set if no other stream could use a free before the stream's next request, and no caller waits for reserved
      * memory to fall. */
     _Atomic int alone;
     _Atomic int
-        past; /* a block went past the caches, and was taken off what the loose cache holds */
+        past; /* a block went past the caches, and the loose cache counts the block as handed out no more */
     uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
 
     /* Requests that the engine served since one did not fit. */
     _Alignas(64) _Atomic uint64_t steady;
     struct weir_records records;
 
-    pthread_mutex_t lock;              /* guards what follows */
-    struct weir_cache *caches;         /* all of them */
-    struct weir_cache *loose;          /* of these, the one that counts what no other cache does */
-    size_t streams;                    /* caches that have or had a key */
-    size_t default_streams;            /* caches that go by id, but for bound ones */
-    size_t cached;                     /* caches that have a store */
-    struct weir_order order;           /* for fences alone */
-    struct weir_remote_slots *batches; /* behind fences, those that were queried last at the end */
+    pthread_mutex_t lock;      /* guards what follows */
+    struct weir_cache *caches; /* all of them */
+    struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
+    size_t streams;            /* caches that have or had a key */
+    size_t default_streams;    /* caches that are found by id, without bound ones */
+    size_t cached;             /* caches that have a store */
+    struct weir_order order;   /* for fences alone */
+    struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;
     struct weir_remote_slots *unfenced; /* batches that only a wait for the device brings home */
     _Atomic size_t stranded;            /* the bytes of their slots */
     _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;
-    int64_t requested, in_use; /* as the caches have told */
+    int64_t requested, in_use; /* sums of the caches' reports */
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the former since weir__caches_renew_peak */
-    /* What the engine's blocks had at their most as all caches were asked last. */
+    /* The peak of the engine's blocks when all caches reported last. */
     _Atomic uint64_t told_out;
     uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
     uint64_t span_ticks; /* when this one began */
@@ -104,12 +104,11 @@ static inline int is_alone(const struct weir_caches *f) {
 enum { WEIR_CACHES_STEADY = 1024 };
 
 static inline int is_steady(const struct weir_caches *f) {
-    /* A plan places every block, so the engine has to see every request for one. */
-    return !f->engine->planned && !weir__lifetimes_watch(f->engine->lifetimes) &&
-           atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
+    return atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
 }
 
-/* Below 0 while a cache has not told what it has handed out, and another has told of its free. */
+/* Returns a sum, or 0 for a negative one.  A sum is negative if a cache has not reported a block whose free another
+ * cache has reported. */
 static inline uint64_t at_least_none(int64_t sum) {
     return sum < 0 ? 0 : (uint64_t)sum;
 }
@@ -131,8 +130,9 @@ void weir__caches_unpin(struct weir_cache *c);
 struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);
 /* The id of a stream, which is this device's: a cache that knows it has seen that. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
-/* In a call on a stream that is not being captured and has that id: its cache, if that serves.
- * Counts the calls of young streams.  pins 1: the cache is pinned; 0: the call does not need it, and gets NULL. */
+/* Returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no cache
+ * serves it.  Counts the calls of young streams.  With `pins` the cache is pinned; without `pins` the result is NULL.
+ */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
                                       int pins);
 /* In a call on a stream that is being captured (`id`: a default stream's): its cache, if it has one. */
@@ -147,9 +147,9 @@ void weir__caches_deliver(struct weir_caches *f, struct weir_cache *c, weir_stre
                           struct weir_flushed *h);
 /* Looks after a cache whose turn it is, in a call on its stream that the driver has vouched for. */
 void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Gives the engine all that the cache has, likewise.  1 if there was something. */
+/* Gives all memory of the cache to the engine, in such a call.  Returns 1 if there was any. */
 int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* What was put off while the cache's stream only hit, now that the driver has vouched for it. */
+/* Does the work that was put off while the cache's stream only hit, in a call that the driver has vouched for. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
 /* Nobody knows any more on which stream the idle blocks of the cache were freed (`id` UNKNOWN), or it is
  * to make room (its id).  The caller holds `lock`. */
@@ -177,9 +177,9 @@ void weir__caches_return_batches(struct weir_caches *f, struct weir_remote_slots
 
 /* ---- sums and shares: cache_share.c ---- */
 
-/* What a cache has handed out, for the sums; the caller holds `lock`. */
+/* Adds a cache's blocks to the sums; the caller holds `lock`. */
 void weir__caches_tell_sums(struct weir_caches *f, struct weir_cache *c);
-/* The same, and sets how much the cache may keep. */
+/* Adds a cache's blocks to the sums, and sets how much the cache may keep. */
 void weir__caches_tell(struct weir_caches *f, struct weir_cache *c);
 /* Callers cannot have more than the engine's blocks hold.  Those hold more than ever now, so the callers' peak may
  * rise: all caches are asked. */
@@ -187,11 +187,11 @@ void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t
 /* Programs read and reset the peak of the driver's pools.  Where weir stands in for such a pool, the peak is updated
  * more often. */
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
-/* One cache more has a store: what the others may keep is less.  The caller holds `lock`. */
+/* Lowers how much each cache may keep, since one more cache has a store.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
 /* `front_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);
-/* What was in use before the last span of time counts no more; the caller holds `lock`. */
+/* Forgets the peak before the last span of time; the caller holds `lock`. */
 void weir__caches_age(struct weir_caches *f, uint64_t now);
 
 /* ---- live blocks: cache_blocks.c ---- */

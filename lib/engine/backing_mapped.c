@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* backing_mapped.c: an arena in one range of addresses, with physical memory mapped where it is needed.
  *
- * What: addresses cost nothing.  The range is many times as large as the device, and what has no memory behind it is a
- * unmapped range.  Room for a request is made in up to three ways: physical allocations of its own, where the least memory is
- * missing, and at the end, with all that is idle.
+ * Addresses cost nothing, so the range is many times as large as the device.  Its parts without memory are unmapped
+ * ranges.  The engine makes room for a request in up to three ways: with physical allocations of the request's own, at
+ * the place that lacks least memory, or at the end of the range, with all idle memory.
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
  */
@@ -20,11 +20,12 @@
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 enum { ADDRESSES_APART = 8 }; /* a part of them, for requests that name an address */
 
-/* Of what a place of its own would lack: who lacks no more joins what there is. */
+/* A place of its own is not worth its memory if the shared place lacks at most such a part of what the own place
+ * lacks. */
 enum { LITTLE_PART = 8 };
 
-/* Where the request goes in that way, among memory that is clean rather than the stream's own, and that rather than
- * others'.  SIZE_MAX is missing: there is none. */
+/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and that is
+ * better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
 static void find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
                        struct weir_mapped_window *w) {
     struct weir_mapped_range *g = a->range;
@@ -63,7 +64,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     g->most_new = weir__mapped_most_new_for(a, small, bytes);
     g->spare_count = 0;
     may = weir__mapped_may_move(a, way);
-    /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
+    /* Memory that moves before its completion becomes the stream's own.  Without a stream id it would be nobody's. */
     if (may)
         weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!weir__mapped_plan(a, &w, way == SQUEEZED, &planned))
@@ -84,7 +85,7 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
     weir_status status;
     size_t bytes;
 
-    (void)reserve; /* what moves changes it */
+    (void)reserve; /* a move changes the reserved memory */
     range_of(a)->knows_free = 0;
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
@@ -196,8 +197,6 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
-    if (a->e.planned)
-        a->e.planned->base = base;
     return WEIR_OK;
 }
 

@@ -37,7 +37,7 @@ static uint64_t seen_reserve(const struct weir_block_engine *a) {
     return a->backing->reserve ? a->backing->reserve(a, 0) : weir__blocks_reserve(a);
 }
 
-/* What is read without the lock. */
+/* Publishes the figures that are read without the lock. */
 static void note_seen(struct weir_block_engine *a) {
     atomic_store_explicit(&a->e.seen.reserve, seen_reserve(a), memory_order_relaxed);
     atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
@@ -54,19 +54,7 @@ static weir_status placed_or(int placed) {
                                                                    : WEIR_E_NO_MEMORY);
 }
 
-/* The address that the plan has for the request; 0: none.  The plan is asked once for each. */
-static uint64_t planned_at(struct weir_block_engine *a, struct weir_request *r) {
-    if (!a->e.planned || weir__suballoc_is_small(&a->blocks, r->bytes))
-        return 0;
-    if (r->planned == 0) {
-        uint64_t at = weir__planned_next(a->e.planned, r->bytes);
-
-        r->planned = at ? at : WEIR_ENGINE_FAR;
-    }
-    return r->planned == WEIR_ENGINE_FAR ? 0 : r->planned;
-}
-
-/* At first sight. */
+/* Places the request in free memory, or in memory that is coming, without a look at all events. */
 static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
     const struct weir_backing *backing = a->backing;
@@ -75,17 +63,17 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     if (!is_dry) {
         if (backing->prepare)
             backing->prepare(a, r);
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r),
-                                     planned_at(a, r), out);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, cuts_up_to(a, r), out);
     }
     if (placed == WEIR_PLACEMENT_NO_FIT && backing->await && backing->await(a, r))
-        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, planned_at(a, r), out);
+        placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && !is_dry)
         weir__suballoc_dry(&a->blocks, r);
     return placed;
 }
 
-/* What there is in regions of any kind, where no other memory will come. */
+/* Places the request in a region of any kind, for when the engine cannot get more memory.  Returns `otherwise` if
+ * none fits. */
 static weir_status place_anywhere(struct weir_block_engine *a, struct weir_request *r,
                                   weir_status otherwise, struct weir_placement_block *out) {
     return weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK
@@ -101,7 +89,7 @@ static int place_behind(struct weir_block_engine *a, struct weir_request *r,
     return weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
 }
 
-/* The last way. */
+/* Has the backing make room, by growth or moves, and places the request there. */
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve,
                              struct weir_placement_block *out) {
     weir_status status;
@@ -114,7 +102,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
         return status;
-    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, planned_at(a, r), out);
+    placed = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (placed == WEIR_PLACEMENT_NO_FIT)
         placed = place_behind(a, r, out);
     /* unreached: another result than OK and NO_MEMORY, since there is room now */
@@ -129,7 +117,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     reserve = weir__blocks_reserve(a);
-    /* What goes back to an engine below is lost above a lowered limit.  Other memory moves. */
+    /* Memory that returns to an engine below is lost above a lowered limit.  Other memory moves. */
     is_above = a->backing->is_told && reserve > weir__engine_limit(&a->e);
     grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
@@ -142,33 +130,12 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : placed_or(placed);
 }
 
-/* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
+/* Serves a request on a captured stream, or on the legacy stream beside a capture, where the driver answers no
+ * question (error 906). */
 static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *r) {
     if (a->backing->alloc_other)
         return a->backing->alloc_other(a, r);
     return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
-}
-
-static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim);
-
-/* Without its places a plan needs what the pivot does.  That comes at once, in pieces that can move, in place of what is
- * idle: a request that lacks memory later would lack all of its own size. */
-static void leave_places(struct weir_block_engine *a, const struct weir_request *r) {
-    const struct weir_planned *p = a->e.planned;
-    uint64_t target = weir__size_larger(p->plan.bytes + p->small, a->e.seen.reserve);
-
-    /* Less was preallocated than the plan needs, by the user's will or for want of room. */
-    if (!(r->flags & WEIR_REQUEST_MAY_GROW) || a->e.seen.reserve < p->plan.exact + p->small)
-        return;
-    if (p->is_kept && a->e.seen.in_use < a->e.seen.reserve / 2) {
-        struct weir_trim trim = {.mode = WEIR_TRIM_AT_ONCE,
-                                 .cause = WEIR_EVENT_REQUEST,
-                                 .stream = r->stream,
-                                 .id = r->id};
-
-        (void)give_back(a, &trim);
-    }
-    (void)a->e.ops->grow(&a->e, target, target, WEIR_EVENT_REQUEST); /* else when it lacks */
 }
 
 static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
@@ -176,7 +143,6 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     struct weir_placement_block placed;
     weir_status status = r->id ? WEIR_OK : weir__device_capture(e->device, r->stream);
     CUresult result;
-    int departs;
 
     if (status == WEIR_E_CAPTURE)
         return alloc_node(a, r);
@@ -190,12 +156,9 @@ static weir_status blocks_alloc(struct weir_engine *e, struct weir_request *r) {
     if (status == WEIR_OK)
         status = r->at ? a->backing->place(a, r, &placed) : place(a, r, &placed);
     note_seen(a);
-    departs = a->e.planned && weir__planned_departs(a->e.planned);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         r->block = placed.address;
-    if (departs)
-        leave_places(a, r);
     return status;
 }
 
@@ -209,7 +172,7 @@ static weir_status blocks_give(struct weir_engine *e, CUdeviceptr block, uint64_
     return status;
 }
 
-/* Of a graph, or of the engine below.  What lies in a region by now is neither. */
+/* Returns 1 if the block is a graph's, or of the engine below.  A block in a region is neither. */
 static int is_other(struct weir_block_engine *a, CUdeviceptr block) {
     int ours;
 
@@ -248,7 +211,7 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
     return status;
 }
 
-/* Where blocks will lie, with what is foreseen, and how much that is. */
+/* Returns the bytes in which blocks will lie, with the memory that the backing foresees. */
 static size_t stock_of(const struct weir_block_engine *a) {
     struct weir_extent next[WEIR_BLOCKS_FORESEEN];
     size_t bytes = (size_t)seen_reserve(a), count = 0;
@@ -317,15 +280,16 @@ static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *
     return status;
 }
 
-/* Gives back what is idle and observed, after a query of the caller's stream.  The caller holds the lock. */
+/* Gives idle, observed memory back, after a query of the caller's stream.  The caller holds the lock. */
 static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *trim) {
     weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
     weir__suballoc_look_around(&a->blocks);
-    weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
+    weir__order_dry(
+        &a->blocks.order); /* streams record their frees, and the next call observes them */
     return a->backing->shed(a, trim);
 }
 
-/* Gives back what is idle and observed.  Each stream with open frees records an event at its next call.  The caller holds
+/* Gives idle, observed memory back.  Each stream with open frees records an event at its next call.  The caller holds
  * the lock. */
 static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim) {
     weir_status status;
@@ -382,7 +346,7 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
         return e->traits & WEIR_ENGINE_SHEDS ? give_back(a, trim) : WEIR_OK;
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
-    default: /* as a rule a failure leaves nothing behind */
+    default: /* most backings have nothing to undo after a failure */
         return a->backing->unwind ? a->backing->unwind(a, trim) : WEIR_OK;
     }
 }
@@ -493,7 +457,7 @@ static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *ac
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
-    if (status == WEIR_OK) /* under the lock: changes come in one order */
+    if (status == WEIR_OK) /* the lock keeps changes in one order */
         weir__nodes_allow(&a->nodes, access);
     weir__lock_give(&a->lock);
     return status;
@@ -548,7 +512,7 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     a->e.step_bytes = setup->options->arena == WEIR_ARENA_FIXED ? 0 : backing->step_bytes;
     a->backing = backing;
     weir__nodes_open(&a->nodes, setup->device);
-    /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */
+    /* A stream that may wait for other streams needs no memory of its own, so the tightest fit wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.placement.own_first = 0;
     status = weir__suballoc_open(&a->blocks, &a->e, &rule);

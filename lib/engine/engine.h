@@ -20,18 +20,16 @@
 #include "base/result.h"
 #include "driver/device.h"
 #include "engine/engine_questions.h"
-#include "engine/lifetimes.h"
 #include "engine/peer_access.h"
-#include "engine/planned.h"
 #include "engine/stream_uses.h"
 #include "ipc/process_peers.h"
 
 /* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580); regions are multiples. */
 #define WEIR_POOL_UNIT ((size_t)32 << 20)
 
-/* What `alloc` answers, and only without MAY_GROW: served it would have to grow.  No public status. */
+/* `alloc` returns this if it would have to grow and the request lacks MAY_GROW.  It is no public status. */
 #define WEIR_ENGINE_DRY ((weir_status)1)
-/* What `give` may answer when all is well.  No public status. */
+/* `give` returns this if it has freed the block and an event is due.  It is no public status. */
 #define WEIR_ENGINE_DUE ((weir_status)2)
 
 /* Ids under which `give` takes a block back, beside those of streams.  OBSERVED: the host has seen
@@ -45,8 +43,8 @@
 /* ---- a request --------------------------------------------------------------------------------- */
 
 enum {
-    /* Without it an engine that can tell beforehand that it would have to grow answers DRY, and has changed nothing but
-     * that all streams will record what they have freed; others ignore it. */
+    /* The engine may grow for the request.  Without this flag, an engine that can foresee growth returns DRY; it has
+     * then changed nothing, but all streams will record events for their frees.  Other engines ignore the flag. */
     WEIR_REQUEST_MAY_GROW = 1,
     WEIR_REQUEST_INSISTS = 2,  /* the driver is asked even where it says that it has too little */
     WEIR_REQUEST_CAPTURED = 4, /* it is for a graph's node, or was served by one */
@@ -57,20 +55,19 @@ enum {
 
 /* From the caches to the placement, by pointer. */
 struct weir_request {
-    size_t bytes; /* above 0: what the engine is asked for, */
-    size_t least; /* and what will do where there is no memory for as much; 0: nothing less */
-    size_t asked; /* what the program asked for */
+    size_t bytes; /* the bytes that the engine shall serve; above 0 */
+    size_t
+        least; /* the bytes that suffice if there is no memory for `bytes`; 0: nothing less suffices */
+    size_t asked; /* the bytes that the program requested */
     /* Above 0, and only of an engine that shows WEIR_VISIT_APART: where the block is to begin among those addresses, at
      * the end of another or far from all (WEIR_ENGINE_FAR).  It is refused without waiting where something else lies. */
     uint64_t at;
     weir_stream stream;
-    /* The stream's id: this call has asked the driver, or the program vouches for the stream.  The stream is not being
-     * captured then.  0: not known; an engine that needs the id asks for it, and notes it here. */
+    /* The stream's id, if this call has asked the driver for the id or the program vouches for the stream; the stream
+     * is not captured then.  If it is 0, an engine that needs the id asks for the id and stores it here. */
     uint64_t id;
-    /* Where a plan has its block; WEIR_ENGINE_FAR: nowhere, 0: the plan was not asked yet. */
-    uint64_t planned;
     unsigned flags;
-    /* What came of it. */
+    /* Results. */
     CUdeviceptr block;
     /* Above 0: the request did not fit; this is the engine's count of changes at that time, plus 1.  Until the next
      * change the engine need not search again. */
@@ -90,20 +87,20 @@ static inline int weir__is_failure(weir_status status) {
 
 enum weir_trim_mode {
     WEIR_TRIM_FULLY, /* idle memory, until at most `keep` is left */
-    /* After a request on the stream, of that id (0: not known): as far as nobody need be waited for. */
+    /* Gives back memory that needs no wait, after a request on the stream with that id (0: not known). */
     WEIR_TRIM_AT_ONCE,
-    /* In a call on that stream, which is not being captured: records the event that what was given back waits for, if
-     * one is due, and lets go what the release threshold does not keep. */
+    /* Runs in a call on that stream, which is not captured: records the event for which returned memory waits, if one
+     * is due, and frees what the release threshold does not keep. */
     WEIR_TRIM_MAINTAIN,
     /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle,
      * its frees are observed to be complete; else an event covers them.  A default stream that is at work gets no
      * event.  With id 0 nothing is asked; WEIR_E_BUSY: a request holds the engine, maybe while it waits for the
      * device. */
     WEIR_TRIM_ASK,
-    /* As FULLY, but only memory whose work is known to be complete; waits for no work. */
+    /* Does what FULLY does, but only for memory whose work is known to be complete; waits for no work. */
     WEIR_TRIM_DONE,
-    /* A request was refused for good: what the driver took for it all the same goes back.  SERVED: after such tries a
-     * request was served, and what they took stays. */
+    /* REFUSED follows a request that finally failed: memory that the driver took for the request goes back.  SERVED
+     * follows a request that succeeded after such failures: the memory stays. */
     WEIR_TRIM_REFUSED,
     WEIR_TRIM_SERVED
 };
@@ -119,7 +116,7 @@ struct weir_trim {
 
 /* ---- an engine --------------------------------------------------------------------------------- */
 
-/* What is noted of growth and give-backs goes there. */
+/* The receivers of events about growth and returned memory. */
 struct weir_event_sink {
     struct weir_counters *counters;
     struct weir_process_peers *peers; /* the device's other processes; NULL: none are known of */
@@ -132,7 +129,7 @@ enum {
         1, /* frees may be pending that PENDING cannot count; only another try tells */
     WEIR_ENGINE_TRIM_WAITS = 2, /* FULLY waits for the device */
     WEIR_ENGINE_MOVES = 4,      /* idle memory moves to where a request has too little */
-    WEIR_ENGINE_SETTLES = 8,    /* before `close` the device must be waited for */
+    WEIR_ENGINE_SETTLES = 8,    /* the caller waits for the device before `close` */
     WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE and DONE may give something back */
     WEIR_ENGINE_CUTS = 32,      /* it cuts blocks from pieces itself, and has `give` */
     WEIR_ENGINE_TAKES = 64,     /* it takes memory beforehand, and tells where: EXTENTS */
@@ -167,7 +164,8 @@ struct weir_engine_ops {
      * order reuse by events, steals and event_records too. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
-    /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
+    /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if the engine does not
+     * know. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
     /* The physical allocations that [base, base + bytes), in which a live block lies, is in, each with a descriptor of it:
      * `out` begins empty.  E_NOT_SUPPORTED: the device cannot; E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
@@ -179,7 +177,7 @@ struct weir_engine_ops {
     void (*close)(struct weir_engine *e);
 };
 
-/* Every engine begins with it.  Fixed once it is open, but for what is atomic. */
+/* The beginning of every engine.  Its fields are fixed once the engine is open, except for the atomic fields. */
 struct weir_engine {
     const struct weir_engine_ops *ops;
     struct weir_device *device;
@@ -188,24 +186,21 @@ struct weir_engine {
     const _Atomic uint64_t
         *limit; /* the most the reserved memory may be; UINT64_MAX: none.  The quota's (quota.h) */
     uint64_t threshold; /* bytes of idle memory kept at a synchronisation */
-    size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
-    /* Bytes of a growth that takes the driver's lock for about a tenth of a millisecond; 0: the engine does not
-     * grow ahead of demand. */
+    size_t
+        least_limit; /* bytes; with a lower limit the engine could serve nothing; 0: any limit suffices */
+    /* The bytes of a growth that holds the driver's lock for about a tenth of a millisecond.  If it is 0, the engine
+     * has no background growth. */
     size_t step_bytes;
-    struct weir_lifetimes
-        *lifetimes;               /* where a block engine notes its larger blocks; NULL: nowhere */
-    struct weir_planned *planned; /* what was planned for those; NULL: nothing */
-    _Atomic unsigned traits;      /* of these SETTLES may change later */
-    CUmemoryPool driver_pool;     /* that the memory is from; NULL: there is none */
-    struct weir_graph_table *graphs; /* where blocks of graphs are: graph_blocks.h */
-    /* As of the last request, written by the engine and read without its lock. */
+    _Atomic unsigned traits;         /* SETTLES may change after the engine is open */
+    CUmemoryPool driver_pool;        /* the pool that the memory comes from, or NULL */
+    struct weir_graph_table *graphs; /* the blocks of graphs (graph_blocks.h) */
+    /* Figures of the last request, which the engine writes and others read without its lock. */
     struct {
         _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
-        _Atomic uint64_t most_in_use;     /* of CUTS: bytes that its blocks had at their most */
+        _Atomic uint64_t most_in_use;     /* CUTS: the peak of the bytes in blocks */
         _Atomic uint64_t
-            quarantined; /* of CUTS: bytes freed since the last device wait, which serve nobody before the
-                                       * next one */
-        /* Of CUTS: all pieces, also former ones, lie in [low, high); 0: there was none. */
+            quarantined; /* CUTS: bytes freed since the last device wait that serve no request before the next one */
+        /* CUTS: all regions, former ones too, lie in [low, high), or 0 if there was none. */
         _Atomic uint64_t low, high;
     } seen;
 };
@@ -213,7 +208,7 @@ struct weir_engine {
 /* Each makes an engine of what `setup` has of struct weir_engine; nothing is taken from the device yet. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
-/* Cuts blocks from memory of its own, or from regions of one of those two, as the options say. */
+/* Opens the engine that cuts blocks from its own memory, or from regions of one of the two engines above. */
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
 
 /* ---- for callers of engines -------------------------------------------------------------------- */
@@ -238,8 +233,8 @@ static inline weir_status weir__engine_ask(struct weir_engine *e, weir_stream st
     return e->ops->trim(e, &trim);
 }
 
-/* Looks once at what is pending, without waiting, and makes room of what has completed: how many will be known to have
- * completed by asking again.  `silent` may be NULL. */
+/* Queries pending frees once, without a wait, and reclaims the completed ones.  Returns how many frees a later query
+ * can find complete.  `silent` may be NULL. */
 static inline size_t weir__engine_reclaim(struct weir_engine *e, size_t *silent) {
     struct weir_survey survey = {.what = WEIR_SURVEY_PENDING};
 
@@ -269,7 +264,7 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* As `give', of an engine without CUTS. */
+/* Implements `give` for an engine without CUTS. */
 weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
 /* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
@@ -278,19 +273,20 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
 static inline int weir__engine_is_prealloc(int cause) {
     return cause == WEIR_EVENT_PREALLOC || cause == WEIR_EVENT_BACKGROUND;
 }
-/* What the driver takes long to refuse: 60 GiB that it does not have, tries at it included, 0.18 s (H200, 580). */
+/* The driver takes long to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
+ * 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
-/* 1: the device has less than `bytes` free, `idle` added, so that the driver need not be asked.  It may have more
- * than it says: so always 0 for a request that insists. */
+/* Returns 1 if the device has less than `bytes` free with `idle` added, so that the driver need not be asked.  The
+ * device may have more than it reports, so the function returns 0 for a request that insists. */
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,
                               uint64_t idle);
-/* Another piece for a list of so many, to which the last one may be joined: how many there are then.  What is
- * beyond `most` is left out. */
+/* Appends an extent to a list of `count` extents, or merges it with the last one.  Drops it if the list has `most`.
+ * Returns the new count. */
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent);
 /* Shows those that `visit` wants: how many. */
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
-/* So many bytes more wait for the stream of that id. */
+/* Adds bytes that wait for the stream with that id. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

@@ -31,14 +31,14 @@ int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r
     return 1;
 }
 
-/* The unmapped range behind all memory of the large or of the small requests: 1, or 0: there is none. */
+/* Finds the unmapped range behind all memory of large or of small requests.  Returns 1 if there is one, 0 otherwise. */
 static int last_unmapped(const struct weir_block_engine *a, int small, uint64_t *base,
                          size_t *bytes) {
     return weir__placement_last_unmapped(
         a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
-/* The same behind the shadows in it. */
+/* Finds the part of that range that lies behind all aliased mappings. */
 static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = a->range;
     uint64_t end;
@@ -53,7 +53,8 @@ static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, 
     return *bytes > 0;
 }
 
-/* Of the memory of small requests, in whole pages, what could serve any of them once its uses are completed. */
+/* Returns the bytes, in whole pages, of small requests' memory that can serve any small request once its uses are
+ * completed. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -67,7 +68,8 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Brings a handle of so many bytes to the last unmapped range: *added. */
+/* Makes a physical allocation of `bytes` and maps it in the last unmapped range.  *added is the growth of reserved
+ * memory. */
 static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
                          size_t *added) {
     struct weir_mapped_range *g = a->range;
@@ -95,12 +97,12 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
         a->reserve_peak = peak;
         weir__blocks_grown(a);
     }
-    *added =
-        (size_t)(weir__blocks_reserve(a) - before); /* what the driver does not take back, too */
+    *added = (size_t)(weir__blocks_reserve(a) -
+                      before); /* including memory that the driver did not take back */
     return status;
 }
 
-/* Takes so many bytes for large or for small requests, in handles of up to `most`, behind the last of their memory. */
+/* Adds `bytes` to the memory of large or of small requests, behind its end, in physical allocations of up to `most`. */
 static weir_status grow_kind(struct weir_block_engine *a, int small, size_t bytes, size_t most,
                              size_t *got) {
     weir_status status = WEIR_OK;
@@ -145,8 +147,6 @@ weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uin
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
-    if (is_planned(a))
-        small = weir__size_round_down(a->e.planned->small + PAGE - 1, PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_sizes.c: how large new physical allocations are, and by how much the arena grows.
  *
- * What: sizes follow what the arena has, as its packing says.
+ * Sizes follow the arena's total memory, by the rules of its packing.
  */
 #include "engine/mapped_plan.h"
 
@@ -11,11 +11,6 @@
 /* The most of a handle that is made while the memory is fragmented: so much, or such a part of it. */
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
-
-/* The most of a handle that is taken ahead for a plan.  Until a second run has gone along its places handles are small:
- * what is idle moves to where a request lacks memory.  Then they are large, which costs the driver less for each byte. */
-#define PLANNED_MOST (64 * MIB)
-#define KEPT_MOST ((size_t)1 << 30)
 
 const struct weir_mapped_packing weir__mapped_packings[] = {
     [WEIR_PACKING_COMPACT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1,
@@ -71,11 +66,11 @@ size_t weir__mapped_step_for(struct weir_block_engine *a, int small, size_t want
         wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
     least =
-        g->piece || is_planned(a) || unit_pending(a) < p->step_least
+        g->piece || unit_pending(a) < p->step_least
             ? 0
             : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
-    /* What is beyond the request stays below the limit. */
+    /* The part beyond the request stays below the limit. */
     step = within(want, step, weir__size_less(room, planned));
     unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
     unit =
@@ -117,8 +112,6 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
     const struct weir_mapped_packing *p = range_of(a)->packing;
     size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
-    if (is_planned(a))
-        return a->e.planned->is_kept && !a->e.planned->departed ? KEPT_MOST : PLANNED_MOST;
     return cause == WEIR_EVENT_PREALLOC
                ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
                : p->ahead_most;

@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/hostmem.h"
 #include "base/result.h"
-#include "base/size.h"
 
 /* Places of regions go down from here: enough for 2^33 regions of a GiB. */
 #define FIRST_PLACE (UINT64_C(1) << 63)
@@ -47,20 +45,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
 
 /* ---- accounts ---- */
 
-void weir__suballoc_note(struct weir_suballoc *s, const struct weir_placement_block *block,
-                         int is_taken) {
-    const struct weir_suballoc_region *r = region_of(s, block->address);
-
-    if (r && r->kind == WEIR_SUBALLOC_COMMON)
-        weir__lifetimes_note(s->engine->lifetimes, block->address, is_taken ? block->size : 0);
-    else if (r && r->kind == WEIR_SUBALLOC_SMALL && is_taken)
-        weir__lifetimes_small(s->engine->lifetimes,
-                              (size_t)(block->address + block->size - r->base));
-}
-
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    if (weir__lifetimes_watch(s->engine->lifetimes))
-        weir__suballoc_note(s, block, 1);
     weir__order_taken(&s->order, block->size);
     s->taken += block->size;
     s->in_use += block->size;
@@ -79,7 +64,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
-        /* What names an address lies far from all else. */
+        /* Blocks that name an address lie far from all others. */
         out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -102,29 +87,14 @@ static void tell_address(struct weir_suballoc *s, struct weir_placement_block *o
     }
 }
 
-/* A block of those that are planned for: at its place if that is free, else where the pivot says. */
-static int take_planned(struct weir_suballoc *s, size_t bytes, uint64_t id, uint64_t at,
-                        struct weir_placement_block *out) {
-    struct weir_placement *p = s->placement[WEIR_SUBALLOC_COMMON];
-    int result = at ? weir__placement_take_inside(p, at, bytes, id, out) : WEIR_PLACEMENT_NO_FIT;
-
-    if (result != WEIR_PLACEMENT_NO_FIT)
-        return result;
-    return bytes < s->engine->planned->plan.pivot ? weir__placement_take_high(p, bytes, id, out)
-                                                  : weir__placement_take(p, bytes, id, out);
-}
-
-/* `at`: where it is planned; 0: nowhere. */
-static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most, uint64_t at,
+static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
     int result = WEIR_PLACEMENT_NO_FIT;
 
     if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
         result = weir__placement_take(s->placement[WEIR_SUBALLOC_BASE], bytes, id, out);
-    if (result == WEIR_PLACEMENT_NO_FIT && s->engine->planned && kind == WEIR_SUBALLOC_COMMON)
-        result = take_planned(s, bytes, id, at, out);
-    else if (result == WEIR_PLACEMENT_NO_FIT)
+    if (result == WEIR_PLACEMENT_NO_FIT)
         result = weir__placement_take_within(s->placement[kind], bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         tell_address(s, out);
@@ -140,10 +110,10 @@ weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, w
     return WEIR_OK;
 }
 
-/* Takes again, since something has completed. */
+/* Retries the placement after frees of other streams have completed. */
 static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                      uint64_t planned, struct weir_placement_block *out) {
-    int result = take(s, bytes, id, most, planned, out);
+                      struct weir_placement_block *out) {
+    int result = take(s, bytes, id, most, out);
 
     s->steals += result == WEIR_PLACEMENT_OK;
     return result;
@@ -161,13 +131,11 @@ static int may_look(const struct weir_suballoc *s) {
 }
 
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                        uint64_t planned, struct weir_placement_block *out) {
-    int result = take(s, bytes, id, most, planned, out);
+                        struct weir_placement_block *out) {
+    int result = take(s, bytes, id, most, out);
 
-    if (weir__lifetimes_watch(s->engine->lifetimes))
-        weir__lifetimes_stream(s->engine->lifetimes, id);
     if (result == WEIR_PLACEMENT_NO_FIT && may_look(s) && look_around(s, PEEKED))
-        result = take_moved(s, bytes, id, most, planned, out);
+        result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
     return result;
@@ -264,7 +232,7 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
     int result = WEIR_PLACEMENT_NO_FIT;
 
     if (may_look(s) && look_around(s, SIZE_MAX))
-        result = take_moved(s, bytes, id, most, 0, out);
+        result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
     return result;

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_suballoc.h: blocks in stream order, cut from regions that its owner provides.
  *
- * placement.h decides where a block goes, stream_order.h knows what the host has observed of each stream;
- * this file brings both together for the engines that place blocks themselves.
+ * placement.h decides where a block goes, and stream_order.h knows which frees of each stream the host has observed.
+ * The engines that place blocks themselves use both through this file.
  *
- * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once; it
- * merges with and serves others only once the host has observed its stream past the sequence.  With
- * one stream that never matters and no event is ever recorded.  Completed events are looked for when a
- * request does not fit: a few at once, all of them before the reserved memory grows.
+ * Stream order.  A freed block carries (stream id, sequence).  The block serves its own stream at once.  It serves other
+ * streams, and merges with their memory, only once the host has observed its stream past the sequence.  With one stream
+ * no event is recorded.  If a request does not fit, the engine queries a few events, and all of them before reserved
+ * memory grows.
  *
- * A block that other streams use too (weir_use) is no longer in use after its free, but stays placed
- * until events recorded on all of them have completed: it is pending.
+ * A block that other streams use too (weir_use) is pending after its free: it stays placed until events on all these
+ * streams have completed.
  *
- * Frees on stream 0 (not known) serve nobody before they were observed, and each records its event at
- * once.  What cannot be tracked (a free without an event on stream 0, or without host memory for its
- * bookkeeping) is quarantined: it serves nobody until the whole device was waited for.
+ * A free on stream 0 (not known) serves no stream before it was observed, and records its event at once.  A free that
+ * has no event, or no host memory for its record, is quarantined: it serves no stream before a wait for the device.
  *
- * The caller holds the lock under which all of it lies.  Driver calls for events are made under it; the wait for the
- * device is not.
+ * The caller holds the lock that guards a suballoc.  Driver calls for events run under the lock; the wait for the device
+ * does not.
  *
  * Must not know: where regions come from, which of them to give back, growth, engines.
  */
@@ -31,47 +30,48 @@
 
 struct weir_suballoc_pending;
 
-/* What a suballoc does beside the placement's rule. */
+/* The rule of a suballoc, beside the rule of its placements. */
 struct weir_suballoc_rule {
     struct weir_placement_rule placement;
-    size_t small; /* requests of up to so many bytes have regions of their own; 0: all share */
+    size_t
+        small; /* requests of up to `small` bytes have regions of their own; 0: all requests share regions */
     /* Nonzero: of chunks that fit equally well, one of the newest region is taken, else the lowest
      * address.  Where a block goes then does not depend on where the driver puts regions. */
     int newest_first;
 };
 
-/* What a region serves. */
+/* The kinds of regions, by the requests that they serve. */
 enum {
-    WEIR_SUBALLOC_COMMON, /* requests that are not small; */
-    WEIR_SUBALLOC_SMALL,  /* those that are; */
-    WEIR_SUBALLOC_BASE,   /* those that are not, before any common one */
-    WEIR_SUBALLOC_APART,  /* those that name an address */
+    WEIR_SUBALLOC_COMMON, /* requests that are not small */
+    WEIR_SUBALLOC_SMALL,  /* small requests */
+    WEIR_SUBALLOC_BASE, /* requests that are not small; a BASE region is used before any COMMON one */
+    WEIR_SUBALLOC_APART, /* requests that name an address */
     WEIR_SUBALLOC_KINDS
 };
 
 struct weir_suballoc_region {
     uint64_t base;
     size_t bytes;
-    uint64_t place; /* where the placement has it: at its base, or below all older ones */
+    uint64_t place; /* its address in the placement: its base, or below all older regions */
     int kind;
-    int idle;   /* as of the last survey: without live and pending blocks, */
-    int serves; /* and all of it free for the stream that was asked about */
+    int idle;   /* the last survey found no live and no pending block in it */
+    int serves; /* the last survey found all of it free for the stream of the survey */
 };
 
-/* Where a region lies in the placement's space. */
+/* A region in the address space of the placement. */
 struct weir_suballoc_place {
     uint64_t place, base;
     size_t bytes;
 };
 
-/* The addresses of a unit, a region's least size as a rule, lie in one region or in few. */
+/* Addresses of one unit lie in one region or in few, since a region has at least a unit as a rule. */
 #define WEIR_SUBALLOC_UNIT_BITS 25
-#define WEIR_SUBALLOC_UNITS 64 /* as many are told apart */
+#define WEIR_SUBALLOC_UNITS 64 /* the number of units that the tables below tell apart */
 
 /* Not moved while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
-    /* By kind of their regions; only the first, if all requests share them. */
+    /* One placement for each kind of regions; only the first, if all requests share regions. */
     struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
     size_t bases;        /* regions of that kind */
     uint64_t next_place; /* newest_first: places below it are free */
@@ -79,9 +79,10 @@ struct weir_suballoc {
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
-    struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
+    struct weir_suballoc_place
+        *places; /* newest_first: the same regions by place, from high to low */
     size_t place_capacity;
-    /* By unit, where among them the one stood that was found last; another may stand there now. */
+    /* For each unit, the position of the region that was found last.  Another region may have that position now. */
     uint32_t region_seen[WEIR_SUBALLOC_UNITS], place_seen[WEIR_SUBALLOC_UNITS];
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
@@ -103,7 +104,7 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *eng
 /* Whatever is still live or pending is forgotten. */
 void weir__suballoc_close(struct weir_suballoc *s);
 
-/* Where there may be several streams; see weir__suballoc_visit. */
+/* The slow path of weir__suballoc_visit, for several streams. */
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Every request on `stream` begins with it: events are recorded that are due there.  OK or
  * E_HOST_MEMORY. */
@@ -112,23 +113,23 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
     return weir__order_is_only(&s->order, id) ? WEIR_OK
                                               : weir__suballoc_visit_several(s, id, stream);
 }
-/* Places a block for the stream of that id, after a glance around if it must; idle regions of more
- * than `most` bytes are left whole.  `planned`: the address that a plan has for it; 0: none has.  A placement's
- * result: OK, NO_FIT, NO_MEMORY, INVALID.  After NO_FIT the owner says weir__suballoc_dry. */
+/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  It does not cut idle
+ * regions of more than `most` bytes.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After NO_FIT the
+ * owner calls weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
-                        uint64_t planned, struct weir_placement_block *out);
-/* The same where everybody's free memory starts at that address. */
+                        struct weir_placement_block *out);
+/* Places a block at that address, if memory that is free for every stream starts there. */
 int weir__suballoc_take_at(struct weir_suballoc *s, uint64_t address, size_t bytes, uint64_t id,
                            struct weir_placement_block *out);
-/* The same as take when the owner has no more: in a region of any kind. */
+/* Places a block in a region of any kind, for an owner that can get no more memory. */
 int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                  struct weir_placement_block *out);
-/* Bytes of the largest block that the stream of that id, which has just been refused one, would be placed
- * anywhere now, of what is seen without waiting; 0: none. */
+/* Returns the bytes of the largest block that the stream with that id could get anywhere now, without a wait, after
+ * its request failed.  Returns 0 if there is none. */
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
-/* The request did not fit: every stream records what it has freed, at its owner's next call. */
+/* Notes that the request did not fit: every stream records an event for its frees at its next call. */
 void weir__suballoc_dry(struct weir_suballoc *s, struct weir_request *r);
-/* 1: that was said of the request, and nothing has changed since. */
+/* Returns 1 if weir__suballoc_dry was called for the request and nothing has changed since. */
 static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
                                         const struct weir_request *r) {
     return r->dry_at == s->changes + 1;
@@ -138,25 +139,26 @@ static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
  * It never waits. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 struct weir_placement_block *out);
-/* Returns 1 if another stream may wait for what the stream `id` freed with `sequence`: the setting
+/* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
  * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
 int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence);
-/* The same as take, for a request on `stream`, of that id, that did not fit: free chunks side by side serve it
- * together, what is the stream's, what is clean, and what others freed, if the stream may wait for them, whose
- * work then comes before its own on the device. */
+/* Places a block in several adjacent free chunks, for a request on `stream` with that id that did not fit.  The
+ * chunks are clean, the stream's own, or freed by streams that it may wait for; on the device their work comes first.
+ */
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out);
-/* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
+/* Frees a block on `stream` with that id and on the streams of `uses` (NULL: none), with the results of an engine's
+ * `free`. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
-/* As an engine's give. */
+/* Implements an engine's `give`. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
-/* Frees a block on a stream that cannot be asked for its id, since it is being captured or stands beside a capture.  The
- * stream has the block again after the capture.  Returns what the engine's `give` returns. */
+/* Frees a block on a stream whose id the driver cannot tell, since the stream is captured or stands beside a capture.
+ * The stream has the block again after the capture.  Returns the results of an engine's `give`. */
 weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
                                          weir_stream stream);
 
-/* 1 if requests of so many bytes have regions of their own. */
+/* Returns 1 if requests of this size have regions of their own. */
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 /* Adds a region of that kind (COMMON, if all share), that the stream of that id may have at once, others
  * when it was observed; OBSERVED: everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
@@ -171,13 +173,13 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
 /* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
  * placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* The same, whichever streams may use that part, which may lie in several free chunks side by side: `chunk` is where the
- * first of them starts. */
+/* Removes the memory of that part, whichever streams may use it.  The part may lie in several adjacent free chunks,
+ * of which `chunk` is the first. */
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* In a request on `stream` of that id: an event is recorded for what was freed on it. */
+/* Records an event for the frees of the stream with that id, in a request on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* In a call on the stream of that id: if it is idle, what was freed on it is observed.  Not where the id is
- * not known. */
+/* Observes the frees of the stream with that id if it is idle, in a call on it.  Does nothing if the id is not known.
+ */
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* 1 if the address lies in a region, and where that begins (NULL: not wanted). */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base);
@@ -188,21 +190,21 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
  * the stream of that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
-/* Makes what the host needs for blocks in so many bytes of the reserved memory, in place of the first requests; for the first so
- * many kinds of regions. */
+/* Makes the host tables for blocks in so many bytes of memory, before the first requests need them.  `kinds` is the
+ * number of kinds of regions, from the first on. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
-/* As an engine's survey, but for LARGEST. */
+/* Implements an engine's `survey` without LARGEST. */
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
-/* As an engine's visit: of BLOCKS, BLOCK_AT, PIECE_AT, and of WHOLES where regions are. */
+/* Implements an engine's `visit` for BLOCKS, BLOCK_AT and PIECE_AT, and for WHOLES if there are regions. */
 int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit);
 
 /* Looks once at everything that may have completed, without waiting; 1 if something did. */
 int weir__suballoc_look_around(struct weir_suballoc *s);
 /* The device has finished all work: everything that was freed serves everybody. */
 void weir__suballoc_observe_all(struct weir_suballoc *s);
-/* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case if `must`.  The
- * function releases `lock`, which the caller holds, while it waits, so that other calls go on.  Then it observes what was
- * freed before. */
+/* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case with `must`.
+ * Releases `lock`, which the caller holds, during the wait, so that other calls go on.  Afterwards observes all frees
+ * that came before the wait. */
 CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock, int must);
 /* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);

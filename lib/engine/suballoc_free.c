@@ -4,17 +4,13 @@
 
 #include <stdlib.h>
 
-#include "base/hostmem.h"
 #include "base/result.h"
-#include "base/size.h"
 
 /* Looked at after a free with uses, so that they do not pile up while every request fits. */
 enum { PENDING_PEEKED = 2 };
 
 /* The block's owner has freed it. */
 static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
-    if (weir__lifetimes_watch(s->engine->lifetimes))
-        weir__suballoc_note(s, block, 0);
     s->in_use -= block->size;
     s->requested -= block->requested;
 }
@@ -80,7 +76,7 @@ int weir__suballoc_settle(struct weir_suballoc *s, size_t most) {
     return settled;
 }
 
-/* The block, which is placed, waits for the fence.  0: no host memory. */
+/* Makes the block, which stays placed, wait for the fence.  Returns 0 if there is no host memory. */
 static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
     struct weir_suballoc_pending *p = malloc(sizeof *p);
 
@@ -176,7 +172,7 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
                                 weir_stream stream, struct weir_use_list *uses) {
     weir_status status;
 
-    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+    if (is_pending(s, block))
         status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give_on(s, block, id, stream);
@@ -191,14 +187,14 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     struct weir_order_stream *on;
     struct weir_placement_block was;
 
-    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+    if (is_pending(s, block))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
                                                      : weir__order_stream_silently(&s->order, id);
     if (id != OBSERVED && !on)
         return give_quarantined(s, block);
     if (id == OBSERVED) {
-        /* unreached: not owned, since the caches gives what it has taken */
+        /* unreached: not owned, since a cache gives only blocks that it has taken */
         if (find(s, block, &was) != WEIR_PLACEMENT_OK)
             return weir__without_driver(WEIR_E_NOT_OWNED);
         give_observed(s, block);
@@ -228,7 +224,7 @@ void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
         weir__placement_observe(s->placement[i], id, sequence);
 }
 
-/* Observes what was quarantined up to `sequence`. */
+/* Observes the quarantined frees up to `sequence`. */
 static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
     size_t left = (size_t)(s->quarantined - sequence);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* suballoc_state.h: what the files of stream_suballoc.h share.
+/* suballoc_state.h: shared by the files of stream_suballoc.h.
  *
- * What: stream_suballoc.c serves requests; suballoc_free.c takes blocks back and sees what has completed;
- * suballoc_regions.c adds and removes regions; suballoc_show.c tells what there is.
+ * stream_suballoc.c serves requests; suballoc_free.c frees blocks and finds completed frees; suballoc_regions.c adds and
+ * removes regions; suballoc_show.c lists blocks and regions.
  *
- * What is freed in other ways than by one stream alone is given to the placement under ids that are no streams: OBSERVED,
- * which is observed on the spot, and QUARANTINE, which only a wait for the device observes.
+ * A free that is not of one stream alone has an id that is no stream: OBSERVED frees are observed at once, QUARANTINE
+ * frees only by a wait for the device.
  *
  * Locks: the caller's, as stream_suballoc.h says.
  *
@@ -30,7 +30,7 @@ struct weir_suballoc_pending {
     struct weir_suballoc_pending *next;
 };
 
-/* Freed, but not out of the placement yet. */
+/* Returns 1 if a block was freed but is still placed. */
 static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
     return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
@@ -40,13 +40,13 @@ static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
 /* The region around an address; NULL: it lies in none. */
 struct weir_suballoc_region *weir__suballoc_search(const struct weir_suballoc *s, uint64_t address);
 
-/* Which slot of region_seen or place_seen an address has. */
+/* Returns the slot of region_seen or place_seen for an address. */
 static inline size_t seen_slot(uint64_t address) {
     return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
 }
 
-/* The same, but first a look where the last one of the address's unit was found.  It may be gone or
- * stand elsewhere since: whether it has the address is asked of what stands there now. */
+/* Returns the region around an address, or NULL.  Looks first at the position where the last region of the address's
+ * unit was found.  Another region may have that position now, so its bounds are compared. */
 static inline struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
     uint32_t *seen = &s->region_seen[seen_slot(address)];
     struct weir_suballoc_region *r;
@@ -59,7 +59,7 @@ static inline struct weir_suballoc_region *region_of(struct weir_suballoc *s, ui
     return r;
 }
 
-/* As the placement's functions, of the block at an address. */
+/* Finds the block at an address, with the results of weir__placement_find. */
 static inline int find(struct weir_suballoc *s, CUdeviceptr block,
                        struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
@@ -68,7 +68,7 @@ static inline int find(struct weir_suballoc *s, CUdeviceptr block,
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Which of `places` has this place; one does.  It is looked for as a region is. */
+/* Returns the position in `places` of a place that is there.  The search works as region_of. */
 static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
     uint32_t *seen = &s->place_seen[seen_slot(place)];
     size_t first = s->region_count, at;
@@ -86,15 +86,9 @@ static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, ui
                                                          : place);
 }
 
-/* ---- what a plan is made of: stream_suballoc.c ---- */
-
-/* Notes a block that was taken, or was freed: of the larger ones their lives, of small ones how far they reach. */
-void weir__suballoc_note(struct weir_suballoc *s, const struct weir_placement_block *block,
-                         int is_taken);
-
 /* ---- what has completed: suballoc_free.c ---- */
 
-/* What was freed on the stream of that id, up to that sequence, serves everybody. */
+/* Makes the frees of the stream with that id, up to that sequence, available to all streams. */
 void weir__suballoc_observed(void *context, uint64_t id, uint64_t sequence);
 /* Looks at up to `most` pending frees, oldest first; 1 if one has completed. */
 int weir__suballoc_settle(struct weir_suballoc *s, size_t most);

@@ -84,7 +84,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
 
 static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char *message,
                       size_t bytes) {
-    struct weir_problem problem = {{0}, 0};
+    struct weir_problem problem = {{0}};
     char text[240];
 
     if (!weir__amount_read(t->limit, limit, &problem)) {
@@ -102,7 +102,7 @@ static int read_limit(const struct weir_group_texts *t, weir_amount *limit, char
 
 int weir__group_settings_of(const struct weir_group_texts *t, struct weir_group_settings *out,
                             char *message, size_t bytes) {
-    struct weir_problem problem = {{0}, 0};
+    struct weir_problem problem = {{0}};
     const char *alone = t->limit ? t->limit : t->share;
     char text[240];
 

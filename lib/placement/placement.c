@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: blocks are taken by best fit and given back, in logarithmic time.
+/* placement.c: blocks are taken by best fit, or at an address, and given back, in logarithmic time.
  *
  * What: a take looks for the smallest chunk that holds it and cuts it; a give makes a free chunk that joins its
  * neighbours.  A take reserves all that it needs before it changes anything.
@@ -11,10 +11,9 @@
 
 /* ---- parking ---- */
 
-/* A block that is given back as the very next thing after it was taken is parked: it counts as free
- * but is laid out as if it were live.  If the next thing is a take of the same size within the same
- * bounds by the same stream, the block is what that take gets: all is as it was when it was the best
- * fit.  Anything else unparks it first, which is the free that was put off. */
+/* A block that is freed right after it was placed is parked: it counts as free, but its chunk is left as if it were
+ * live.  If the next request has that size, those bounds and that stream, it gets the block, which is still the best
+ * fit.  Any other call first frees the parked block. */
 void weir__placement_parked_settle(struct weir_placement *p) {
     uint32_t id = p->parked;
 
@@ -28,7 +27,7 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* The parked block again.  What was cut off from it would have joined it and been cut off again. */
+/* Makes the parked block live again.  The rest of its chunk would have joined the block and been cut off again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -45,8 +44,7 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
 
 /* ---- take ---- */
 
-/* What is left of chunk `id`, which has left its set, when it is cut at `address`: `size` granules
- * that take its place. */
+/* Makes a free chunk of the last `size` granules of chunk `id`, which has left its set and is cut at `address`. */
 INLINE void rest_settle(struct weir_placement *p, struct weir_placement_stream *own, uint32_t id,
                         uint64_t address, uint64_t size) {
     uint32_t rest = weir__chunks_add(&p->all, address);
@@ -103,7 +101,48 @@ INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *o
     block_begin(p, id, address, size, bytes, out);
 }
 
-/* Takes it. */
+/* Returns 1 if a free chunk is a whole region of more than `most` granules. */
+static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
+    return c->size > most && c->prev == c->next; /* both are the border */
+}
+
+/* Finds the best fit for `want` granules in a set and, unless it is NULL, in another set.  The search passes over idle
+ * regions of more than `most` bytes. */
+INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
+                                        const struct weir__bestfit *one,
+                                        const struct weir__bestfit *other, uint64_t want,
+                                        size_t most) {
+    uint64_t key = weir__bestfit_key(want, 0);
+
+    for (;;) {
+        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
+        struct weir__bestfit_hit second;
+
+        if (other != NULL) {
+            second = weir__bestfit_from(other, key);
+            hit = second.key < hit.key ? second : hit;
+        }
+        if (hit.key == WEIR__BESTFIT_NONE || !is_spared(&p->all.chunk[hit.value], most >> p->shift))
+            return hit;
+        key = hit.key + 1;
+    }
+}
+
+/* Finds the best fit for `want` granules among the clean chunks and, unless `own` is NULL, among the chunks of `own`. */
+INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
+                                         const struct weir_placement_stream *own, uint64_t want,
+                                         size_t most) {
+    struct weir__bestfit_hit hit;
+
+    if (own == NULL)
+        return best_of(p, &p->clean, NULL, want, most);
+    if (!p->own_first)
+        return best_of(p, &p->clean, &own->fit, want, most);
+    hit = best_of(p, &own->fit, NULL, want, most);
+    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
+}
+
+/* Places a block in the free chunk that fits best. */
 INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uint64_t want,
                 size_t bytes, size_t most, struct weir_placement_block *out) {
     struct weir__bestfit_hit hit = best_for(p, own, want, most);
@@ -119,7 +158,7 @@ INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uin
     return WEIR_PLACEMENT_OK;
 }
 
-/* Two copies, so that the one for clean space need not ask. */
+/* The compiler makes one copy for clean chunks and one for chunks of streams, so that the first need not ask. */
 static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, size_t most,
                       struct weir_placement_block *out) {
     return take(p, NULL, want, bytes, most, out);
@@ -130,7 +169,7 @@ static int take_tagged(struct weir_placement *p, struct weir_placement_stream *o
     return take(p, own, want, bytes, most, out);
 }
 
-/* A take for which there is something to be seen to first. */
+/* Places a block in the cases that the fast path leaves out: a parked block, a new stream, no room for records. */
 static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
                          struct weir_placement_block *out) {
     uint64_t want;
@@ -168,9 +207,26 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     return weir__placement_take_within(p, bytes, stream, SIZE_MAX, out);
 }
 
+int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
+                            uint64_t stream, struct weir_placement_block *out) {
+    uint64_t first = address >> p->shift;
+    uint32_t id;
+
+    unpark(p);
+    stream_seen(p, stream);
+    if (!weir__placement_take_reserve(p))
+        return WEIR_PLACEMENT_NO_MEMORY;
+    id = weir__placement_around(p, address, CLEAN, address, bytes);
+    if (id == 0 || p->all.chunk[id].sequence > p->step.observed)
+        return WEIR_PLACEMENT_NO_FIT;
+    id = weir__placement_claim_run(p, id, first, first + (bytes >> p->shift));
+    weir__placement_make_live(p, id, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
 /* ---- give ---- */
 
-/* What an address is at which no live block starts; the block around it in *out (may be NULL). */
+/* Diagnoses an address at which no live block starts.  *out (may be NULL) gets the block around the address. */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
@@ -234,7 +290,7 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     weir__placement_settle_tagged(p, s, id);
 }
 
-/* The block `id` is live no more; what it was in *out. */
+/* Ends the live block `id`, and describes it in *out. */
 INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
                       struct weir_placement_block *out) {
     const struct weir__chunk *c = &p->all.chunk[id];

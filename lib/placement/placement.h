@@ -15,8 +15,8 @@
  *
  * Rules
  *   Fit.       The smallest free chunk that holds the rounded size, the lowest address among equals,
- *              of those that the stream may use (its own and the clean ones; with `own_first` a clean
- *              one only if none of its own fits).  This is the order of TensorFlow's BFC allocator:
+ *              among the chunks that the stream may use (its own and the clean ones; with `own_first` a
+ *              clean one only if none of its own fits).  This is the order of TensorFlow's BFC allocator:
  *              bins of doubling size, each ordered by (size, address).
  *   Split.     The chunk is cut when it is at least twice the rounded size, or when at least
  *              `split_waste` bytes would be wasted; otherwise the block gets all of it.
@@ -25,8 +25,8 @@
  *   One stream.  Until a second stream is seen, tags restrict nothing: free chunks join whatever
  *              their tag, so that the placement is BFC's to the byte.  When the second stream shows
  *              up, free space below the highest address ever handed out of a region carries the
- *              first stream's tag (unless observed), and what lies above is clean.
- *   Stream 0   is "not known": what it frees serves nobody until observed, and it is served from
+ *              first stream's tag (unless observed), and the space above is clean.
+ *   Stream 0   is "not known": its frees serve no stream until observed, and it is served from
  *              clean chunks alone.
  *   Sequence.  From 1; 0 counts as 1.  A free with a sequence that its stream was already observed
  *              past is clean at once; one that comes late counts as the stream's latest.
@@ -35,7 +35,7 @@
  * host memory is proportional to the number of chunks, never to the size of the regions.  Linear
  * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing, withdrawing and
  * finding regions (in the regions), the largest free chunk (in the streams), once the coming of the
- * second stream, and what follows a failure of host memory.
+ * second stream, and the call after a failure of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -48,9 +48,9 @@ struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 struct weir_placement_rule {
     size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
     size_t split_waste; /* bytes, not 0; BFC: 128 MiB; equal to granularity: always split */
-    int own_first; /* nonzero: a stream leaves to others what is clean while its own holds it */
-    /* Where the bookkeeping's own memory comes from, so that a test can refuse it: as realloc, but
-     * bytes == 0 frees and returns NULL.  NULL: realloc and free. */
+    int own_first;      /* nonzero: a stream takes clean memory only if none of its own fits */
+    /* Allocates the bookkeeping's memory, so that a test can make it fail.  Works as realloc, but frees and returns
+     * NULL if bytes is 0.  NULL: realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);
     void *context; /* handed to resize */
 };
@@ -80,27 +80,27 @@ struct weir_placement_figures {
     size_t blocks;    /* live blocks */
     size_t free_chunks;
     size_t largest_free; /* bytes of the largest free chunk, of any stream */
-    size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream; with one
-                          * stream: 0 if all was observed, else what is free below the high marks */
-    size_t extent;     /* sum over regions of (highest address ever handed out, or filled - base) */
+    size_t
+        unobserved; /* free bytes with a tag, which do not serve every stream; with one stream: the free bytes below the high marks, or 0 if all frees were observed */
+    size_t extent;  /* sum over regions of (highest address ever handed out, or filled - base) */
     size_t host_bytes; /* memory this bookkeeping takes on the host */
 };
 
 struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     uint64_t address;
     size_t size;
-    size_t requested; /* of a live block; 0 when free */
-    int live;         /* 1: a live block, 0: free, or an unmapped range */
-    int unmapped;     /* 1: an unmapped range */
+    size_t requested; /* the requested bytes of a live block, or 0 */
+    int live;         /* set for a live block */
+    int unmapped;     /* set for an unmapped range */
     uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
 };
 
-/* What lets a stream have memory before it was observed: waiting for those that freed it. */
+/* Lets a stream use memory before its frees were observed, behind a wait for the streams that freed it. */
 struct weir_placement_waits {
-    /* Whether what that stream freed with that sequence could be waited for. */
+    /* Returns 1 if a stream can wait for that stream's free with that sequence. */
     int (*may)(void *context, uint64_t stream, uint64_t sequence);
-    /* Waits for it; 0: that failed. */
+    /* Waits for that free.  Returns 0 if the wait failed. */
     int (*wait)(void *context, uint64_t stream, uint64_t sequence);
     void *context;
 };
@@ -114,19 +114,18 @@ void weir__placement_destroy(
 
 /* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* The same for memory that only `stream` may have at once: one chunk that it has freed with
- * `sequence`. */
+/* Adds a region that only `stream` may use at once, as one chunk that it has freed with `sequence`. */
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
                               uint64_t stream, uint64_t sequence);
 /* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN;
  * never for want of memory, now or before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
-/* The same for `stream`, which will have the region's memory from here on: wholly free, and every
- * chunk clean or tagged by that stream. */
+/* Removes a region for `stream`, which will use its memory.  The region is free, and each chunk is clean or has the
+ * stream's tag. Returns OK, BUSY or FOREIGN. */
 int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
 
-/* Brings back what a lack of host memory kept out of the sets of free chunks, so that `punch` finds it.  1,
- * or 0: memory still lacks. */
+/* Adds the chunks to the sets of free chunks that a lack of host memory kept out, so that `punch` finds them.
+ * Returns 1 on success, 0 if memory still lacks. */
 int weir__placement_settle(struct weir_placement *p);
 /* Adds a region that is all unmapped range. OK, INVALID or NO_MEMORY. */
 int weir__placement_add_unmapped(struct weir_placement *p, uint64_t base, size_t bytes);
@@ -144,40 +143,35 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
 int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
                            size_t bytes);
 
-/* Makes host memory for so many chunks, and has the kernel map it, so that what is placed next does neither.  Where
- * there is none, that is as before. */
+/* Allocates host memory for `chunks` chunks and touches it, so that later blocks need not.  Does nothing if there is
+ * none. */
 void weir__placement_stock(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
-/* The same, but a free chunk that is a whole region larger than `most` bytes is passed over; linear in
- * those that are. */
+/* Places a block as weir__placement_take does, but passes over a free chunk that is a whole region larger than `most`
+ * bytes.  Linear in such chunks. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
-/* As weir__placement_take, but the block is the end of the free chunk, and what is left of it lies below. */
-int weir__placement_take_high(struct weir_placement *p, size_t bytes, uint64_t stream,
-                              struct weir_placement_block *out);
-/* The same at that address, if it lies in a free chunk that the stream may use, among the few that fit best. */
-int weir__placement_take_inside(struct weir_placement *p, uint64_t address, size_t bytes,
-                                uint64_t stream, struct weir_placement_block *out);
-/* The same at that address, where a clean free chunk starts that holds it.  NO_FIT: none does. */
+/* Places a block at that address, if a clean free chunk starts there and holds the block.  Returns NO_FIT otherwise. */
 int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t bytes,
                             uint64_t stream, struct weir_placement_block *out);
-/* The same for a stream that was refused, behind others: of the runs of neighbouring free chunks that are
- * clean, the stream's own or could be waited for, one of the fewest bytes that holds the block.  It waits for
- * all that lies in the block; what is left of the run stays whose it was.  Linear in the chunks.  NO_FIT: there
- * is none, or a wait failed. */
+/* Places a block for a stream behind waits for other streams, after a request that did not fit.  Searches runs of
+ * adjacent free chunks that are clean, the stream's own or can be waited for, and takes one of the smallest runs that
+ * fit.  Waits for all chunks in the block; the rest keeps its streams.  Linear in the chunks.  NO_FIT: no run fits,
+ * or a wait failed. */
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
-/* Bytes of the largest block that `stream`, which was served or refused before, would be given now; 0: none. */
+/* Returns the bytes of the largest block that `stream`, whose last request was served or did not fit, could get now,
+ * or 0. */
 size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
-/* Frees the live block at `address` on `stream` with `sequence` (rising per stream). What it was is
- * written to *out (may be NULL). OK, FOREIGN, INTERIOR, FREE. */
+/* Frees the live block at `address` on `stream` with `sequence` (rising per stream).  *out (may be NULL) gets the
+ * block. Returns OK, FOREIGN, INTERIOR or FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out);
-/* What `stream` has freed so far no longer coalesces with what it frees from now on, until it is observed.  So it does not
- * wait for the later frees.  Does nothing for a stream that has freed nothing. */
+/* Keeps the frees of `stream` so far from coalescing with its later frees until they are observed, so that they do
+ * not wait for the later frees.  Does nothing for a stream without frees. */
 void weir__placement_part(struct weir_placement *p, uint64_t stream);
 /* The live block at or around `address`. OK, FOREIGN, INTERIOR (*out is then the block around it),
  * FREE. */
@@ -188,9 +182,9 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* The unmapped range that ends the last region: 1, or 0 if something else does. */
+/* Finds the unmapped range that ends the last region.  Returns 1 if there is one, 0 otherwise. */
 int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *address, size_t *bytes);
-/* Bytes of the clean free chunk that lies before that unmapped range; 0: there is none. */
+/* Returns the bytes of the clean free chunk before that unmapped range, or 0 if there is none. */
 size_t weir__placement_tail(struct weir_placement *p);
 /* What `visit` answers. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };

@@ -72,8 +72,8 @@ uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t add
     return rest;
 }
 
-uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t first,
-                               uint64_t end) {
+/* Removes the part of one free chunk that lies in [first, end).  Returns its record. */
+static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct weir__chunk *c = &p->all.chunk[id];
     struct weir_placement_stream *s =
         p->all.kind[id] == TAGGED ? stream_find(p, p->all.tag[id].stream) : NULL;
@@ -97,10 +97,10 @@ uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64
                                    uint64_t end) {
     struct weir__chunk *c;
 
-    id = weir__placement_claim(p, id, first, end);
+    id = claim_part(p, id, first, end);
     c = &p->all.chunk[id];
     while (c->address + c->size < end)
-        chunk_join(p, id, weir__placement_claim(p, c->next, first, end));
+        chunk_join(p, id, claim_part(p, c->next, first, end));
     return id;
 }
 

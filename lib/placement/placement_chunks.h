@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_chunks.h: chunks become free, join, leave their sets, and become blocks.
  *
- * What: each take and give runs through what is inline here.  placement_chunks.c has the rest.
+ * Each take and give runs through the inline functions here.  placement_chunks.c has the others.
  *
- * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  Where the host refuses that,
+ * Invariants: a free needs no memory but for nodes of a set, or for a stream seen first.  If the host has none,
  * the chunk stays outside the sets and lists as an unlisted chunk.  The next take brings it in, or fails for want of memory.
  */
 #ifndef WEIR_PLACEMENT_CHUNKS_H
@@ -124,64 +124,20 @@ static inline uint32_t chunk_settle(struct weir_placement *p, struct weir_placem
                      : weir__placement_settle_tagged(p, s, id);
 }
 
-/* Brings the unlisted chunks back.  1, or 0 if memory still lacks. */
+/* Brings the unlisted chunks back.  Returns 1 on success, 0 if memory still lacks. */
 int weir__placement_unlisted_adopt(struct weir_placement *p);
 /* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
  * know no neighbours but each other's.  There is room for a record.  The new one. */
 uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
                              unsigned kind);
-/* The part of the free chunk `id` in [first, end), in granules, leaves its set; what lies outside stays whose
- * it was.  There is room for a record on either side.  Its record, which is in no set. */
-uint32_t weir__placement_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end);
-/* The same of the free chunks from `id` on, joined. */
+/* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins the removed parts.
+ * The rest of these chunks keeps its streams.  There is room for a record on either side.  Returns a record that is
+ * in no set. */
 uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
                                    uint64_t end);
 /* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
 uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                                 uint64_t address, size_t bytes);
-
-/* ---- the best fit ---- */
-
-/* A free chunk that is a whole region of more than `most` granules. */
-static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
-    return c->size > most && c->prev == c->next; /* both are the border */
-}
-
-/* The best fit for `want` granules of a set and, unless NULL, of another, but for idle regions of more than
- * `most` bytes. */
-INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
-                                        const struct weir__bestfit *one,
-                                        const struct weir__bestfit *other, uint64_t want,
-                                        size_t most) {
-    uint64_t key = weir__bestfit_key(want, 0);
-
-    for (;;) {
-        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
-        struct weir__bestfit_hit second;
-
-        if (other != NULL) {
-            second = weir__bestfit_from(other, key);
-            hit = second.key < hit.key ? second : hit;
-        }
-        if (hit.key == WEIR__BESTFIT_NONE || !is_spared(&p->all.chunk[hit.value], most >> p->shift))
-            return hit;
-        key = hit.key + 1;
-    }
-}
-
-/* The best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
-INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
-                                         const struct weir_placement_stream *own, uint64_t want,
-                                         size_t most) {
-    struct weir__bestfit_hit hit;
-
-    if (own == NULL)
-        return best_of(p, &p->clean, NULL, want, most);
-    if (!p->own_first)
-        return best_of(p, &p->clean, &own->fit, want, most);
-    hit = best_of(p, &own->fit, NULL, want, most);
-    return hit.key != WEIR__BESTFIT_NONE ? hit : best_of(p, &p->clean, NULL, want, most);
-}
 
 /* ---- blocks ---- */
 
@@ -192,7 +148,7 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
     out->size = c->size << p->shift;
 }
 
-/* The record of the live block that starts at `address` (in bytes); 0: there is none. */
+/* Returns the record of the live block that starts at `address` (in bytes), or 0 if there is none. */
 static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
     uint64_t granule = address >> p->shift;
 
@@ -201,7 +157,7 @@ static inline uint32_t block_find(const struct weir_placement *p, uint64_t addre
     return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 
-/* Chunk `id`, so many granules at `address`, is a block from here on. */
+/* Makes chunk `id`, which has `size` granules at `address`, a block. */
 INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address, uint64_t size,
                         size_t bytes, struct weir_placement_block *out) {
     p->all.kind[id] = LIVE;
@@ -213,7 +169,7 @@ INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address,
     out->size = size << p->shift;
 }
 
-/* The chunk `id`, which is in no set, is a block of so many bytes from here on. */
+/* Makes the chunk `id`, which is in no set, a block of `bytes`. */
 void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t bytes,
                                struct weir_placement_block *out);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* placement_state.h: what the files of a placement share.
+/* placement_state.h: shared by the files of a placement.
  *
- * What: placement.c takes and gives back by best fit; placement_at.c takes at an address, and placement_behind.c behind
- * waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
+ * placement.c takes by best fit or at an address, and gives back; placement_behind.c takes behind waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
  * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
- * their addresses have memory; placement_figures.c tells what there is.
+ * their addresses have memory; placement_figures.c makes the figures.
  *
  * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
  * number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so that
@@ -16,7 +15,7 @@
  *
  * Invariants: tests/fixtures/placement_check.c spells them out.
  *
- * Must not know: drivers, locks, what is behind an address, what a stream is.
+ * Must not know: drivers, locks, the memory behind an address, streams.
  */
 #ifndef WEIR_PLACEMENT_STATE_H
 #define WEIR_PLACEMENT_STATE_H
@@ -31,7 +30,7 @@
 #define NOWHERE UINT64_MAX                         /* no address in granules */
 #define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 
-/* One copy per use, made for what is known there. */
+/* Inlines a function at each use, where the compiler knows more about its arguments. */
 #define INLINE static inline __attribute__((always_inline))
 
 enum kind {
@@ -49,8 +48,8 @@ struct weir_placement_region {
     uint64_t base;
     uint64_t end;
     uint64_t high;   /* end of the highest block ever handed out, or filled, or base */
-    uint64_t used;   /* the same of blocks alone, as long as there is one stream */
-    uint32_t border; /* 0: the slot is not in use */
+    uint64_t used;   /* end of the highest block ever handed out, as long as there is one stream */
+    uint32_t border; /* 0 if the slot is not in use */
 };
 
 struct weir_placement_pace {
@@ -62,7 +61,7 @@ struct weir_placement_stream {
     uint64_t id;
     struct weir_placement_pace step;
     uint64_t parted; /* chunks that were freed up to here join no other tagged chunk */
-    uint32_t oldest; /* list of tagged chunks, sequences ascending; 0: empty */
+    uint32_t oldest; /* list of tagged chunks, sequences ascending; 0 if empty */
     uint32_t newest;
     struct weir__bestfit fit;
 };
@@ -72,10 +71,10 @@ struct weir_placement {
     int several;    /* a second stream, or stream 0, was seen */
     uint64_t mask;  /* granularity - 1 */
     uint64_t limit; /* the most bytes that, rounded, overflow neither size_t nor a key */
-    uint64_t waste; /* of the split rule, in granules, rounded up */
-    int own_first;  /* as the rule has it */
-    uint64_t only;  /* the one stream seen so far; 0: none yet, or several */
-    struct weir_placement_pace step; /* of the only stream */
+    uint64_t waste; /* the rule's split_waste in granules, rounded up */
+    int own_first;  /* the rule's own_first */
+    uint64_t only;  /* the one stream seen so far, or 0 if there was none or several */
+    struct weir_placement_pace step; /* the only stream's */
     struct weir__chunks all;         /* the records */
     size_t used;                     /* granules in live blocks */
     size_t unlisted;
@@ -122,7 +121,7 @@ static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned
     return (p->all.kind[id] & ~(unsigned)UNLISTED) == kind;
 }
 
-/* The whole granules that hold so many bytes.  OK or INVALID. */
+/* Computes the granules that hold `bytes`.  Returns OK or INVALID. */
 static inline int granules_of(const struct weir_placement *p, size_t bytes, uint64_t *granules) {
     size_t rounded;
 
@@ -213,9 +212,10 @@ static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t seq
 
 /* ---- room for records: placement_records.c ---- */
 
-/* Makes sure of room for so many more records.  1, or 0 if memory ran out. */
+/* Makes room for `room` more records.  Returns 1 on success, 0 if memory ran out. */
 int weir__placement_records_reserve(struct weir_placement *p, size_t room);
-/* All that a take may need: a record for the remainder, and no unlisted chunks.  1, or 0 if memory ran out. */
+/* Makes room for a record for the remainder, and brings in all unlisted chunks.  Returns 1 on success, 0 if memory
+ * ran out. */
 int weir__placement_take_reserve(struct weir_placement *p);
 
 /* ---- regions: placement_regions.c ---- */

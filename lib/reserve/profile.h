@@ -1,35 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.h: what runs needed, as a small text file; and what the next one should take beforehand.
+/* profile.h: how much memory earlier runs of a program needed, in a small text file.
  *
- *     weir profile 1
- *     key 6c62272e07bb0142
+ *     weir profile 3
  *     device cuda NVIDIA H200 GPU-... 143771MiB
- *     settings engine=arena arena=mapped packing=fit growth=exact limit=max front=on
+ *     settings engine=bfc arena=mapped packing=balanced growth=exact limit=max cache=on
  *     target 8GiB
- *     basis 8GiB 8000000000
  *     runs 3
- *     run 0123456789abcdef need 8GiB reserve 8GiB in-use 8000000000 grew
- *     step 2MiB request
- *     plan pivot 848MiB bytes 8GiB small 16MiB exact 7900MiB round 1 kept
- *     places 3f2c:0 18:3f2c
+ *     basis 8589934592 8000000000
+ *     need 0123456789abcdef 8589934592
  *     checksum 89abcdef01234567
  *
- * The plan is the newest run's (placement/plan.h), and what requests of up to 512 KiB need beside (small).  It is kept if that run went along the plan before, else new.  Each line of
- * places has up to WEIR_PROFILE_LINE_PLACES of them, size and offset in granules; a place without offset ends with the
- * colon.  A file with a plan begins with "weir profile 2", one without is of version 1.
+ * The file has a line `need` for each of the last runs, the oldest first.  The checksum is FNV-1a of 64 bits, which finds
+ * accidents, not attacks.  weir accepts a file only if it would write the same bytes for what it has read.
  *
- * There are up to WEIR_PROFILE_RUNS lines of runs, oldest first, and up to WEIR_PROFILE_STEPS of the steps
- * by which the newest run grew.  `key` is a hash of the two lines below it, the checksum one of all that
- * stands before its line (FNV-1a of 64 bits, which keeps out accidents, not enemies).  A file that is not
- * byte for byte what would be written for what was read of it is refused.
- *
- * The rule.  A run whose lifetimes were all recorded needed what its plan needs.  Another that grew needed all the reserved memory
- * that it had.  One that did not needed what it had in
- * use, times what the last run that grew had to reserve for each byte in use (no such run: an eighth more
- * than in use); if that is less than the target by no more than an eighth, the target was right.  The
- * target is the largest need of the last four runs, or half of that of the run before them, a quarter of
- * the one before that, and so on.  So a larger load raises it at once, and a smaller one lowers it with
- * its fourth run.
+ * The rule.  A run in which reserved memory grew needed all of its reserved memory.  Another run needed its memory in use,
+ * times the reserved memory for each byte in use of the last run that grew (without such a run: an eighth more than in
+ * use).  If that is less than the target by an eighth at most, the run needed the target.  The target is the largest need
+ * of the last four runs, or half the need of the run before them, a quarter of the need of the run before that, and so on.
+ * A larger load therefore raises the target at once, and a smaller load lowers it with its fourth run.
  *
  * Must not know: drivers, engines, settings, allocators.
  */
@@ -40,86 +28,66 @@
 #include <stdint.h>
 
 #include "base/text.h"
-#include "placement/plan.h"
 
 enum {
     WEIR_PROFILE_RUNS = 8,
-    WEIR_PROFILE_FULL_RUNS = 4, /* of these the newest count in full */
-    WEIR_PROFILE_STEPS = 16,
-    WEIR_PROFILE_LINE_PLACES = 16,
-    WEIR_PROFILE_HEAD_BYTES = 8192, /* no profile without its places is as large, */
-    WEIR_PROFILE_MOST_BYTES =
-        WEIR_PROFILE_HEAD_BYTES + 20 * WEIR_PLAN_MOST_PLACES /* and none with them */
+    WEIR_PROFILE_FULL_RUNS = 4,     /* the newest runs, whose need counts in full */
+    WEIR_PROFILE_MOST_BYTES = 2048, /* more than any profile has */
 };
 
-/* What a profile is valid for: two lines, printable. */
+/* The device and the settings for which a profile is valid.  All bytes behind the texts are zero. */
 struct weir_profile_key {
     char device[192];
     char settings[320];
 };
 
+/* One run, as weir__profile_add takes it in. */
 struct weir_profile_run {
-    uint64_t id;      /* tells a run's later account from another run */
-    uint64_t need;    /* bytes that it should have been given beforehand */
-    uint64_t reserve; /* peaks */
-    uint64_t in_use;
-    int grew; /* 0: what it was given beforehand was enough */
-    uint64_t
-        planned; /* what its plan needs; 0: not known.  Only as it is added: its need says it from then on */
+    uint64_t id;              /* differs from the ids of all other runs */
+    uint64_t reserve, in_use; /* peaks in bytes; in_use is above 0 */
+    int grew;                 /* set if the preallocation was not enough */
 };
 
-struct weir_profile_step {
-    uint64_t bytes;
-    int cause; /* WEIR_EVENT_ */
-};
-
-/* All zero: nothing is planned. */
-struct weir_profile_plan {
-    struct weir_plan plan; /* whose places the profile owns */
-    uint64_t small;
-    int is_kept; /* a run before went along the places, too */
-};
-
-/* All zero: nothing is known. */
+/* A profile without runs is all zero. */
 struct weir_profile {
-    uint64_t merged;                      /* runs so far, those that are not kept included */
-    uint64_t basis_reserve, basis_in_use; /* of the newest run that grew; 0: there was none */
-    size_t runs;
-    struct weir_profile_run run[WEIR_PROFILE_RUNS]; /* oldest first */
-    size_t steps;
-    struct weir_profile_step step[WEIR_PROFILE_STEPS];
-    struct weir_profile_plan planned;
+    uint64_t merged; /* the number of runs so far */
+    uint64_t basis_reserve,
+        basis_in_use; /* the peaks of the newest run that grew, or 0 if there was none */
+    size_t runs;      /* the number of runs below, the oldest first */
+    struct weir_profile_need {
+        uint64_t id, bytes;
+    } need[WEIR_PROFILE_RUNS];
 };
 
-/* Frees what it owns. */
-void weir__profile_drop(struct weir_profile *profile);
-/* FNV-1a. */
+/* Returns the FNV-1a hash of some bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-uint64_t weir__profile_key_hash(const struct weir_profile_key *key);
-
-/* Takes a run in, whose need is still to be found out, or a later account of one that is in.  in_use is
- * above 0. */
-void weir__profile_add(struct weir_profile *profile, const struct weir_profile_run *run,
-                       const struct weir_profile_step *step, size_t steps);
-/* Bytes to take beforehand; 0: nothing is known. */
+/* Adds a run, or replaces the earlier record of a run that has this id. */
+void weir__profile_add(struct weir_profile *profile, const struct weir_profile_run *run);
+/* Returns the bytes to preallocate, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);
 
-/* Writes the text, and returns its length; there is at least one run. */
+/* Writes a profile as text.  Returns the length of the text. */
 size_t weir__profile_spell(const struct weir_profile *profile, const struct weir_profile_key *key,
                            char text[WEIR_PROFILE_MOST_BYTES]);
-/* 1, and the caller drops *profile later, of which nothing is looked at that was there before; or 0 with the reason and
- * *profile as it was. */
-int weir__profile_parse(const char *text, size_t bytes, const struct weir_profile_key *key,
-                        struct weir_profile *profile, struct weir_problem *problem);
 
-/* As weir__profile_parse; or 0 and *profile as it was: with a reason the file was refused, without there is none. */
-int weir__profile_load(const char *path, const struct weir_profile_key *key,
-                       struct weir_profile *profile, struct weir_problem *problem);
-/* 1 if nothing of worth is lost with what is there, if anything is: a profile, whatever it says, or nothing.  0 with
- * the reason. */
-int weir__profile_may_replace(const char *path, struct weir_problem *problem);
-/* Replaces the file as a whole, or leaves it: 1, or 0 with the reason.  A file that is no profile is not
- * replaced.  Readable by its owner alone. */
+enum weir_profile_found {
+    WEIR_PROFILE_READ,    /* *profile has the contents */
+    WEIR_PROFILE_NONE,    /* there is no file */
+    WEIR_PROFILE_USELESS, /* a profile that weir cannot use, or an empty file: weir may replace it */
+    WEIR_PROFILE_FOREIGN, /* another file, or one that cannot be read: weir leaves it alone */
+};
+
+/* Reads a text of `bytes` characters, which a byte 0 follows.  Unless the result is READ, *profile is unchanged and
+ * *problem has the reason. */
+enum weir_profile_found weir__profile_parse(const char *text, size_t bytes,
+                                            const struct weir_profile_key *key,
+                                            struct weir_profile *profile,
+                                            struct weir_problem *problem);
+/* Reads a file as weir__profile_parse reads its text. */
+enum weir_profile_found weir__profile_load(const char *path, const struct weir_profile_key *key,
+                                           struct weir_profile *profile,
+                                           struct weir_problem *problem);
+/* Replaces the file as a whole; only its owner may read it.  Returns 1 on success, 0 with the reason in *problem. */
 int weir__profile_store(const char *path, const struct weir_profile_key *key,
                         const struct weir_profile *profile, struct weir_problem *problem);
 
