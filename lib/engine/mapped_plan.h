@@ -18,15 +18,15 @@ struct weir_mapped_move {
 
 /* How large new physical allocations are.
  *
- * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at least a `step_part`.
- * A growth policy that wants a larger growth gets it as one physical allocation.
+ * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at
+ * least a `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
  *
- * A request of `large_least` gets its own physical allocations if it is a `large_part` of the arena or as large as `unit_most`.
- * All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE or more, and there
- * are at most `pieces` of them, unless each would be larger than `unit_most`.
+ * A request of `large_least` gets its own physical allocations if it is a `large_part` of the arena or as large as
+ * `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE
+ * or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
  *
- * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.
- * While work is pending, physical allocations are smaller still, and a growth adds only what the request lacks.
+ * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.  While
+ * work is pending, physical allocations are smaller still, and a growth adds only what the request lacks.
  */
 struct weir_mapped_packing {
     size_t unit_part, unit_least, unit_most, unit_most_several, unit_most_pending;
