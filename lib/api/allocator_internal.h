@@ -7,7 +7,6 @@
 
 #include <weir/allocator.h>
 
-#include "api/export.h"
 #include "api/profile_use.h"
 #include "base/counters.h"
 #include "base/lock.h"
@@ -30,7 +29,6 @@ struct weir_allocator {
     /* Records for the profile's plan; NULL: off; fixed after creation. */
     struct weir_lifetimes *lifetimes;
     struct weir_planned *planned; /* the profile's plan; NULL: none; fixed after creation */
-    struct weir_exports *exports; /* NULL: off; fixed after creation */
     weir_options options;         /* complete; fixed after creation, like `reserve` */
     struct weir_reserve reserve;
     struct weir_counters counters;
@@ -42,10 +40,9 @@ struct weir_allocator {
     uint64_t profile_asked; /* the part of `prealloc` that the profile asked for: all or 0 */
     uint64_t prealloc_min;  /* bytes that must be preallocated */
     uint64_t low, high;     /* bytes of background growth, or 0 */
-    uint64_t stayed,
-        /* the bytes above a fallen limit that could not be freed, and the calls at that time; only the thread that
-         * resizes uses them */
-        stayed_after;
+    /* The bytes above a lowered limit that could not be freed, and the number of calls at that time.  Only the thread
+     * that resizes uses both. */
+    uint64_t stayed, stayed_after;
     struct weir_preallocation preallocation;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* on the device, beside those of other processes */

@@ -42,7 +42,6 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
 
 static int is_open(const weir_options *options) {
     return options->engine == WEIR_ENGINE_DEFAULT && options->arena == WEIR_ARENA_DEFAULT &&
-           options->exportable != WEIR_SWITCH_ON &&
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 

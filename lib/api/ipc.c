@@ -47,7 +47,8 @@ static weir_status write_text(weir_allocator *a, const struct weir_memory_files 
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Of the block, and of those behind it up to `most' bytes from the address on: what joins is one to those who cut it. */
+/* Lists the physical allocations of the block at the address, and of the adjacent blocks behind the block up to `most`
+ * bytes from the address on: a caller that cut one block into several, as lib/tensors does, gets one text for all. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -65,8 +66,12 @@ static weir_status find_files(weir_allocator *a, const void *address, size_t mos
            weir__engine_find(engine, WEIR_VISIT_BLOCK_AT, (uintptr_t)block + bytes, &next) == 1 &&
            next.base == (uintptr_t)block + bytes)
         bytes += next.bytes;
-    return status == WEIR_OK
-               ? engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files)
+    if (status == WEIR_OK)
+        status = engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files);
+    return status == WEIR_E_NOT_SUPPORTED
+               ? weir__allocator_misuse(a, status, "weir_ipc_make",
+                                        "the driver and the device cannot share memory with other "
+                                        "processes")
                : status;
 }
 

@@ -477,8 +477,6 @@ static weir_status blocks_files(struct weir_engine *e, uint64_t base, size_t byt
     struct weir_block_engine *a = (struct weir_block_engine *)e;
     weir_status status;
 
-    if (!a->backing->files)
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&a->lock);
     status = a->backing->files(a, base, bytes, out);
     weir__lock_give(&a->lock);

@@ -169,9 +169,9 @@ struct weir_engine_ops {
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* The physical allocations that [base, base + bytes), in which a live block lies, is in, each with a descriptor of it:
-     * `out` begins empty.  E_NOT_SUPPORTED: the device cannot; E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
-     * NULL: the engine has no such memory. */
+    /* Lists the physical allocations of [base, base + bytes), where a live block lies, each with a file descriptor.
+     * `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot; E_NOT_OWNED if a part is no mapped
+     * memory; E_HOST_MEMORY if no host memory or no descriptor is left.  Only the mapped engine has this function. */
     weir_status (*files)(struct weir_engine *e, uint64_t base, size_t bytes,
                          struct weir_memory_files *out);
     /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_share.c: which devices may use the memory, and which other processes have it.
+/* mapped_share.c: access of other devices to the memory, and its file descriptors for other processes.
  */
 #include "engine/mapped_state.h"
 
-/* What a device may do now. */
+/* Returns the access that a device has now. */
 static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
     for (size_t i = 0; i < access->count; i++)
         if (access->list[i].location.id == device)
@@ -11,7 +11,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
     return CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-/* Shadows are left out: no work is to come that uses them. */
+/* Sets a device's access to all mapped memory.  Aliased mappings are left out, since no later work uses them. */
 weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_mapped_range *g = a->range;
@@ -39,7 +39,8 @@ weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDes
     return weir__device_status(a->e.device, result);
 }
 
-/* Handles are mapped whole, each at one place besides its shadows; where a live block lies none is missing. */
+/* Lists the physical allocations of the range, in which a live block lies, so that no part of it is unmapped.  Each
+ * physical allocation is mapped whole, at one address besides its aliased mappings. */
 weir_status weir__mapped_share(struct weir_block_engine *a, uint64_t base, size_t bytes,
                                struct weir_memory_files *out) {
     struct weir_mapped_range *g = a->range;

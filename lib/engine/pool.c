@@ -221,15 +221,15 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- what there is ---- */
 
-/* Nothing was taken from it yet, so that nothing is pending either: what OOM recovery trims is all of it, but for a pool
- * that other processes may share, which keeps it.  A driver that has no figures refuses to tell. */
+/* Returns 1 if no block was ever allocated from the pool, so that OOM recovery can trim all of its memory; else 0.  A
+ * driver without the figure counts as one whose pool was used. */
 static int is_uncut(const struct weir_pool_engine *p) {
     return p->e.options->recovery_timeout_ms != UINT32_MAX &&
-           p->e.options->exportable != WEIR_SWITCH_ON &&
            attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
 }
 
-/* As many units as may still be added: whatever lies free inside, a request has them to itself. */
+/* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request
+ * of this size succeeds however fragmented the pool's free memory is. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = weir__pool_read_reserve(p), stays;
 
@@ -286,9 +286,7 @@ static CUresult make_pool(struct weir_pool_engine *p) {
 
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = p->e.options->exportable == WEIR_SWITCH_ON
-                                 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                                 : CU_MEM_HANDLE_TYPE_NONE;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->e.device->ordinal;
     if (p->e.device->decompresses)

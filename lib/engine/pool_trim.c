@@ -43,10 +43,10 @@ static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep)
                               weir__size_less(reserve, weir__pool_read_in_use(p)));
 }
 
-/* let_trim_see may be of use: a pool that other processes may share gives nothing back, and a block that the driver
- * does not take back makes it keep others. */
+/* Returns 1 if weir__pool_let_trim_see() may make a trim release more, else 0.  The function needs the driver's figures,
+ * and has no effect while a probe block is left that the driver did not free. */
 static int sees_more(const struct weir_pool_engine *p) {
-    return p->has_figures && p->e.options->exportable != WEIR_SWITCH_ON && p->probe_count == 0;
+    return p->has_figures && p->probe_count == 0;
 }
 
 /* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */

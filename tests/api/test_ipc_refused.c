@@ -144,45 +144,18 @@ TEST(senders_that_are_another) {
     turned_down(WEIR_E_NOT_SUPPORTED, text, "has other process ids than this one");
 }
 
-TEST(allocators_that_cannot) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
+static const int kinds_without[] = {KIND_POOL, KIND_REGIONS, KIND_DIRECT};
+
+TEST_EACH(ROWS(kinds_without), allocators_that_cannot) {
+    weir_options options = options_of(kinds_without[_i], "model", 0);
     void *block;
 
     options.log = WEIR_LOG_ERROR;
-    options.exportable = WEIR_SWITCH_ON;
     OK(weir_allocator_create(&options, &a));
     block = take(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     ANSWERS(1, lines());
     MUST(strstr(logged, "needs engine mapped"));
-    give(a, block, A);
-    end();
-}
-
-TEST(the_mapped_engine_needs_no_setting) {
-    weir_options options = options_for(WEIR_SWITCH_ON);
-    size_t needed = 0;
-    void *block;
-
-    options.exportable = WEIR_SWITCH_DEFAULT;
-    OK(weir_allocator_create(&options, &a));
-    block = take(a, MIB, A);
-    OK(weir_ipc_make(a, block, NULL, 0, &needed, NULL));
-    MUST_LE(1, needed);
-    give(a, block, A);
-    end();
-}
-
-/* The pool engine's exports are another thing. */
-TEST(a_mapped_allocator_has_no_files_of_a_pool) {
-    weir_shared handle;
-    int files[2];
-    void *block;
-
-    make(WEIR_SWITCH_ON);
-    block = take(a, MIB, A);
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir_export(a, files));
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir_share(a, block, A, &handle));
     give(a, block, A);
     end();
 }
@@ -195,18 +168,22 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
     return result;
 }
 
-TEST(drivers_that_cannot) {
+/* An allocator of a driver without the calls, or of a device without files, serves requests and shares nothing. */
+TEST_EACH(2, drivers_that_cannot) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
+    void *block;
 
-    table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "cannot share mapped memory"));
-    table = *driver;
-    table.cuDeviceGetAttribute = tell_no_files;
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "cannot share mapped memory"));
-    MUST_EQ(device_free(), CAPACITY);
+    if (_i == 0)
+        table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
+    else
+        table.cuDeviceGetAttribute = tell_no_files;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    block = take(a, MIB, A);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
+    MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
+    give(a, block, A);
+    end();
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */

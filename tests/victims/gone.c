@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gone.c: a program that names memory pools which it has destroyed, in each call that takes a pool, and makes others,
- * to which the driver may give the same handles. */
+/* gone.c: a program that shares a pool, names memory pools that it has destroyed in each call that takes a pool, and
+ * makes other pools, for which the driver may use the same handles. */
 #include "opened.h"
 
 enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
@@ -17,6 +17,7 @@ enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
     X(cuMemPoolImportFromShareableHandle,                                                          \
       (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
        unsigned long long flags))                                                                  \
+    X(cuMemPoolExportPointer, (CUmemPoolPtrExportData *data, CUdeviceptr address))                 \
     X(cuMemPoolImportPointer,                                                                      \
       (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data))                     \
     X(cuMemAllocFromPoolAsync_ptsz,                                                                \
@@ -40,6 +41,30 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
     CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
     CU(cuda.cuMemsetD8Async(block, 3, bytes, stream));
     return block;
+}
+
+/* Uses a block of the shared pool at its address in the imported pool, and frees it there and in the shared pool. */
+static void use_imported(CUmemoryPool shared, CUmemoryPool imported) {
+    enum { BYTES = 1000 };
+    CUdeviceptr block = take(shared, BYTES), there = 0;
+    CUmemPoolPtrExportData data;
+    unsigned char bytes[BYTES] = {0};
+    CUresult result;
+
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(more.cuMemPoolExportPointer(&data, block));
+    result = more.cuMemPoolImportPointer(&there, imported, &data);
+    printf("imported block: %u", result);
+    if (result == CUDA_SUCCESS) {
+        CU(cuda.cuMemsetD8Async(there, 9, BYTES, stream));
+        CU(cuda.cuStreamSynchronize(stream));
+        CU(cuda.cuMemcpyDtoH(bytes, block, BYTES));
+        printf(", written %u %u, freed %u", bytes[0], bytes[BYTES - 1],
+               cuda.cuMemFreeAsync(there, stream));
+        CU(cuda.cuStreamSynchronize(stream));
+    }
+    printf(", freed %u\n", cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuStreamSynchronize(stream));
 }
 
 /* The pool is none. */
@@ -106,6 +131,7 @@ int main(int argc, char **argv) {
     CU(more.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)file, HANDLE_FD, 0));
     printf("imported: attribute %u\n",
            cuda.cuMemPoolGetAttribute(imported, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    use_imported(shared, imported);
     CU(cuda.cuMemPoolDestroy(imported));
     name("imported", imported);
 

@@ -194,7 +194,6 @@ static weir_allocator *make_allocator(int packing) {
     weir_options options = options_of(KIND_MAPPED, name, 0);
     weir_allocator *a = NULL;
 
-    options.exportable = WEIR_SWITCH_ON;
     options.packing = packing;
     OK(weir_allocator_create(&options, &a));
     return a;
