@@ -10,7 +10,7 @@
  *     weir_free after all receivers' close    <-  weir_ipc_close(base)
  *
  * One rule says how long a receiver may use the memory: the sender keeps the block live until every receiver has closed
- * it.  weir does not know who has opened a text, and does not check the rule.  A block that is freed before may be
+ * it.  weir does not count receivers and does not check the rule.  A block that is freed before may be
  * another's block while a receiver still uses it.
  *
  * Memory of cuMemAlloc, which the engines direct and bfc allocate, has CUDA's own handles (cuIpcGetMemHandle).  Memory of
@@ -31,8 +31,8 @@ extern "C" {
  * `address` is any address in the block.  `text` has room for `text_bytes` bytes, and receives printable ASCII with a
  * NUL.  With text NULL and 0 bytes the call sets *needed and *offset only.  *needed receives the size of the whole
  * text with the NUL: some hundred bytes, and some 30 for each physical allocation that the block lies in.  *offset
- * receives the bytes from the base that weir_ipc_open returns to `address`.  `needed` and `offset` may be NULL.  Blocks of
- * the same physical allocations have the same text.
+ * receives the bytes from the base that weir_ipc_open returns to `address`.  `needed` and `offset` may be NULL.  Two
+ * blocks in one physical allocation have equal texts.
  *
  * The caller keeps the block live until all receivers have closed it.  A live block never moves.  Receivers can read and
  * write all physical allocations of the block, also other blocks there.  The caller orders uses across processes, with
@@ -55,9 +55,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_make(weir_allocator *allocator, 
 
 /* Maps the memory of a text, for all streams of its device.  weir finds the device by its UUID, and writes its number
  * in this process to *device (may be NULL).  *base receives the address, which is the caller's until weir_ipc_close.
- * The mapping keeps the memory, even if the sender frees it or ends.  The sender may open its own text.  Each call maps
- * the memory again, at other addresses: keep what is open.  `message` receives the reason of a failure; it may be NULL,
- * and ends with a NUL if message_bytes > 0.
+ * The mapping keeps the memory from the device, even if the sender ends.  The sender may open its own text.  Each call
+ * maps the memory again, at other addresses, so callers should open a text once.  `message` receives the reason of a
+ * failure.  It may be NULL, and ends with a NUL if message_bytes > 0.
  *
  * weir takes the sender's file descriptors with pidfd_getfd (Linux 5.6).  Both processes must run as the same user and
  * see the same process ids.  kernel.yama.ptrace_scope must be 0 or 1.  Containers need CAP_SYS_PTRACE.
@@ -75,8 +75,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_make(weir_allocator *allocator, 
 WEIR_API WEIR_CHECK_RESULT weir_status weir_ipc_open(const char *text, int *device, void **base,
                                                      char *message, size_t message_bytes);
 
-/* Unmaps what weir_ipc_open mapped.  The call first waits until the device has finished all work of this process, and
- * harms no capture.  NULL is OK.  Thread-safe.
+/* Unmaps memory that weir_ipc_open mapped.  The call first waits until the device has finished all work of this process.
+ * It disturbs no capture.  NULL is OK.  Thread-safe.
  * E_NOT_OWNED: nothing is mapped from there, or another thread closes it.
  * E_NO_MEMORY: neither device nor host has the memory that the wait takes; E_DRIVER; E_DEVICE_LOST: nothing changed.
  * E_FORKED.  Since 0.1. */

@@ -2,7 +2,7 @@
 /* slow_path.h: one word with a bit for each reason why requests cannot go straight to the caches.  Each request reads
  * this word alone.
  *
- * Must not know: what the slow path does.
+ * Must not know: the slow path.
  */
 #ifndef WEIR_SLOW_PATH_H
 #define WEIR_SLOW_PATH_H
@@ -21,7 +21,7 @@ enum {
 
 typedef _Atomic unsigned weir_slow_paths;
 
-/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees what was written before the bit changed. */
+/* Returns 1 if the bit `reason` is set, else 0.  The caller then sees all writes before the bit's change. */
 static inline int weir__slow_path_is(const weir_slow_paths *paths, unsigned reason) {
     return (atomic_load_explicit(paths, memory_order_acquire) & reason) != 0;
 }

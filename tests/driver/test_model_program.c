@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_program.c: what the device model answers programs and weir never asks.
+/* test_model_program.c: the device model's calls that programs make and weir does not.
  *
  * A test is named after the fact that it holds the model to; the facts are what CUDA documents.
  */
@@ -234,7 +234,7 @@ TEST(only_a_pool_made_for_it_is_shared) {
     OK(d->cuMemFreeAsync(other, s));
 }
 
-/* In the same process all is as in another: an address of its own, the same bytes, and a free of its own. */
+/* A pool imported by its own process behaves as in another process: other addresses, equal bytes, a separate free. */
 TEST(a_pool_that_is_imported_has_the_same_bytes) {
     CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
     CUdeviceptr first = take(shared, MIB, on_second), block = take(shared, 3 * MIB, on_second);

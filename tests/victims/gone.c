@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* gone.c: a program that shares a pool, names memory pools that it has destroyed in each call that takes a pool, and
+/* gone.c: a program that shares a pool, names destroyed pools in each call that takes a pool, and
  * makes other pools, for which the driver may use the same handles. */
 #include "opened.h"
 
-enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
+enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descriptor */
 
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
@@ -67,7 +67,7 @@ static void use_imported(CUmemoryPool shared, CUmemoryPool imported) {
     CU(cuda.cuStreamSynchronize(stream));
 }
 
-/* The pool is none. */
+/* Prints the results of calls that name a destroyed pool. */
 static void name(const char *what, CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolPtrExportData data = {{0}};
@@ -95,7 +95,7 @@ static void name(const char *what, CUmemoryPool pool) {
     printf(", destroyed %u\n", cuda.cuMemPoolDestroy(pool));
 }
 
-/* One that was made where another went. */
+/* Uses and destroys a pool whose handle may have been another pool's. */
 static void use(const char *what, CUmemoryPool pool) {
     uint64_t value = 5;
 
@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
     ENTRIES(MORE_NEEDED)
     stream = new_stream();
 
-    /* The device's own may be made as late as it is asked for, and a pool is imported where others were. */
+    /* The driver may make the device's pool when it is first requested.  The imported pool may get an old handle. */
     unused = make_pool(0);
     shared = make_pool(HANDLE_FD);
     CU(cuda.cuMemPoolDestroy(unused));
@@ -146,7 +146,7 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemPoolDestroy(used));
     CU(cuda.cuMemPoolDestroy(busy));
     CU(cuda.cuMemPoolDestroy(shared));
-    /* Whoever serves takes memory of its own for it. */
+    /* This request makes the allocator grow. */
     large = take(other, 700 * MIB);
     name("never used", unused);
     name("used", used);

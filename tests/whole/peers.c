@@ -63,7 +63,7 @@ static void use_device(int i) {
     must(driver->cuCtxPushCurrent(context[i]) == CUDA_SUCCESS, "a context is current");
 }
 
-/* 1, or 0: there are no two peers. */
+/* Opens both devices.  Returns 1 on success, 0 if no two devices are peers. */
 static int open_devices(void) {
     struct weir_driver_failure failure;
     int count = 0, can = 0;
@@ -126,7 +126,7 @@ static const char ptx[] = ".version 7.0\n"
                           "    ret;\n"
                           "}\n";
 
-/* By the current device's stream. */
+/* Writes to the block by a kernel on the stream.  Returns the driver's first failure. */
 static CUresult touch(CUdeviceptr block, CUstream on) {
     CUmodule module;
     CUfunction function = NULL;
@@ -144,8 +144,8 @@ static CUresult touch(CUdeviceptr block, CUstream on) {
     return done;
 }
 
-/* The second device writes to the block, by a kernel where there are any, and fills it: its result, at once or at
- * the end. */
+/* Writes to the block by a kernel of the second device (not on the model), and fills the block there.  Returns the
+ * driver's first failure. */
 static CUresult fill_from_second(CUdeviceptr block, size_t bytes, unsigned char value) {
     CUresult filled = CUDA_SUCCESS;
 
@@ -160,7 +160,7 @@ static CUresult fill_from_second(CUdeviceptr block, size_t bytes, unsigned char 
     return filled;
 }
 
-/* All bytes, as the first device sees them. */
+/* Returns 1 if the first device reads `value` in all bytes, else 0. */
 static int all_are(CUdeviceptr block, size_t bytes, unsigned char value) {
     unsigned char *host = malloc(bytes);
     size_t same = 0;
@@ -174,9 +174,9 @@ static int all_are(CUdeviceptr block, size_t bytes, unsigned char value) {
     return same == bytes;
 }
 
-/* ---- questions for a process of its own ------------------------------------------------------------ */
+/* ---- calls in a separate process ------------------------------------------------------------ */
 
-/* Runs this program with that in its environment: what it said, or 999 if it ended without a word. */
+/* Runs this program with WEIR_TEST_ASK in its environment.  Returns the number that it prints, 999 if it prints none. */
 static unsigned ask(const char *what, int kind) {
     char command[640], path[512];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
