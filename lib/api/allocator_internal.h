@@ -103,9 +103,6 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
 
-/* Returns 1 if a live block begins there, as far as weir knows; else 0. */
-int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
-
 /* request.c: allocate and free on a default stream of the device's own context, as weir_alloc and weir_free do.  The
  * caller knows the stream's id, so the driver is not called for it.  The stream is bound, and `block` is not NULL. */
 weir_status weir__alloc_default(weir_allocator *a, size_t bytes, weir_stream stream, uint64_t id,

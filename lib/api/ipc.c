@@ -67,7 +67,7 @@ static weir_status find_files(weir_allocator *a, const void *address, size_t mos
            next.base == (uintptr_t)block + bytes)
         bytes += next.bytes;
     if (status == WEIR_OK)
-        status = engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files);
+        status = weir__mapped_share(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files);
     return status == WEIR_E_NOT_SUPPORTED
                ? weir__allocator_misuse(a, status, "weir_ipc_make",
                                         "the driver and the device cannot share memory with other "

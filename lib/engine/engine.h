@@ -169,11 +169,6 @@ struct weir_engine_ops {
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Shows what there is of a kind, under the engine's lock: how many; -1: it cannot tell. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Lists the physical allocations of [base, base + bytes), where a live block lies, each with a file descriptor.
-     * `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot; E_NOT_OWNED if a part is no mapped
-     * memory; E_HOST_MEMORY if no host memory or no descriptor is left.  Only the mapped engine has this function. */
-    weir_status (*files)(struct weir_engine *e, uint64_t base, size_t bytes,
-                         struct weir_memory_files *out);
     /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
      * block, or the device is lost. */
     void (*close)(struct weir_engine *e);
@@ -215,6 +210,12 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 /* Cuts blocks from memory of its own, or from regions of one of those two, as the options say. */
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
+
+/* Lists the physical allocations of [base, base + bytes), where a live block of the mapped engine `e` lies, each with a
+ * file descriptor.  `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot; E_NOT_OWNED if a part is no
+ * mapped memory; E_HOST_MEMORY if no host memory or no descriptor is left. */
+weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
+                               struct weir_memory_files *out);
 
 /* ---- for callers of engines -------------------------------------------------------------------- */
 
