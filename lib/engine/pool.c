@@ -283,7 +283,6 @@ static CUresult make_pool(struct weir_pool_engine *p) {
 
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->e.device->ordinal;
     if (p->e.device->decompresses)
