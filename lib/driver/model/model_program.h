@@ -18,7 +18,7 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* What may be asked of a pointer, and kinds of memory: X(name, value). */
+/* Attributes of pointers, and kinds of memory: X(name, value). */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
     X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                     /* CUcontext; NULL of a pool's block */ \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                 /* unsigned int */                      \
