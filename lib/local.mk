@@ -117,8 +117,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/group_driver.h \
 	lib/ipc/group_process.c \
 	lib/ipc/group_process.h \
-	lib/ipc/lease.c \
-	lib/ipc/lease.h \
 	lib/ipc/registry.c \
 	lib/ipc/registry.h \
 	lib/ipc/local_peers.c \
@@ -248,12 +246,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/default_engine.h \
 	lib/api/drop_in.c \
 	lib/api/drop_in.h \
-	lib/api/export.c \
-	lib/api/export.h \
 	lib/api/figures.c \
 	lib/api/handle.c \
 	lib/api/hold_settings.c \
-	lib/api/import.c \
 	lib/api/ipc.c \
 	lib/api/lend.c \
 	lib/api/multi_device.c \

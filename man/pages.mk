@@ -54,11 +54,6 @@ function_links = \
 	weir_low_memory.3:weir_reserve \
 	weir_profile_save.3:weir_reserve \
 	weir_set_access.3:weir_access \
-	weir_export.3:weir_share \
-	weir_import_create.3:weir_share \
-	weir_import_block.3:weir_share \
-	weir_import_free.3:weir_share \
-	weir_import_destroy.3:weir_share \
 	weir_ipc_make.3:weir_share \
 	weir_ipc_open.3:weir_share \
 	weir_ipc_close.3:weir_share \

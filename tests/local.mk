@@ -117,7 +117,6 @@ unit_tests = \
 	tests/cache/test_revocation \
 	tests/ipc/test_segment \
 	tests/driver/test_sequence \
-	tests/api/test_share \
 	tests/cache/test_span \
 	tests/engine/test_spans \
 	tests/engine/test_spans_back \

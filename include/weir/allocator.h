@@ -86,9 +86,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * TensorFlow, XLA and JAX name no engine here.  They ask for a preallocation only if such a framework is told to use
  * CUDA's memory pools (weir-settings(7), COMPATIBILITY).
  *
- * If the environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, the engine is
- * mapped, or the pool engine if the device cannot map memory.  This holds also beside libweir-preload.so, which
- * serves that pool.  WEIR_ARENA alone selects engine bfc.
+ * If the environment names neither engine nor arena, and sets no release threshold, the engine is mapped, or the pool
+ * engine if the device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.  WEIR_ARENA alone selects engine bfc.
  *
  * Statuses as weir_allocator_create, and E_PARSE for a bad variable.  If there is no allocator, a line on standard
  * error gives the reason and the variables that are set.  weir prints it once for each bad variable and for each

@@ -44,8 +44,8 @@ typedef struct weir_amount {
                      * another program: the amount is then capped at the limit, with a warning in the log */
 } weir_amount;
 
-/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory, else POOL.  It is also POOL for an
- * exportable pool or with a release threshold.  It is BFC if an arena kind is set. */
+/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory, else POOL.  It is also POOL with
+ * a release threshold.  It is BFC if an arena kind is set. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
     X(POOL, "pool", 1)     /* a private CUDA memory pool that grows by the growth policy */        \
@@ -344,12 +344,6 @@ typedef struct weir_options {
     int ledger; /* the setting registry */
     /* From 1 to 1000, 100 by default: weir first asks those processes for idle memory that have the lowest. */
     uint32_t priority;
-    /* WEIR_SWITCH_; default off.  On: other processes may use blocks (weir/share.h).  The pool engine exports its
-     * pool.  The driver gives memory of such a pool back only when the pool is destroyed: a trim and decay find
-     * nothing, and a release threshold does nothing.  The mapped engine exports physical allocations (weir_ipc_make)
-     * also with off, and gives memory back as always; with on, weir_allocator_create fails if the device cannot.  If
-     * no engine is chosen, it is the pool engine.  With another engine weir_allocator_create fails. */
-    int exportable;
     /* Device memory that growth leaves to others: a display, programs without weir.  weir uses the free memory that the
      * device reports, which a step of another process may take just then.  Default: none. */
     weir_amount leave; /* the setting keep-free */

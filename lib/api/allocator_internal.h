@@ -7,7 +7,6 @@
 
 #include <weir/allocator.h>
 
-#include "api/export.h"
 #include "api/profile_use.h"
 #include "base/counters.h"
 #include "base/lock.h"
@@ -27,7 +26,6 @@ struct weir_allocator {
     struct weir_device device;
     struct weir_harden *harden; /* NULL: off */
     struct weir_learn *learn;   /* NULL: off; fixed after creation */
-    struct weir_exports *exports; /* NULL: off; fixed after creation */
     weir_options options;         /* complete; fixed after creation, like `reserve` */
     struct weir_reserve reserve;
     struct weir_counters counters;
@@ -40,10 +38,9 @@ struct weir_allocator {
     uint64_t profile_asked; /* the part of `prealloc` that the profile asked for: all or 0 */
     uint64_t prealloc_min;  /* bytes that must be preallocated */
     uint64_t low, high;     /* bytes of background growth, or 0 */
-    uint64_t stayed,
-        /* the bytes above a fallen limit that could not be freed, and the calls at that time; only the thread that
-         * resizes uses them */
-        stayed_after;
+    /* The bytes above a lowered limit that could not be freed, and the number of calls at that time.  Only the thread
+     * that resizes uses both. */
+    uint64_t stayed, stayed_after;
     struct weir_preallocation preallocation;
     struct weir_local_peer local_peer;
     struct weir_claim claim; /* on the device, beside those of other processes */
@@ -103,9 +100,6 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
  * the driver's result. */
 weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
                                    const char *why);
-
-/* Returns 1 if a live block begins there, as far as weir knows; else 0. */
-int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 
 /* request.c: allocate and free on a default stream of the device's own context, as weir_alloc and weir_free do.  The
  * caller knows the stream's id, so the driver is not called for it.  The stream is bound, and `block` is not NULL. */

@@ -345,7 +345,8 @@ static weir_status open_engine(weir_allocator *a) {
     return status;
 }
 
-/* Everything after the context: undone by release_device on failure. */
+/* Makes all parts of the allocator that need the context.  On failure undoes them and leaves the context to the
+ * caller. */
 static weir_status furnish(weir_allocator *a, const weir_options *given,
                            const struct weir_message *message) {
     weir_status status = weir__hold_settings(a, given, message);
@@ -359,7 +360,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     set_decay(a);
     status = open_engine(a);
     if (status != WEIR_OK) {
-        weir__exports_close(a->exports);
         weir__learn_close(a->learn);
         return weir__create_cannot(message, a->options.log, status, "cannot open the engine: %s",
                                    weir__why_not(a, status, why, sizeof why));
@@ -397,7 +397,6 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__harden_close(a->harden);
     weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
-    weir__exports_close(a->exports);
     weir__learn_close(a->learn);
     weir__set_driver_result(result);
     return weir__create_cannot(message, a->options.log, status, "cannot start: %s",
@@ -452,7 +451,6 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 
         status = weir__hold_settings(a, options, &to);
         result = weir__driver_result;
-        weir__exports_close(a->exports);
         driver->cuDevicePrimaryCtxRelease(a->device.ordinal);
         weir__set_driver_result(result);
     }
@@ -669,7 +667,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__learn_close(a->learn);
     weir__harden_close(a->harden);
     weir__caches_close(a->caches);
-    weir__exports_close(a->exports);
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__anywhere_close(a);
     weir__decay_close(&a->reserve.decay);

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/result.h"
 
-#define PAGE ((size_t)2 << 20) /* that mapped memory is made of */
+#define PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
 
 weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
                                  size_t message_bytes) {
@@ -26,8 +26,8 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
            can;
 }
 
-/* What the driver has against mapping memory for hardware decompression, which only making some tells.  Where there is
- * no room for it now it is taken for granted. */
+/* Returns the driver's result of making mapped memory for hardware decompression: no attribute says whether the driver
+ * can.  Returns success if the device has no free memory for the attempt. */
 static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     CUmemAllocationProp kind;
     CUmemGenericAllocationHandle handle;
@@ -40,13 +40,13 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
     return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
+/* Returns 1 if no option chooses the engine, else 0. */
 static int is_open(const weir_options *options) {
     return options->engine == WEIR_ENGINE_DEFAULT && options->arena == WEIR_ARENA_DEFAULT &&
-           options->exportable != WEIR_SWITCH_ON &&
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
-/* Devices that had no addresses left, a bit each: what was lost with a context keeps its addresses. */
+/* A bit for each device that had no addresses left.  Memory that was lost with a context keeps its addresses. */
 static _Atomic uint64_t full;
 
 static uint64_t bit_of(CUdevice device) {
@@ -106,7 +106,8 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
     its.engine = WEIR_ENGINE_POOL;
     status = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
                                            message_bytes);
-    if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
+    if (status == WEIR_OK &&
+        why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
         atomic_fetch_or_explicit(&full, bit_of(device), memory_order_relaxed);
     return status;
 }

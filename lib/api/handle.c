@@ -14,7 +14,8 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block) {
+/* Returns 1 if a live block begins at the address, as far as weir knows; else 0. */
+static int begins_block(const weir_allocator *a, CUdeviceptr block) {
     struct weir_extent live;
     int found;
 
@@ -34,7 +35,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         return status;
     if (!block)
         return weir__misuse(a, WEIR_E_INVALID, "weir_use: block is NULL");
-    if (!weir__allocator_is_live(a, (uintptr_t)block))
+    if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
         int lent = weir__lend_context(a);

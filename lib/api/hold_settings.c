@@ -206,41 +206,6 @@ static weir_status open_to_peers(weir_allocator *a, const struct weir_message *m
     return weir__create_cannot(message, a->options.log, status, "peers '%s': %s", peers, why);
 }
 
-/* The mapped engine needs nothing but handles of that kind. */
-static weir_status check_mapped_exports(weir_allocator *a, const struct weir_message *message) {
-    int can = 0;
-
-    if (a->device.driver->capabilities & WEIR_CAP_IPC)
-        (void)a->device.driver->cuDeviceGetAttribute(
-            &can, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-            a->device.ordinal);
-    return can ? WEIR_OK
-               : weir__create_cannot(
-                     message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
-                     "export: the driver and the device cannot share mapped memory with other "
-                     "processes");
-}
-
-/* Pools of the driver's are for several processes, and mapped memory. */
-static weir_status open_exports(weir_allocator *a, const struct weir_message *message) {
-    int kinds = 0;
-
-    if (a->options.exportable != WEIR_SWITCH_ON)
-        return WEIR_OK;
-    if (weir__options_map(&a->options))
-        return check_mapped_exports(a, message);
-    /* Older drivers do not know the question (11.2). */
-    if (!(a->device.driver->capabilities & WEIR_CAP_IPC) ||
-        (a->device.driver->cuDeviceGetAttribute(&kinds,
-                                                CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
-                                                a->device.ordinal) == CUDA_SUCCESS &&
-         !(kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
-        return weir__create_cannot(
-            message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
-            "export: the driver and the device cannot share pools with other processes");
-    return weir__exports_open(&a->device, &a->exports);
-}
-
 void weir__size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->options;
 
@@ -324,8 +289,6 @@ weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
 
     if (status == WEIR_OK)
         status = open_to_peers(a, message);
-    if (status == WEIR_OK)
-        status = open_exports(a, message);
     if (status != WEIR_OK)
         return status;
     warn_of_what_is_lost(a, a->low);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* ipc.c: blocks of the mapped engine for other processes (weir/share.h): the text, and what a receiver maps.
+/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h): the sender's text, the receiver's mapping.
  *
- * A receiver reserves addresses for all pieces, and maps each where the one before it ends.  It keeps neither
- * descriptors nor physical allocations: the mappings alone hold the memory.
+ * A receiver reserves one range of addresses for all physical allocations of the text, and maps them there side by side.
+ * The receiver then closes its descriptors and releases its handles: the mappings alone keep the memory.
  *
- * Locks: one over the table of mappings; no driver call under it.
+ * Locks: `lock` guards the table of mappings.  No driver call is made under it.
  *
  * Must not know: how an engine places blocks.
  */
@@ -47,7 +47,8 @@ static weir_status write_text(weir_allocator *a, const struct weir_memory_files 
     return whole ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
-/* Of the block, and of those behind it up to `most' bytes from the address on: what joins is one to those who cut it. */
+/* Lists the physical allocations of the block at the address, and of the adjacent blocks behind the block up to `most`
+ * bytes from the address on: a caller that cut one block into several, as lib/tensors does, gets one text for all. */
 static weir_status find_files(weir_allocator *a, const void *address, size_t most,
                               struct weir_memory_files *files) {
     struct weir_engine *engine = a->reserve.engine;
@@ -65,8 +66,12 @@ static weir_status find_files(weir_allocator *a, const void *address, size_t mos
            weir__engine_find(engine, WEIR_VISIT_BLOCK_AT, (uintptr_t)block + bytes, &next) == 1 &&
            next.base == (uintptr_t)block + bytes)
         bytes += next.bytes;
-    return status == WEIR_OK
-               ? engine->ops->files(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files)
+    if (status == WEIR_OK)
+        status = weir__mapped_share(engine, (uintptr_t)block, bytes > 0 ? bytes : 1, files);
+    return status == WEIR_E_NOT_SUPPORTED
+               ? weir__allocator_misuse(a, status, "weir_ipc_make",
+                                        "the driver and the device cannot share memory with other "
+                                        "processes")
                : status;
 }
 
@@ -109,12 +114,12 @@ weir_status weir_ipc_make(weir_allocator *a, const void *address, char *text, si
 struct mapping {
     struct weir_device device; /* with its context, retained */
     CUdeviceptr base;
-    size_t bytes, mapped; /* `mapped`: from the base on */
-    int closes;           /* a thread is about to give it up */
+    size_t bytes, mapped; /* the first `mapped` of the bytes are mapped */
+    int closes;           /* a thread is closing the mapping */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows, and `closes` */
-static struct weir_map mappings;                         /* by base */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
+static struct weir_map mappings;                         /* the key is the base */
 
 static __attribute__((format(printf, 4, 5))) weir_status
 say(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
@@ -139,7 +144,7 @@ static weir_status refused(const struct mapping *m, CUresult result, const char 
                weir__driver_error_name(m->device.driver, result));
 }
 
-/* The device of the text, whatever its number is here. */
+/* Finds the device of the text by its UUID, and retains its context. */
 static weir_status find_device(struct mapping *m, const struct weir_memory_text *t, char *message,
                                size_t message_bytes) {
     const struct weir_driver *driver = m->device.driver;
@@ -166,7 +171,7 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
         t->device);
 }
 
-/* Maps the next piece, whose descriptor stays the caller's. */
+/* Maps the next physical allocation.  The descriptor stays the caller's. */
 static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p, int file,
                             char *message, size_t message_bytes) {
     const struct weir_driver *driver = m->device.driver;
@@ -176,8 +181,7 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
 
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemMap(m->base + m->mapped, (size_t)p->bytes, 0, handle, 0);
-        /* The mapping holds the memory.  A release that is refused once is tried again: what it leaves would be
-         * lost. */
+        /* The mapping keeps the memory.  If the release fails, a second attempt avoids that the memory is lost. */
         if (driver->cuMemRelease(handle) != CUDA_SUCCESS)
             (void)driver->cuMemRelease(handle);
     }
@@ -218,7 +222,7 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
                : refused(m, result, "access to the block", message, message_bytes);
 }
 
-/* In the scope of its context. */
+/* Unmaps the memory.  The caller is in the scope of the mapping's context. */
 static CUresult unmap(struct mapping *m) {
     CUresult result =
         m->mapped > 0 ? m->device.driver->cuMemUnmap(m->base, m->mapped) : CUDA_SUCCESS;
@@ -228,7 +232,7 @@ static CUresult unmap(struct mapping *m) {
     return result;
 }
 
-/* 0: the sum is no size. */
+/* Returns the sum of the pieces' sizes, 0 if the sum is too large. */
 static size_t sum_of(const struct weir_memory_text *t) {
     uint64_t sum = 0;
 
@@ -240,7 +244,7 @@ static size_t sum_of(const struct weir_memory_text *t) {
     return (size_t)sum;
 }
 
-/* The device is found. */
+/* Maps all pieces.  The mapping's device is set. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
                            char *message, size_t message_bytes) {
     const struct weir_driver *driver = m->device.driver;
@@ -258,7 +262,7 @@ static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, 
                      "the handle's sizes are none of physical memory");
     else
         status = refused(m, result, "addresses for the block", message, message_bytes);
-    /* What the driver does not take back at a second try stays mapped. */
+    /* If the driver refuses twice to unmap, the mapping stays. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap(m) == CUDA_SUCCESS || unmap(m) == CUDA_SUCCESS))
         (void)driver->cuMemAddressFree(m->base, m->bytes);
@@ -275,7 +279,8 @@ static int note(struct mapping *m) {
     return noted;
 }
 
-/* Unmaps it, once its device has nothing to do if `waits`, and frees it.  On an error nothing has changed. */
+/* Unmaps the memory, after a wait for all work of the device if `waits` is set, and frees the mapping.  On an error
+ * nothing has changed. */
 static CUresult drop(struct mapping *m, int waits) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
@@ -287,7 +292,7 @@ static CUresult drop(struct mapping *m, int waits) {
         return result;
     result = unmap(m);
     if (result == CUDA_SUCCESS) {
-        /* Before others may have the addresses. */
+        /* The table must forget the addresses before another mapping may have them. */
         pthread_mutex_lock(&lock);
         (void)weir__map_take(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);
@@ -404,7 +409,7 @@ weir_status weir_ipc_close(void *base) {
     pthread_mutex_lock(&lock);
     m = weir__map_get(&mappings, (uintptr_t)base, &value) ? (struct mapping *)value : NULL;
     if (m && m->closes)
-        m = NULL; /* unreached: another thread is in the middle of it */
+        m = NULL; /* unreached: another thread must be closing the mapping */
     if (m)
         m->closes = 1;
     pthread_mutex_unlock(&lock);

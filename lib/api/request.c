@@ -465,11 +465,6 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 
     if (status != WEIR_OK || !block)
         return status;
-    if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_SHARED)) {
-        status = weir__exports_withdraw(a, (uintptr_t)block);
-        if (status != WEIR_OK)
-            return weir__misuse(a, status, "a free of a block that another process has");
-    }
     started = a->counters.latency ? a->device.driver->ticks() : 0;
     status = release(a, (uintptr_t)block, stream);
     if (a->counters.latency)

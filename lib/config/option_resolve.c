@@ -137,17 +137,13 @@ static int has_peers(const weir_options *filled) {
     return devices == UINT64_MAX || (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) != 0;
 }
 
-/* What is for others needs an engine that can give it to them. */
-static weir_status serve_others(const weir_options *filled, char *message, size_t message_bytes) {
-    if (weir__options_can_open(filled))
+/* Checks that the engine can open its memory to other devices if the options name peers.  Returns E_NOT_SUPPORTED with a
+ * message if the engine cannot. */
+static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
+    if (weir__options_can_open(filled) || !has_peers(filled))
         return WEIR_OK;
-    if (filled->exportable == WEIR_SWITCH_ON)
-        return weir__option_refuse(
-            WEIR_E_NOT_SUPPORTED, message, message_bytes,
-            "export: memory of cuMemAlloc cannot be exported: choose engine mapped or pool");
-    return has_peers(filled) ? weir__option_refuse(WEIR_E_NOT_SUPPORTED, message, message_bytes,
-                                                   "peers '%s': %s", filled->peers, WEIR_NOT_OPENED)
-                             : WEIR_OK;
+    return weir__option_refuse(WEIR_E_NOT_SUPPORTED, message, message_bytes, "peers '%s': %s",
+                               filled->peers, WEIR_NOT_OPENED);
 }
 
 static weir_status check(const struct weir_option_row *row, const weir_options *options,
@@ -204,7 +200,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
     if (status == WEIR_OK)
         status = hold_min(&work, message, message_bytes);
     if (status == WEIR_OK)
-        status = serve_others(&work, message, message_bytes);
+        status = check_peers(&work, message, message_bytes);
     if (status == WEIR_OK)
         *out = work;
     return status;

@@ -231,10 +231,6 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "Let work on other devices use the blocks, through NVLink or PCIe; "
         "all: every device that can.  Engines pool and mapped only.",
         ADVANCED),
-    ROW(EXPORT, word, exportable, switches, "export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
-        "Let other processes use blocks (weir/share.h).  The driver then "
-        "gives no memory of a pool back.  Engines pool and mapped only.",
-        ADVANCED),
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting) {

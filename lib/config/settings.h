@@ -47,8 +47,7 @@ enum weir_setting {
     X(VERDICT)                                                                                     \
     X(LEDGER)                                                                                      \
     X(PRIORITY)                                                                                    \
-    X(PEERS)                                                                                       \
-    X(EXPORT)
+    X(PEERS)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM
@@ -126,12 +125,11 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 /* Back into a caller's struct, which keeps its size and what this library does not know. */
 void weir__options_give(const weir_options *from, weir_options *options);
 
-/* Checks a caller's struct (size, unknown tail, ranges) and copies it into *out in this library's
- * layout with every default replaced by its meaning for the engine, except front_cache, whose default
- * is a share with a floor: it stays of kind DEFAULT (weir__budget_of_in_use knows it).  options NULL:
- * all defaults.
- * E_INVALID, E_LIMIT (a preallocation above the limit), or E_NOT_SUPPORTED (peers or export, with an engine that
- * cannot), with a message. */
+/* Checks a caller's struct (size, unknown tail, ranges) and copies the struct into *out in this library's layout.
+ * Replaces every default by its value for the engine, except that of front_cache, which is a share with a floor and
+ * stays of kind DEFAULT (weir__budget_of_in_use).  With options NULL all fields are default.  Returns with a message:
+ * E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if peers are named and the engine cannot
+ * serve them. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 

@@ -228,19 +228,6 @@ typedef struct CUmemPoolPtrExportData_st {
     X(PEER, cuMemPoolGetAccess, "cuMemPoolGetAccess", 11020,                                       \
       (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location),                      \
       (flags, pool, location))                                                                     \
-    X(IPC, cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle", 11020,            \
-      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
-       unsigned long long flags),                                                                  \
-      (handle, pool, type, flags))                                                                 \
-    X(IPC, cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle", 11020,        \
-      (CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,                           \
-       unsigned long long flags),                                                                  \
-      (pool, handle, type, flags))                                                                 \
-    X(IPC, cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020,                                \
-      (CUmemPoolPtrExportData *data, CUdeviceptr address), (data, address))                        \
-    X(IPC, cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020,                                \
-      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
-      (address, pool, data))                                                                       \
     X(IPC, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020,                    \
       (void *shared, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,          \
        unsigned long long flags),                                                                  \

@@ -29,7 +29,7 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
  *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
  *                  is complete.  Whether a device can, its attribute 102 says
  *   PEER           who reaches whose memory, and access to pools; in every driver that is complete
- *   IPC            pools and physical memory for several processes, by files; in every driver that is complete */
+ *   IPC            physical memory for several processes, by files; in every driver that is complete */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \

@@ -215,7 +215,6 @@ const struct weir_backing weir__backing_mapped = {
     .shrink = weir__mapped_shrink,
     .foresee = weir__mapped_foresee,
     .wholes = weir__mapped_wholes,
-    .files = weir__mapped_share,
     .largest = weir__mapped_largest,
     .survey = weir__mapped_survey_pieces,
     .allow = weir__mapped_allow,

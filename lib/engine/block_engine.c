@@ -436,19 +436,6 @@ static int blocks_visit(struct weir_engine *e, const struct weir_visit *visit) {
     return count;
 }
 
-static weir_status blocks_files(struct weir_engine *e, uint64_t base, size_t bytes,
-                                struct weir_memory_files *out) {
-    struct weir_block_engine *a = (struct weir_block_engine *)e;
-    weir_status status;
-
-    if (!a->backing->files)
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    weir__lock_take(&a->lock);
-    status = a->backing->files(a, base, bytes, out);
-    weir__lock_give(&a->lock);
-    return status;
-}
-
 static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *access) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
     weir_status status;
@@ -487,7 +474,6 @@ static const struct weir_engine_ops blocks_ops = {
     .figures = blocks_figures,
     .survey = blocks_survey,
     .visit = blocks_visit,
-    .files = blocks_files,
     .close = blocks_close,
 };
 

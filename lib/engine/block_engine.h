@@ -98,9 +98,6 @@ struct weir_backing {
     int (*extents)(struct weir_block_engine *a, const struct weir_visit *visit);
     /* As an engine's visit of WHOLES.  NULL: regions. */
     int (*wholes)(struct weir_block_engine *a, const struct weir_visit *visit);
-    /* As an engine's.  NULL: there is no such memory. */
-    weir_status (*files)(struct weir_block_engine *a, uint64_t base, size_t bytes,
-                         struct weir_memory_files *out);
     /* Bytes of the largest request that `make_room` would surely serve now, or after what OOM recovery does. */
     size_t (*largest)(struct weir_block_engine *a, const struct weir_survey *asked);
     /* Adds to an engine's survey.  May be NULL. */

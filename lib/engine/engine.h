@@ -167,11 +167,6 @@ struct weir_engine_ops {
     /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if the engine does not
      * know. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* The physical allocations that [base, base + bytes), in which a live block lies, is in, each with a descriptor of it:
-     * `out` begins empty.  E_NOT_SUPPORTED: the device cannot; E_NOT_OWNED: not all of it is such memory; E_HOST_MEMORY: no memory, or no descriptor is left.
-     * NULL: the engine has no such memory. */
-    weir_status (*files)(struct weir_engine *e, uint64_t base, size_t bytes,
-                         struct weir_memory_files *out);
     /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
      * block, or the device is lost. */
     void (*close)(struct weir_engine *e);
@@ -210,6 +205,12 @@ weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine 
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 /* Opens the engine that cuts blocks from its own memory, or from regions of one of the two engines above. */
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
+
+/* Lists the physical allocations of [base, base + bytes), where a live block of the mapped engine `e` lies, each with a
+ * file descriptor.  `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot; E_NOT_OWNED if a part is no
+ * mapped memory; E_HOST_MEMORY if no host memory or no descriptor is left. */
+weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
+                               struct weir_memory_files *out);
 
 /* ---- for callers of engines -------------------------------------------------------------------- */
 

@@ -30,16 +30,16 @@ enum weir_visited {
     WEIR_VISIT_APART     /* the addresses that a request may name: at most one piece */
 };
 
-/* A physical allocation that other processes may open: see mapped_files.h. */
+/* A physical allocation that other processes may open (mapped_files.h). */
 struct weir_memory_file {
-    uint64_t base; /* where it is mapped */
+    uint64_t base; /* the address of its mapping */
     size_t bytes;
-    int file;      /* a descriptor of this process, which stays open until the memory goes back */
-    uint64_t name; /* nothing else that this process exports has it, or had it */
+    int file; /* a descriptor of this process, which stays open until the memory goes back to the device */
+    uint64_t name; /* a number that the process uses for this export only */
 };
 
 struct weir_memory_files {
-    struct weir_memory_file *list; /* by base; the caller frees it */
+    struct weir_memory_file *list; /* sorted by base; the caller frees the list */
     size_t count, capacity;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_files.c: see mapped_files.h.
  *
- * A program may close a number that is not its own (kept.h): then the memory is exported again, under another name, so
- * that nobody takes another file for it.
+ * A program may close a descriptor of weir's (kept.h).  Then weir exports the physical allocation again, under another
+ * name, so that no receiver opens another file instead.
  */
 #include "engine/mapped_files.h"
 
@@ -17,15 +17,16 @@
 #include "base/kept.h"
 #include "base/result.h"
 
+/* A physical allocation that was exported. */
 struct exported {
     struct weir_kept file;
     uint64_t name;
 };
 
-/* Of this process. */
+/* The last name that this process has used. */
 static _Atomic uint64_t names;
 
-/* 1: the process has no number left for a file, as far as a try shows.  The driver's answer does not tell. */
+/* Returns 1 if the process has no file descriptor left, which the driver's result does not say; else 0. */
 static int is_out_of_numbers(void) {
     int file = weir__file_open("/", O_PATH, 0);
     int is_out = file < 0 && (errno == EMFILE || errno == ENFILE);
@@ -57,7 +58,7 @@ static weir_status export_handle(struct weir_device *device, CUmemGenericAllocat
     return WEIR_OK;
 }
 
-/* What there is of it, made if need be. */
+/* Finds the descriptor of a physical allocation.  Exports the physical allocation if it has none. */
 static weir_status find(struct weir_mapped_files *f, struct weir_device *device,
                         CUmemGenericAllocationHandle handle, const struct exported **out) {
     struct exported *x;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_files.h: descriptors of physical allocations, for other processes.
+/* mapped_files.h: file descriptors of physical allocations, by which other processes map them.
  *
- * A physical allocation gets its descriptor when a block in it is first shared, and keeps it until it goes back to the
- * device: an open descriptor keeps the memory, too.  The owner has a lock.
+ * weir exports a physical allocation when a block in it is first shared.  The descriptor stays open until the physical
+ * allocation goes back to the device, and is closed first, since an open descriptor would keep the memory.
+ *
+ * Locks: the engine's lock guards each struct weir_mapped_files.
  *
  * Must not know: where physical allocations are mapped; the caller.
  */
@@ -12,23 +14,24 @@
 #include "base/map.h"
 #include "engine/engine.h"
 
-/* Zeroed it is empty. */
+/* All descriptors of an engine.  A struct of zero bytes has none. */
 struct weir_mapped_files {
-    struct weir_map exported; /* by physical allocation */
+    struct weir_map exported; /* the key is the physical allocation's handle */
 };
 
-/* Adds a physical allocation to a list, with its descriptor, which is made if there is none.  E_HOST_MEMORY: no memory,
- * or no descriptor is left; else what the driver answered. */
+/* Appends a physical allocation to the list `out`, with its descriptor.  Exports the physical allocation if it has no
+ * descriptor.  Returns E_HOST_MEMORY if no host memory or no descriptor is left, else the status of the driver's call. */
 weir_status weir__mapped_files_add(struct weir_mapped_files *f, struct weir_device *device,
                                    CUmemGenericAllocationHandle handle,
                                    const struct weir_memory_file *piece,
                                    struct weir_memory_files *out);
-/* Closes those that were made since the mark was taken, after a list that could not be completed. */
+/* Returns a mark for weir__mapped_files_undo. */
 uint64_t weir__mapped_files_mark(void);
+/* Closes the descriptors made since the mark, after a list could not be completed. */
 void weir__mapped_files_undo(struct weir_mapped_files *f, uint64_t mark);
-/* Before the physical allocation is released.  One that has no descriptor costs a look at a number. */
+/* Closes the descriptor of a physical allocation that is about to be released, if it has one. */
 void weir__mapped_files_close(struct weir_mapped_files *f, CUmemGenericAllocationHandle handle);
-/* All of them are closed. */
+/* Closes all descriptors, and frees the host memory. */
 void weir__mapped_files_end(struct weir_mapped_files *f);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_share.c: which devices may use the memory, and which other processes have it.
+/* mapped_share.c: access of other devices to the memory, and its file descriptors for other processes.
  */
 #include "engine/mapped_state.h"
 
-/* What a device may do now. */
+/* Returns the access that a device has now. */
 static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
     for (size_t i = 0; i < access->count; i++)
         if (access->list[i].location.id == device)
@@ -11,7 +11,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
     return CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-/* Shadows are left out: no work is to come that uses them. */
+/* Sets a device's access to all mapped memory.  Aliased mappings are left out, since no later work uses them. */
 weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_mapped_range *g = a->range;
@@ -39,34 +39,47 @@ weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDes
     return weir__device_status(a->e.device, result);
 }
 
-/* Handles are mapped whole, each at one place besides its shadows; where a live block lies none is missing. */
-weir_status weir__mapped_share(struct weir_block_engine *a, uint64_t base, size_t bytes,
-                               struct weir_memory_files *out) {
+/* Appends the physical allocations of the range to `out`.  A live block lies there, so no part is unmapped.  Each physical
+ * allocation is mapped whole, at one address besides its aliased mappings.  The caller holds the lock, in a scope. */
+static weir_status list_files(struct weir_block_engine *a, uint64_t base, size_t bytes,
+                              struct weir_memory_files *out) {
     struct weir_mapped_range *g = a->range;
-    struct weir_driver_scope scope;
-    uint64_t at = base, mark = weir__mapped_files_mark();
-    CUresult result;
     weir_status status = WEIR_OK;
+    uint64_t at = base;
 
-    if (g->kind.requestedHandleTypes == 0)
-        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
-    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__device_status(a->e.device, result);
     for (size_t i = handle_above(g, base); at < base + bytes && status == WEIR_OK; i++) {
         const struct weir_mapped_handle *h = &g->handles[i];
 
-        if (i == g->handle_count || h->base > at) {
-            status = weir__without_driver(WEIR_E_NOT_OWNED);
-        } else {
-            status =
-                weir__mapped_files_add(&g->files, a->e.device, h->handle,
-                                       &(struct weir_memory_file){h->base, h->bytes, -1, 0}, out);
-            at = h->base + h->bytes;
-        }
+        if (i == g->handle_count || h->base > at)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+        status = weir__mapped_files_add(&g->files, a->e.device, h->handle,
+                                        &(struct weir_memory_file){h->base, h->bytes, -1, 0}, out);
+        at = h->base + h->bytes;
     }
-    if (status != WEIR_OK)
-        weir__mapped_files_undo(&g->files, mark);
-    weir__driver_leave(a->e.device->driver, &scope);
+    return status;
+}
+
+weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
+                               struct weir_memory_files *out) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    struct weir_mapped_range *g = a->range;
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result;
+    uint64_t mark;
+
+    if (g->kind.requestedHandleTypes == 0)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    weir__lock_take(&a->lock);
+    result = weir__driver_enter(e->device->driver, e->device->context, &scope);
+    status = weir__device_status(e->device, result);
+    if (status == WEIR_OK) {
+        mark = weir__mapped_files_mark();
+        status = list_files(a, base, bytes, out);
+        if (status != WEIR_OK)
+            weir__mapped_files_undo(&g->files, mark);
+        weir__driver_leave(e->device->driver, &scope);
+    }
+    weir__lock_give(&a->lock);
     return status;
 }

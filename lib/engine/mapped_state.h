@@ -181,8 +181,6 @@ weir_status weir__mapped_place(struct weir_block_engine *a, struct weir_request 
 weir_status weir__mapped_shrink(struct weir_block_engine *a, struct weir_trim *trim);
 weir_status weir__mapped_shed(struct weir_block_engine *a, struct weir_trim *trim);
 weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access);
-weir_status weir__mapped_share(struct weir_block_engine *a, uint64_t base, size_t bytes,
-                               struct weir_memory_files *out);
 size_t weir__mapped_foresee(const struct weir_block_engine *a, struct weir_extent *out);
 int weir__mapped_wholes(struct weir_block_engine *a, const struct weir_visit *visit);
 size_t weir__mapped_largest(struct weir_block_engine *a, const struct weir_survey *asked);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: requests to a private CUDA memory pool.
  *
- * What: the driver places blocks, orders reuse and grows when it must.  This engine sees what it did by the pool's RESERVED
- * attribute (one question a request), accounts for it, and tops reserved memory up to what the growth policy wants
- * (pool_grow.c).
+ * What: the driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a
+ * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants (pool_grow.c).
  *
- * A request that the driver refuses may leave all reserved that the device had (H200, driver 580): that goes back once the
- * OOM recovery has done with it (TRIM_REFUSED), or at once where it is past the limit.
+ * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
+ * this memory back after OOM recovery (TRIM_REFUSED), or at once if it is above the limit.
  *
- * Internal dependencies (the driver's last resort when memory is short) are switched off: with them an allocation puts its
- * stream behind another's work unrequested, or even blocks the host for as long as that takes.  oom_recovery.c polls with a
- * deadline instead.
+ * The engine switches internal dependencies off, which are the driver's last resort when memory is short: with them an
+ * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a deadline
+ * instead.
  *
- * Frees are driver_blocks.h's.
+ * driver_blocks.h frees blocks.
  */
 #include "engine/pool_state.h"
 
@@ -24,12 +23,12 @@
 #include "config/growth_policy.h"
 #include "driver/nvtx.h"
 
-/* What a unit costs to grow by, until a step was timed: 27 to 35 us on an H200. */
+/* The assumed time of growth by one unit, until a step was timed: 27 to 35 us on an H200. */
 #define UNIT_NS UINT64_C(31000)
 
 /* ---- requests ---- */
 
-/* Why the driver said "out of memory": the limit, if the device had all that the request could need. */
+/* Returns the status of a request that the driver refused for lack of memory: E_LIMIT if the device had enough. */
 static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
     weir_status status = weir__device_status(p->e.device, CUDA_ERROR_OUT_OF_MEMORY);
     size_t most;
@@ -41,7 +40,7 @@ static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
     return status;
 }
 
-/* Gives a block back that nobody was told of; else it is one of the probe blocks from now on. */
+/* Frees a block that no caller has received.  If the driver refuses, keeps the block as a probe block. */
 static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                       weir_stream stream) {
     int is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
@@ -58,8 +57,8 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     pthread_mutex_unlock(&p->growing);
 }
 
-/* A trim gives back what the driver saw the host wait for, not what is done: an idle stream is waited for, which
- * takes no time, unless another thread is just giving it work. */
+/* Waits for the stream if it is idle.  A trim releases only memory that the host has waited for.  The wait takes no time
+ * unless another thread submits work just then. */
 static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -144,9 +143,8 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
     return WEIR_OK;
 }
 
-/* Reading the clock costs as much as asking the driver whether it grew (20 ns in a virtual machine),
- * and is only needed where it did.  After a long quiet time it is left out; a step that comes all the
- * same is charged what a unit took last, and the next requests are timed again. */
+/* Returns 1 after a long time without growth, when requests are not timed, else 0.  Reading the clock costs as much as
+ * reading the pool's size (20 ns in a virtual machine).  Growth that is not timed counts with the last time of a unit. */
 static int is_steady(struct weir_pool_engine *p) {
     uint32_t quiet = atomic_load_explicit(&p->quiet, memory_order_relaxed);
 
@@ -156,14 +154,14 @@ static int is_steady(struct weir_pool_engine *p) {
     return 0;
 }
 
-/* Another limit.  A reserve above it is left as it is, and must not rise. */
+/* Applies a changed limit.  Reserved memory above the limit stays, and must not rise. */
 static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
     weir__pool_set_ceiling(p, weir__pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
 }
 
-/* The driver knows its streams, and does not tell beforehand whether it would grow. */
+/* Requests a block from the driver, which orders its reuse, and counts the growth afterwards. */
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = is_steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
@@ -177,7 +175,7 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     if (p->shrinks)
         see_fall(p);
     if (exceeds(p) && p->has_figures) {
-        /* What the driver grows goes back only once the undone block's stream is done. */
+        /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
         if (weir__pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
             return weir__without_driver(WEIR_E_LIMIT);
         weir__pool_note_used_peak(p); /* the block may have to be undone */
@@ -221,15 +219,15 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
 
 /* ---- what there is ---- */
 
-/* Nothing was taken from it yet, so that nothing is pending either: what OOM recovery trims is all of it, but for a pool
- * that other processes may share, which keeps it.  A driver that has no figures refuses to tell. */
+/* Returns 1 if no block was ever allocated from the pool, so that OOM recovery can trim all of its memory; else 0.  A
+ * driver without the figure counts as one whose pool was used. */
 static int is_uncut(const struct weir_pool_engine *p) {
     return p->e.options->recovery_timeout_ms != UINT32_MAX &&
-           p->e.options->exportable != WEIR_SWITCH_ON &&
            attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
 }
 
-/* As many units as may still be added: whatever lies free inside, a request has them to itself. */
+/* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request
+ * of this size succeeds however fragmented the pool's free memory is. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
     uint64_t reserve = weir__pool_read_reserve(p), stays;
 
@@ -240,9 +238,8 @@ static size_t largest(struct weir_pool_engine *p, uint64_t back) {
         weir__device_room(p->e.device, weir__size_less(limit_of(p), stays), back), UNIT);
 }
 
-/* What is pending on the caller's streams the driver does not say; it looks at every request.  Frees
- * with uses are ours to count: a pool that is destroyed while they wait for events crashes the
- * driver (580, seen on an H200), so destroy must see them through. */
+/* Counts frees that wait for events.  The driver does not report other pending frees.  Driver 580 crashes if a pool is
+ * destroyed while frees wait for events (H200), so the allocator's end waits for them. */
 static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -253,7 +250,7 @@ static void pool_survey(struct weir_engine *e, struct weir_survey *out) {
         out->largest = largest(p, out->back);
 }
 
-/* Blocks will lie where the probe blocks did. */
+/* Shows the addresses of the last preallocation's probe blocks, where later blocks will lie. */
 static int pool_visit(struct weir_engine *e, const struct weir_visit *visit) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
     int count;
@@ -286,9 +283,6 @@ static CUresult make_pool(struct weir_pool_engine *p) {
 
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = p->e.options->exportable == WEIR_SWITCH_ON
-                                 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-                                 : CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->e.device->ordinal;
     if (p->e.device->decompresses)

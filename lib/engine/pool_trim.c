@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pool_trim.c: reserved memory of a private CUDA memory pool goes back to the device.
+/* pool_trim.c: gives reserved memory of a private CUDA memory pool back to the device.
  *
- * What: a trim of the driver's gives back what the host has waited for on the stream that freed it; neither what is done nor
- * what was waited for by the way (cuMemFree) counts, and what would count for all streams (cuCtxSynchronize) breaks
- * captures (H200, driver 580).  So what is done is taken by probe blocks too, unit by unit, which the driver lets another
- * stream have; freed on the stream that runs nothing, and that waited for, it goes.
+ * What: the driver's trim releases memory only if the host has waited for the stream that freed the memory.  Completed
+ * work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams, breaks captures
+ * (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on a stream that runs
+ * nothing, frees them there and waits for that stream.  Then the trim releases the memory.
  *
  * Locks: `growing`.
  */
@@ -37,19 +37,19 @@ static void unwind(struct weir_pool_engine *p, int is_refused) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Bytes that are idle and more than `keep`. */
+/* Returns the idle bytes that a trim to `keep` may release. */
 static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
     return weir__size_smaller(weir__size_less(reserve, keep),
                               weir__size_less(reserve, weir__pool_read_in_use(p)));
 }
 
-/* let_trim_see may be of use: a pool that other processes may share gives nothing back, and a block that the driver
- * does not take back makes it keep others. */
+/* Returns 1 if weir__pool_let_trim_see() may make a trim release more, else 0.  The function needs the driver's figures,
+ * and has no effect while a probe block is left that the driver did not free. */
 static int sees_more(const struct weir_pool_engine *p) {
-    return p->has_figures && p->e.options->exportable != WEIR_SWITCH_ON && p->probe_count == 0;
+    return p->has_figures && p->probe_count == 0;
 }
 
-/* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
+/* Trims as far as the host need not wait for another's work.  The caller holds `growing` and is in the driver's scope. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;

@@ -12,8 +12,7 @@
  * of each other.  A member that cannot join the new file, for lack of a descriptor, say, logs that and counts no more
  * bytes until it can.
  *
- * The file is mapped, like loans (lease.h): if a process of the user truncates the file, the processes that use it get
- * SIGBUS.
+ * The file is mapped: if a process of the user truncates the file, the processes that use it get SIGBUS.
  *
  * Must not know: what the bytes are of, drivers.
  */

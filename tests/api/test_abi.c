@@ -81,7 +81,6 @@ FIELD(weir_options, decay_ms, 256, 8);
 FIELD(weir_options, internal_dependencies, 264, 4);
 FIELD(weir_options, ledger, 268, 4);
 FIELD(weir_options, priority, 272, 4);
-FIELD(weir_options, exportable, 276, 4);
 FIELD(weir_options, leave, 280, 16);
 FIELD(weir_options, verdict, 296, 8);
 FIELD(weir_options, peers, 304, 8);

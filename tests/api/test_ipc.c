@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_ipc.c: blocks of the mapped engine that other processes open (weir/share.h), in one process and between two.
+/* test_ipc.c: blocks of the mapped engine that are shared (weir/share.h), in one process and between two.
  *
  * The other process is this program again: WEIR_TEST_IPC in its environment says what it does.
  */
@@ -242,7 +242,7 @@ TEST(a_hardened_block) {
 /* ---- two processes ----------------------------------------------------------------------------- */
 
 static struct child start_child(const char *what) {
-    return start_piped("test_ipc", "WEIR_TEST_IPC", what, NULL);
+    return start_piped("test_ipc", "WEIR_TEST_IPC", what);
 }
 
 static int ended(const struct child *child) {
@@ -269,7 +269,7 @@ static int is_filled(const unsigned char *at, unsigned char value, size_t bytes)
     return is;
 }
 
-/* Opens what it is sent, looks, writes; then, once it is told that the sender has freed it, looks again. */
+/* Opens the block of a letter, reads and writes it, and reads it again after the sender has freed it. */
 static int be_receiver(void) {
     struct letter letter;
     void *base = NULL;
@@ -321,7 +321,7 @@ static int be_child(const char *what) {
     return strcmp(what, "receive") == 0 ? be_receiver() : be_sender();
 }
 
-/* 1: the kernel here lets nobody take descriptors, which the receiver has seen. */
+/* Returns 1 if the receiver reported that the kernel denies descriptors, else 0. */
 static int is_forbidden(const struct child *child, char *word) {
     if (read(child->from, word, 1) == 1 && *word != '#')
         return 0;

@@ -46,7 +46,7 @@ TEST(arguments_that_are_wrong) {
     end();
 }
 
-/* A graph's block is no memory of the engine's. */
+/* A block of a graph is not the engine's memory. */
 TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     void *block = NULL;
     CUgraph graph;
@@ -61,7 +61,7 @@ TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     end();
 }
 
-/* No beginning of a text is one, nor is one with a part that is wrong. */
+/* A part of a text, or a text with a wrong part, is refused. */
 TEST(texts_that_are_wrong) {
     static const char *const wrong[] = {
         "",
@@ -102,7 +102,7 @@ TEST(texts_that_are_wrong) {
         memcpy(word, text, i);
         word[i] = '\0';
         status = weir_ipc_open(word, NULL, &base, message, sizeof message);
-        if (status == WEIR_OK) { /* it ends with a whole piece */
+        if (status == WEIR_OK) { /* the part ends with a whole piece */
             MUST(text[i] == ',');
             OK(weir_ipc_close(base));
         } else {
@@ -124,7 +124,7 @@ TEST(texts_that_are_wrong) {
     end();
 }
 
-/* As of a process whose number another has now, or which has ended, or is of another namespace. */
+/* The sender's number is another process's now, or the sender has ended, or is in another namespace. */
 TEST(senders_that_are_another) {
     char text[256], device[WEIR_UUID_BYTES];
     unsigned long long start = weir__process_start(getppid());
@@ -144,45 +144,18 @@ TEST(senders_that_are_another) {
     turned_down(WEIR_E_NOT_SUPPORTED, text, "has other process ids than this one");
 }
 
-TEST(allocators_that_cannot) {
-    weir_options options = options_of(KIND_POOL, "model", 0);
+static const int kinds_without[] = {KIND_POOL, KIND_REGIONS, KIND_DIRECT};
+
+TEST_EACH(ROWS(kinds_without), allocators_that_cannot) {
+    weir_options options = options_of(kinds_without[_i], "model", 0);
     void *block;
 
     options.log = WEIR_LOG_ERROR;
-    options.exportable = WEIR_SWITCH_ON;
     OK(weir_allocator_create(&options, &a));
     block = take(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     ANSWERS(1, lines());
     MUST(strstr(logged, "needs engine mapped"));
-    give(a, block, A);
-    end();
-}
-
-TEST(the_mapped_engine_needs_no_setting) {
-    weir_options options = options_for(WEIR_SWITCH_ON);
-    size_t needed = 0;
-    void *block;
-
-    options.exportable = WEIR_SWITCH_DEFAULT;
-    OK(weir_allocator_create(&options, &a));
-    block = take(a, MIB, A);
-    OK(weir_ipc_make(a, block, NULL, 0, &needed, NULL));
-    MUST_LE(1, needed);
-    give(a, block, A);
-    end();
-}
-
-/* The pool engine's exports are another thing. */
-TEST(a_mapped_allocator_has_no_files_of_a_pool) {
-    weir_shared handle;
-    int files[2];
-    void *block;
-
-    make(WEIR_SWITCH_ON);
-    block = take(a, MIB, A);
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir_export(a, files));
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir_share(a, block, A, &handle));
     give(a, block, A);
     end();
 }
@@ -195,18 +168,22 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
     return result;
 }
 
-TEST(drivers_that_cannot) {
+/* An allocator of a driver without the calls, or of a device without files, serves requests and shares nothing. */
+TEST_EACH(2, drivers_that_cannot) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
+    void *block;
 
-    table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "cannot share mapped memory"));
-    table = *driver;
-    table.cuDeviceGetAttribute = tell_no_files;
-    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
-    MUST(lines() == 1 && strstr(logged, "cannot share mapped memory"));
-    MUST_EQ(device_free(), CAPACITY);
+    if (_i == 0)
+        table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
+    else
+        table.cuDeviceGetAttribute = tell_no_files;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    block = take(a, MIB, A);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
+    MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
+    give(a, block, A);
+    end();
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
@@ -236,7 +213,7 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
     end();
 }
 
-/* What the driver itself has against it, and where there is no such driver. */
+/* The driver refuses a call, or the receiver has no such driver. */
 TEST(what_the_driver_answers) {
     static const struct {
         enum weir_driver_entry entry;
@@ -293,7 +270,7 @@ TEST(a_lost_device) {
 #endif
 }
 
-/* A program that closes what is not its own: the memory is exported again, under another name. */
+/* If the program closes weir's descriptor, weir exports the memory again, under another name. */
 TEST(numbers_that_are_lost) {
     unsigned char *block, *base;
     char *text, *again;
@@ -316,7 +293,7 @@ TEST(numbers_that_are_lost) {
     MUST(own_file_is_whole(number));
 }
 
-/* ---- what is not available ------------------------------------------------------------------------ */
+/* ---- lack of host resources ------------------------------------------------------------------------ */
 
 #ifdef CAN_DENY
 /* No number is left beyond those that are open. */
@@ -355,7 +332,8 @@ TEST(no_descriptor_is_left) {
     MUST(before >= 0 && close(before) == 0);
     EXPECT(WEIR_E_HOST_MEMORY, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST_EQ(weir_last_driver_result(), CUDA_SUCCESS);
-    ANSWERS(before, fcntl(log_file, F_DUPFD_CLOEXEC, 0)); /* what it had opened is closed */
+    ANSWERS(before,
+            fcntl(log_file, F_DUPFD_CLOEXEC, 0)); /* the failed call has closed its descriptors */
     close(before);
     allow_all_files();
     deny("fstat", 1, 0, EIO);
@@ -392,7 +370,7 @@ TEST(no_host_memory) {
         met = (uint64_t)was_refused;
         if (status == WEIR_OK) {
             OK(weir_ipc_close(base));
-        } else if (status != WEIR_E_NO_MEMORY) { /* of the model's own, too */
+        } else if (status != WEIR_E_NO_MEMORY) { /* the device model needs host memory, too */
             MUST(status == WEIR_E_HOST_MEMORY);
         }
     }

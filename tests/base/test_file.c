@@ -15,7 +15,6 @@
 #include "base/replace.h"
 #include "base/runfile.h"
 #include "ipc/group.h"
-#include "ipc/lease.h"
 #include "ipc/registry.h"
 #include "ipc/segment.h"
 #include "ipc/turn_lock.h"
@@ -65,7 +64,6 @@ static int open_each(void) {
     struct weir_segment segment;
     struct weir_registry registry;
     struct weir_group group;
-    struct weir_loans loans;
     char why[WEIR_GROUP_WHY];
     struct stat is;
     int file;
@@ -95,10 +93,6 @@ static int open_each(void) {
         return 5;
     EXPECT_ABOVE(group.alive.number);
     EXPECT_ABOVE(group.others.number);
-    if (weir__loans_make(&loans, "0123456789abcdef") != WEIR_OK)
-        return 6;
-    EXPECT_ABOVE(loans.file.number);
-    EXPECT_ABOVE(loans.given.number);
     for (int i = 0; i <= STDERR_FILENO; i++) /* nothing was left there */
         if (fstat(i, &is) == 0)
             return 7;
@@ -143,7 +137,6 @@ static int write_each(void) {
     static const char bytes[2 * LIMIT_BYTES];
     struct weir_registry near;
     struct weir_registry_entry entry = {.reserve = 1};
-    struct weir_loans loans;
     struct weir_group group;
     char why[WEIR_GROUP_WHY];
     int file = weir__file_open("a", O_RDWR | O_CREAT, 0600);
@@ -163,8 +156,7 @@ static int write_each(void) {
         return 4;
     if (weir__replace_file("b", 0600, 0, bytes, sizeof bytes) != EFBIG || access("b", F_OK) == 0)
         return 5;
-    if (weir__registry_open(&near, "other") == 0 ||
-        weir__loans_make(&loans, "0123456789abcdef") == WEIR_OK)
+    if (weir__registry_open(&near, "other") == 0)
         return 6;
     if (weir__group_join(&group, "g", "device", MIB, 1, why) == 0 || !strstr(why, "File too large"))
         return 7;

@@ -593,8 +593,8 @@ TEST(under_capture) {
     outside[3000] = 0;
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
     unsigned char *block = take(3000, C);
-    MUST(weir__allocator_is_live(a, (uintptr_t)block) &&
-         !weir__allocator_is_live(a, (uintptr_t)&a));
+    OK(weir_use(a, block, C));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, &a, C));
     if (!is_kept) /* the driver itself refuses it there */
         give(outside, C);
     CUgraphExec exec = launch_captured(&graph);

@@ -426,7 +426,6 @@ static const struct {
     {"keep-free", "5%", NULL},
     {"internal-dependencies", "0", "off"},
     {"peers", "none", NULL},
-    {"export", "on", NULL},
     {"peers", "All", "all"},
     {"peers", "3,0,003,63", "0,3,63"},
     {"peers", "1", NULL},
@@ -626,7 +625,6 @@ TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PRIORITY, "100", "100"},
         {WEIR_SETTING_KEEP_FREE, "0", "0"},
         {WEIR_SETTING_PEERS, "none", "none"},
-        {WEIR_SETTING_EXPORT, "off", "off"},
     };
     char text[128];
 

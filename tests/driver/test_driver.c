@@ -326,7 +326,7 @@ static const struct load {
      EVERY_CAPABILITY & ~WEIR_CAP_VIRTUAL, .route = "resolver-2"},
     {"without peers", 2, "open", "FAKE_UNRESOLVED=cuDeviceCanAccessPeer", 13000,
      EVERY_CAPABILITY & ~WEIR_CAP_PEER, .route = "resolver-2"},
-    {"without shared pools", 2, "open", "FAKE_UNRESOLVED=cuMemPoolImportPointer", 13000,
+    {"without shared memory", 2, "open", "FAKE_UNRESOLVED=cuMemImportFromShareableHandle", 13000,
      EVERY_CAPABILITY & ~WEIR_CAP_IPC, .route = "resolver-2"},
     {"a missing required entry is named", 2, "open", "FAKE_UNRESOLVED=cuEventDestroy",
      .says = {"failure: libcuda.so.1 has no cuEventDestroy_v2"}},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_program.c: what the device model answers programs and weir never asks.
+/* test_model_program.c: the device model's calls that programs make and weir does not.
  *
  * A test is named after the fact that it holds the model to; the facts are what CUDA documents.
  */
@@ -219,20 +219,22 @@ TEST(only_a_pool_made_for_it_is_shared) {
     CUmemPoolPtrExportData data, next;
     int file = -1;
 
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, own, 1, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, shared, 2, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportPointer(&data, block));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           weir__program_cuMemPoolExportToShareableHandle(&file, own, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           weir__program_cuMemPoolExportToShareableHandle(&file, shared, 2, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolExportPointer(&data, block));
     ck_assert_int_eq(file, -1);
-    OK(d->cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
+    OK(weir__program_cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
     ck_assert_int_eq(close(file), 0);
-    OK(d->cuMemPoolExportPointer(&data, other));
-    OK(d->cuMemPoolExportPointer(&next, other + 1));
+    OK(weir__program_cuMemPoolExportPointer(&data, other));
+    OK(weir__program_cuMemPoolExportPointer(&next, other + 1));
     ck_assert(memcmp(&data, &next, sizeof data) != 0);
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuMemFreeAsync(other, s));
 }
 
-/* In the same process all is as in another: an address of its own, the same bytes, and a free of its own. */
+/* A pool imported by its own process behaves as in another process: other addresses, equal bytes, a separate free. */
 TEST(a_pool_that_is_imported_has_the_same_bytes) {
     CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
     CUdeviceptr first = take(shared, MIB, on_second), block = take(shared, 3 * MIB, on_second);
@@ -241,18 +243,19 @@ TEST(a_pool_that_is_imported_has_the_same_bytes) {
     unsigned char seen[2] = {0};
     int file = -1;
 
-    OK(d->cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
+    OK(weir__program_cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
     EXPECT(CUDA_ERROR_INVALID_VALUE,
-           d->cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)0, 1, 0));
-    OK(d->cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)file, 1, 0));
+           weir__program_cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)0, 1, 0));
+    OK(weir__program_cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)file, 1, 0));
     ck_assert_int_eq(close(file), 0);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAllocFromPoolAsync(&none, 100, here, on_second));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, here, 1, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&there, here, &wrong));
-    OK(d->cuMemPoolExportPointer(&data, block + 4096));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&there, shared, &data));
-    OK(d->cuMemPoolImportPointer(&there, here, &data));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&none, here, &data));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           weir__program_cuMemPoolExportToShareableHandle(&file, here, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolImportPointer(&there, here, &wrong));
+    OK(weir__program_cuMemPoolExportPointer(&data, block + 4096));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolImportPointer(&there, shared, &data));
+    OK(weir__program_cuMemPoolImportPointer(&there, here, &data));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolImportPointer(&none, here, &data));
     ck_assert(there != block + 4096);
     OK(d->cuMemsetD8Async(block, 9, 3 * MIB, on_second));
     OK(d->cuMemcpyDtoHAsync(&seen[0], there - 4096, 1, on_second));

@@ -477,19 +477,6 @@ TEST(what_is_preallocated_can_be_had) {
     check_largest(refused(300 * MIB, A), A, 0);
 }
 
-/* Where nothing goes back it does not count: a pool that other processes may share keeps all of it. */
-TEST(what_stays_preallocated_does_not_count) {
-    weir_options options = options_of(KIND_POOL, "model", 256 * MIB);
-    options.limit = bytes_amount(256 * MIB);
-    options.front = WEIR_SWITCH_OFF;
-    options.exportable = WEIR_SWITCH_ON;
-    options.prealloc = bytes_amount(192 * MIB);
-    make_with(&options);
-    size_t largest = refused(300 * MIB, A);
-    MUST_EQ(largest, 64 * MIB);
-    check_largest(largest, A, 0);
-}
-
 /* Requests inside fail by themselves, and leave nothing behind. */
 TEST(it_may_fail_itself) {
     void *none = NULL;
@@ -701,6 +688,5 @@ int main(void) {
                  a_graphs_request_that_is_refused_is_noted, it_is_not_asked_about_a_preallocation,
                  it_may_lose_the_device, it_is_not_asked_after_a_fork, it_holds_no_lock,
                  it_is_asked_behind_shelves);
-    ADD_TESTS(tests, what_stays_preallocated_does_not_count);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* gone.c: a program that names memory pools which it has destroyed, in each call that takes a pool, and makes others,
- * to which the driver may give the same handles. */
+/* gone.c: a program that shares a pool, names destroyed pools in each call that takes a pool, and
+ * makes other pools, for which the driver may use the same handles. */
 #include "opened.h"
 
-enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
+enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descriptor */
 
 /* clang-format off */
 #define ENTRIES(X)                                                                                 \
@@ -17,6 +17,7 @@ enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
     X(cuMemPoolImportFromShareableHandle,                                                          \
       (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
        unsigned long long flags))                                                                  \
+    X(cuMemPoolExportPointer, (CUmemPoolPtrExportData *data, CUdeviceptr address))                 \
     X(cuMemPoolImportPointer,                                                                      \
       (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data))                     \
     X(cuMemAllocFromPoolAsync_ptsz,                                                                \
@@ -42,7 +43,31 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
     return block;
 }
 
-/* The pool is none. */
+/* Uses a block of the shared pool at its address in the imported pool, and frees it there and in the shared pool. */
+static void use_imported(CUmemoryPool shared, CUmemoryPool imported) {
+    enum { BYTES = 1000 };
+    CUdeviceptr block = take(shared, BYTES), there = 0;
+    CUmemPoolPtrExportData data;
+    unsigned char bytes[BYTES] = {0};
+    CUresult result;
+
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(more.cuMemPoolExportPointer(&data, block));
+    result = more.cuMemPoolImportPointer(&there, imported, &data);
+    printf("imported block: %u", result);
+    if (result == CUDA_SUCCESS) {
+        CU(cuda.cuMemsetD8Async(there, 9, BYTES, stream));
+        CU(cuda.cuStreamSynchronize(stream));
+        CU(cuda.cuMemcpyDtoH(bytes, block, BYTES));
+        printf(", written %u %u, freed %u", bytes[0], bytes[BYTES - 1],
+               cuda.cuMemFreeAsync(there, stream));
+        CU(cuda.cuStreamSynchronize(stream));
+    }
+    printf(", freed %u\n", cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+}
+
+/* Prints the results of calls that name a destroyed pool. */
 static void name(const char *what, CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolPtrExportData data = {{0}};
@@ -70,7 +95,7 @@ static void name(const char *what, CUmemoryPool pool) {
     printf(", destroyed %u\n", cuda.cuMemPoolDestroy(pool));
 }
 
-/* One that was made where another went. */
+/* Uses and destroys a pool whose handle may have been another pool's. */
 static void use(const char *what, CUmemoryPool pool) {
     uint64_t value = 5;
 
@@ -94,7 +119,7 @@ int main(int argc, char **argv) {
     ENTRIES(MORE_NEEDED)
     stream = new_stream();
 
-    /* The device's own may be made as late as it is asked for, and a pool is imported where others were. */
+    /* The driver may make the device's pool when it is first requested.  The imported pool may get an old handle. */
     unused = make_pool(0);
     shared = make_pool(HANDLE_FD);
     CU(cuda.cuMemPoolDestroy(unused));
@@ -106,6 +131,7 @@ int main(int argc, char **argv) {
     CU(more.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)file, HANDLE_FD, 0));
     printf("imported: attribute %u\n",
            cuda.cuMemPoolGetAttribute(imported, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    use_imported(shared, imported);
     CU(cuda.cuMemPoolDestroy(imported));
     name("imported", imported);
 
@@ -120,7 +146,7 @@ int main(int argc, char **argv) {
     CU(cuda.cuMemPoolDestroy(used));
     CU(cuda.cuMemPoolDestroy(busy));
     CU(cuda.cuMemPoolDestroy(shared));
-    /* Whoever serves takes memory of its own for it. */
+    /* This request makes the allocator grow. */
     large = take(other, 700 * MIB);
     name("never used", unused);
     name("used", used);

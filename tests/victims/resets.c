@@ -26,7 +26,8 @@ static void hang(CUcontext context, const char *entry) {
     HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
-    HOLDS(stopped() == 1 && stop("cuMemPoolImportPointer")); /* no more of those that come */
+    HOLDS(stopped() == 1 &&
+          stop("cuMemImportFromShareableHandle")); /* no more of those that come */
 }
 
 /* While the first request of the device's pool hangs. */

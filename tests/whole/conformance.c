@@ -92,8 +92,8 @@ static int is_end_of_options(size_t bytes) {
                                   BEFORE(prealloc_mode), BEFORE(profile),
                                   BEFORE(decay_ms),      BEFORE(internal_dependencies),
                                   BEFORE(ledger),        BEFORE(priority),
-                                  BEFORE(exportable),    BEFORE(leave),
-                                  BEFORE(verdict),       BEFORE(peers)};
+                                  BEFORE(leave),         BEFORE(verdict),
+                                  BEFORE(peers)};
     _Static_assert(sizeof(weir_options) - BEFORE(peers) <= sizeof(uint64_t),
                    "a field behind peers is named above");
 #undef BEFORE

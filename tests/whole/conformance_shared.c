@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_shared.c: physical memory that other processes have: what weir and the model build on, and what weir
- * gives, on the device model and on a GPU.
+/* conformance_shared.c: checks physical memory that other processes map, the driver's and weir's, on the device model and
+ * on a GPU.
  *
- * As in conformance_peers.c a point is asserted on both, or is a question whose answer is printed, and asserted of the
- * model alone.  The other process is this program again, with a text in WEIR_TEST_TEXT.
+ * As in conformance_peers.c each point is either asserted on both, or its answer is printed and asserted on the model
+ * alone.  The other process is this program again, with a text in WEIR_TEST_TEXT.
  *
  * Must not know: how weir places blocks.
  */
@@ -98,7 +98,7 @@ static struct {
     CUmemAccessDesc access;
 } made;
 
-/* One physical allocation, mapped at the first of two places. */
+/* Makes a physical allocation, and maps it in the first half of an address range of twice its size. */
 static void make_memory(size_t bytes) {
     CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
     CUmemAllocationProp kind = {
@@ -158,7 +158,7 @@ TEST(exported_memory_is_one) {
     CU(driver->cuMemAddressFree(made.at, 2 * bytes));
 }
 
-/* What an export answers where the process has no number left for its file. */
+/* An export fails if the process has no file descriptor left. */
 TEST(an_export_without_a_number) {
     struct rlimit limit, least;
     CUresult result;
@@ -194,7 +194,6 @@ static weir_allocator *make_allocator(int packing) {
     weir_options options = options_of(KIND_MAPPED, name, 0);
     weir_allocator *a = NULL;
 
-    options.exportable = WEIR_SWITCH_ON;
     options.packing = packing;
     OK(weir_allocator_create(&options, &a));
     return a;
@@ -219,7 +218,7 @@ int open_text(const char *told) {
     return weir_ipc_close(base) == WEIR_OK ? 0 : 5;
 }
 
-/* Runs this program with the text: what it says. */
+/* Runs this program with the text as the receiver.  Returns its exit status, -1 if the kernel denies descriptors. */
 static int run_receiver(const char *text, size_t offset) {
     char path[512], told[4200], line[600] = "";
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -255,7 +254,8 @@ TEST(another_process_has_a_block) {
     OK(weir_ipc_make(a, block, text, sizeof text, NULL, &offset));
     code = run_receiver(text, offset);
     MUST(code <= 0);
-    MUST(are_all((uintptr_t)block, BYTES, code == 0 ? 9 : 7)); /* where the kernel lets it */
+    MUST(are_all((uintptr_t)block, BYTES,
+                 code == 0 ? 9 : 7)); /* the code is 0 if the kernel lets the receiver open it */
     before = free_bytes();
     OK(weir_ipc_open(text, NULL, &base, NULL, 0));
     OK(weir_free(a, block, s));

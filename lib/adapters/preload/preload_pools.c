@@ -224,9 +224,10 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A limit
- * that is a part of what is free is another a moment later.  What is not supported may be that there are no
- * pools at all, and that there is no device that weir can do nothing with the driver. */
+/* Returns 1 if creating the allocator failed because the device cannot do what the settings say; 0 if the driver failed,
+ * or if a later request may succeed.  A limit that is a part of the free memory changes with the free memory.
+ * E_NOT_SUPPORTED also comes from a driver without pools, and E_NO_DEVICE from a driver that weir cannot use: then
+ * requests are left to the driver, unless the settings name peers or the mapped engine. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
@@ -238,8 +239,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
         return options->limit.kind != WEIR_AMOUNT_OF_FREE;
     case WEIR_E_NOT_SUPPORTED:
     case WEIR_E_NO_DEVICE:
-        return options->peers || options->exportable == WEIR_SWITCH_ON ||
-               weir__options_map(options);
+        return options->peers || weir__options_map(options);
     default:
         return 0;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_ipc.c: pools of several processes, and blocks that one of them uses of another's.
+/* model_pool_ipc.c: pools that programs share with other processes.  weir itself shares none.
  *
- * Documented: a pool that other processes may share gives nothing back, and only its blocks can be exported.
+ * Documented: a pool that other processes may import gives nothing back, and only blocks of such a pool can be exported.
  */
 #include "driver/model/model_pool.h"
 
@@ -30,7 +30,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return result;
 }
 
-/* The descriptor itself is handed over in the pointer's place. */
+/* Makes a pool for the memory of the file. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},

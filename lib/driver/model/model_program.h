@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.h: what programs ask of a driver and weir does not, on the device model.
+/* model_program.h: the driver calls that programs make and weir does not, on the device model.
  *
- * weir's own table (driver.h) has what weir calls.  A program beside it has a default pool, asks
- * what a pointer is.  These entries let a program run on the
- * model that knows nothing of weir (tests/libcuda).  They have CUDA's own names, types and order of
- * parameters; each counts, fails by plan and costs as the entry of the table that it is like.
+ * weir's own table (driver.h) has the calls that weir makes.  A program also uses default pools, shares pools with
+ * other processes and queries pointers.  With the entries below an unmodified program runs on the model
+ * (tests/libcuda).  The entries have CUDA's names, types and order of parameters.  Each entry names an entry of weir's
+ * table: the model counts and charges a call of the one as a call of the other, and a planned fault of the other fails
+ * both.
  *
  * Must not know: the caller.
  */
@@ -17,7 +18,7 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* What may be asked of a pointer, and kinds of memory: X(name, value). */
+/* Attributes of pointers, and kinds of memory: X(name, value). */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
     X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                     /* CUcontext; NULL of a pool's block */ \
     X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                 /* unsigned int */                      \
@@ -43,7 +44,7 @@ enum {
 };
 #endif
 
-/* X(base name, the entry of the table it is like, exported symbol, first version, (parameters),
+/* X(base name, the entry of weir's table that it counts as, exported symbol, first version, (parameters),
  * (arguments)) */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
@@ -67,6 +68,21 @@ enum {
       (location, type, pool))                                                                      \
     X(cuMemAllocAsync, cuMemAllocFromPoolAsync, "cuMemAllocAsync", 11020,                          \
       (CUdeviceptr *block, size_t bytes, CUstream stream), (block, bytes, stream))                 \
+    X(cuMemPoolExportToShareableHandle, cuMemExportToShareableHandle,                              \
+      "cuMemPoolExportToShareableHandle", 11020,                                                   \
+      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
+       unsigned long long flags),                                                                  \
+      (handle, pool, type, flags))                                                                 \
+    X(cuMemPoolImportFromShareableHandle, cuMemImportFromShareableHandle,                          \
+      "cuMemPoolImportFromShareableHandle", 11020,                                                 \
+      (CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,                           \
+       unsigned long long flags),                                                                  \
+      (pool, handle, type, flags))                                                                 \
+    X(cuMemPoolExportPointer, cuMemPoolGetAttribute, "cuMemPoolExportPointer", 11020,              \
+      (CUmemPoolPtrExportData *data, CUdeviceptr address), (data, address))                        \
+    X(cuMemPoolImportPointer, cuMemImportFromShareableHandle, "cuMemPoolImportPointer", 11020,     \
+      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
+      (address, pool, data))                                                                       \
     X(cuPointerGetAttribute, cuMemGetAddressRange, "cuPointerGetAttribute", 4000,                  \
       (void *value, CUpointer_attribute attribute, CUdeviceptr address),                           \
       (value, attribute, address))                                                                 \
