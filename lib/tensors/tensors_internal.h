@@ -249,6 +249,8 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
  * else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+/* Returns the bytes of the allocator that pools without users hold in free segments.  The caller holds the lock. */
+uint64_t weir__pools_idle(weir_tensors *t);
 /* ---- segments.c: all under the lock ---- */
 
 /* Returns the segment that contains the address, or NULL. */
@@ -270,6 +272,8 @@ int weir__part_add(const weir_tensors *t, struct weir_tensor_part *part,
  * success, 0 if there is none. */
 int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
                          struct weir_tensor_segment *out);
+/* Returns the bytes in segments without a live block. */
+size_t weir__part_idle(const struct weir_tensor_part *part);
 /* Returns the number (1, 0 or -1) by which the segment changes the number of segments, if joined ones count as one. */
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,
                       struct weir_tensor_segment segment);
