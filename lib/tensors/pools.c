@@ -704,17 +704,6 @@ static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, u
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
-uint64_t weir__pools_idle(weir_tensors *t) {
-    uint64_t bytes = 0;
-
-    for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
-        for (int i = 0; i < WEIR_TENSORS_PARTS && !pool->source.alloc &&
-                        is_to_trim(pool, pool->id, t->sequence);
-             i++)
-            bytes += weir__part_idle(&pool->part[i]);
-    return bytes;
-}
-
 /* Frees the free segments of a part.  The caller has waited for all frees up to the sequence `waited`.  Releases the
  * lock during calls, so that the pool may get users, and takes it again.  Returns 1 if a segment was freed, else 0. */
 static int trim_part(weir_tensors *t, struct weir_tensor_pool *pool, struct weir_tensor_part *part,

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/bounds.h"
-#include "base/size.h"
 #include "tensors/tensors_internal.h"
 
 /* Returns 1 if the address is one of those that the engine keeps apart for pools, else 0. */
@@ -150,32 +149,6 @@ int weir__part_take_free(const weir_tensors *t, struct weir_tensor_part *part,
         return 1;
     }
     return 0;
-}
-
-struct idle {
-    const struct weir_tensor_part *part;
-    size_t next;  /* the first segment above the live blocks so far */
-    size_t bytes; /* in segments that contain none of these blocks */
-};
-
-static int subtract_live(void *context, const struct weir_placement_span *span) {
-    struct idle *idle = context;
-    const struct weir_tensor_part *part = idle->part;
-    size_t end = up_to(part, span->address + span->size - 1);
-
-    if (!span->live)
-        return WEIR_PLACEMENT_GO_ON;
-    for (size_t i = weir__size_larger(up_to(part, span->address) - 1, idle->next); i < end; i++)
-        idle->bytes -= part->segments[i].bytes;
-    idle->next = weir__size_larger(end, idle->next);
-    return WEIR_PLACEMENT_GO_ON;
-}
-
-size_t weir__part_idle(const struct weir_tensor_part *part) {
-    struct idle idle = {part, 0, part->bytes};
-
-    weir__placement_walk(part->placement, subtract_live, &idle);
-    return idle.bytes;
 }
 
 int weir__part_weight(const weir_tensors *t, const struct weir_tensor_part *part,

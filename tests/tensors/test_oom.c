@@ -237,6 +237,26 @@ TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
     must_serve(C);
 }
 
+/* What the process publishes as idle are the segments without a live block. */
+TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
+    struct weir_reserve *v;
+    void *first, *second;
+
+    begin_limited(engines[_i]);
+    v = &all->reserve;
+    open_route(other);
+    first = take(100 * MIB, A);
+    second = take(200 * MIB, A);
+    OK(weir_tensors_free(second));
+    OK(weir_tensors_end(t, other, NULL));
+    MUST_EQ(weir__reserve_reclaimable(v), 0); /* the pool has a user */
+    OK(weir_tensors_pool_close(t, other));
+    MUST_LE((uint64_t)180 * MIB, weir__reserve_reclaimable(v));
+    MUST_LE(weir__reserve_reclaimable(v), (uint64_t)220 * MIB);
+    OK(weir_tensors_free(first));
+    MUST_LE((uint64_t)300 * MIB, weir__reserve_reclaimable(v));
+}
+
 /* A trim of the allocator frees it, too, as weir_process_trim does. */
 TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
     weir_process_memory memory = {.size = sizeof memory};
