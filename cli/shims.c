@@ -148,10 +148,12 @@ static char **plain_environment(void) {
 }
 
 /* Runs a command and reads up to `bytes` of its standard output or error as a string.  Returns its status as waitpid(2)
- * does, or -1 with errno. */
+ * does, or -1 with errno.  A process that ignores SIGCHLD learns no status, and its children inherit that.  So SIGCHLD has
+ * its default action meanwhile. */
 static int ask(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
+    void (*before)(int);
     int ends[2], error = plain ? 0 : ENOMEM, status = -1;
     size_t length = 0;
     char more[512];
@@ -171,6 +173,7 @@ static int ask(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_adddup2(&actions, ends[1], from);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO + STDERR_FILENO - from, "/dev/null",
                                      O_WRONLY, 0);
+    before = signal(SIGCHLD, SIG_DFL);
     error = posix_spawn(&process, command[0], &actions, NULL, command, plain);
     posix_spawn_file_actions_destroy(&actions);
     free(plain);
@@ -182,6 +185,7 @@ static int ask(char *const *command, int from, char *text, size_t bytes) {
     close(ends[0]);
     while (!error && waitpid(process, &status, 0) < 0 && errno == EINTR)
         ;
+    (void)signal(SIGCHLD, before);
     errno = error;
     return status;
 }
@@ -389,7 +393,6 @@ void shim_build_beside(const char *python) {
         if (fork() != 0)
             _exit(0);
         (void)setsid();
-        (void)signal(SIGCHLD, SIG_DFL);
         (void)!nice(10);
         close_files(lock);
         find_and_build(python, lock);

@@ -25,39 +25,59 @@
 
 /* ---- allocators of the process -------------------------------------------------------------------- */
 
-/* Bytes that it has idle above what stays. */
-static uint64_t could_lend(weir_allocator *a, int may_wait) {
+/* Returns the idle bytes above what stays.  *above: those of them that private pools without users hold.  Engine direct has
+ * no others. */
+static uint64_t could_lend(weir_allocator *a, int may_wait, uint64_t *above) {
+    int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
     weir_statistics figures;
+    uint64_t idle;
 
-    if (!weir__can_shrink(a) || weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ||
+    *above = 0;
+    if ((!weir__can_shrink(a) && !is_direct) ||
+        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ||
         (!may_wait &&
          (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
         return 0;
+    if (may_wait)
+        *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
-    return weir__size_less(figures.reserve, weir__reserve_target(&a->reserve, figures.reserve,
-                                                                 figures.in_use, UINT64_MAX));
+    idle = weir__size_less(
+        figures.reserve, weir__reserve_target(&a->reserve, figures.reserve,
+                                              weir__size_less(figures.in_use, *above), UINT64_MAX));
+    return is_direct ? weir__size_smaller(idle, *above) : idle;
 }
 
-/* Bytes that went. */
+/* Waits for the device.  Then the frees of all threads are complete, and private pools without users free their memory,
+ * which engine direct gives to the device at once.  Returns the bytes that went. */
+static uint64_t reclaim_after_wait(weir_allocator *a) {
+    uint64_t pending, before = weir__engine_reserve(a->reserve.engine);
+
+    if (!(a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))
+        (void)weir__device_wait(&a->device);
+    (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
+    return weir__size_less(before, weir__engine_reserve(a->reserve.engine));
+}
+
+/* Frees idle memory for another allocator of the process.  Returns the bytes that went. */
 static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
+    uint64_t went = 0, above;
     size_t released = 0;
 
-    if (could_lend(a, may_wait) == 0)
+    if (could_lend(a, may_wait, &above) == 0)
         return 0;
-    /* What is done goes, whichever thread has seen it. */
-    if (may_wait && !(a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))
-        (void)weir__device_wait(&a->device);
+    if (may_wait)
+        went = reclaim_after_wait(a);
     (void)weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);
-    return released;
+    return went + released;
 }
 
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
     weir_allocator *a = allocator;
     struct weir_local_peer *s = NULL;
-    uint64_t idle = 0, got = 0;
+    uint64_t idle = 0, got = 0, above;
 
     while ((s = weir__local_peers_next(&a->local_peer, s)))
-        idle += could_lend(s->owner, may_wait);
+        idle += could_lend(s->owner, may_wait, &above);
     if (idle == 0 || idle < least)
         return 0;
     while (got < most && (s = weir__local_peers_next(&a->local_peer, s)))
@@ -69,9 +89,10 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-/* Bytes that it would give back: what it has idle, less what lies beside live blocks, or beside what stays. */
-static uint64_t could_give(weir_allocator *a) {
-    uint64_t idle = could_lend(a, 1), held;
+/* Returns the bytes that the allocator would give back: its idle bytes, less those beside live blocks or beside what
+ * stays.  *above: as of could_lend. */
+static uint64_t could_give(weir_allocator *a, uint64_t *above) {
+    uint64_t idle = could_lend(a, 1, above), held;
     weir_statistics figures;
 
     if (idle == 0)
@@ -80,18 +101,19 @@ static uint64_t could_give(weir_allocator *a) {
     held = weir__held(a->reserve.engine, a->caches, a->harden,
                       a->options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
-    return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
+    return weir__size_smaller(idle, weir__size_less(figures.reserve, held) + *above);
 }
 
 static void tell_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
+    uint64_t above, idle = could_give(a, &above);
 
     weir__stats_read(a, &figures);
     *out = (struct weir_holding){
         .reserve = figures.reserve,
-        .in_use = figures.in_use,
-        .idle = could_give(a),
+        .in_use = weir__size_less(figures.in_use, above),
+        .idle = idle,
         .limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed),
         .device_total = a->device.total,
         .device_free = weir__device_free(&a->device),
@@ -99,14 +121,15 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     };
 }
 
-/* Bytes that went: at first what nobody need be waited for, if `may_wait` then behind a wait for the device, and more
- * than is wanted, where it lies in pieces that are larger. */
+/* Frees idle memory for other processes.  First goes what needs no wait.  With `may_wait` the device is waited for next,
+ * and private pools without users free their memory.  If idle memory lies in larger pieces, more goes than is wanted.
+ * Returns the bytes that went. */
 static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
-    int has_waited = !may_wait || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS);
-    uint64_t given = 0, more = wanted, idle;
+    int has_waited = !may_wait;
+    uint64_t given = 0, more = wanted, idle, above;
     size_t released = 0;
 
-    while (given < wanted && (idle = could_give(a)) > 0) {
+    while (given < wanted && (idle = could_give(a, &above)) > 0) {
         if (weir__relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
             break;
         given += released;
@@ -117,7 +140,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
         if (has_waited && more >= idle)
             break;
         if (!has_waited)
-            (void)weir__device_wait(&a->device);
+            given += reclaim_after_wait(a);
         else
             more *= 2;
         has_waited = 1;

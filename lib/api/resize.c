@@ -96,9 +96,13 @@ weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *re
 weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     int result_before = weir__driver_result;
     weir_status status = weir__gate(a);
+    uint64_t pending;
 
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        if (weir__engine_reserve(a->reserve.engine) > keep)
+            (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
         status = weir__trim_all(a, keep, WEIR_EVENT_TRIM, released);
+    }
     return weir__ended(result_before, status);
 }
 
@@ -152,14 +156,16 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     return WEIR_OK;
 }
 
-/* What a signal wants, for which weir_decay may wait. */
+/* Frees what a signal of memory pressure wants, for which weir_decay may wait. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_acquire);
+    uint64_t pending;
     weir_status status;
 
     *released = 0;
     if (wanted == 0)
         return WEIR_OK;
+    (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
     status = weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, released);
     if (status == WEIR_OK)
         weir__pressure_end(&a->reserve.pressure, wanted);

@@ -155,12 +155,9 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
 /* Has the layer above free what it does not need.  Its blocks then lie in caches, which give them to the engine.  *pending:
  * bytes of frees that still wait there.  Returns 1 if something came. */
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
-    struct weir_reserve *v = c->v;
-    weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);
-
-    if (!reclaim || !reclaim(v->reclaim_context, may_wait, pending))
+    if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
-    if (c->caches && deadline_ns(v) > 0)
+    if (c->caches && deadline_ns(c->v) > 0)
         (void)c->caches->lend(c->caches->context, c->r, WEIR_LEND_ALL);
     return 1;
 }

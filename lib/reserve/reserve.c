@@ -13,6 +13,22 @@
 #include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
 
+int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending) {
+    weir__reclaim_fn *reclaim = atomic_load_explicit(&v->reclaim, memory_order_acquire);
+
+    *pending = 0;
+    return reclaim && reclaim(v->reclaim_context, may_wait, pending);
+}
+
+uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
+    uint64_t pending;
+
+    (void)weir__reserve_reclaim(v, 0, &pending);
+    return atomic_load_explicit(&v->reclaim, memory_order_acquire)
+               ? v->reclaimable(v->reclaim_context)
+               : 0;
+}
+
 uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
                               uint64_t wanted) {
     uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);

@@ -38,6 +38,8 @@ typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t mo
  * `may_wait` also memory that is idle after a wait for the device.  *pending: bytes, at most, of frees that still wait for
  * events.  Returns 1 if it has freed something.  Called without a lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
+/* Returns the bytes of the allocator that a reclaim would free after a wait for the device.  Called without a lock. */
+typedef uint64_t weir__reclaimable_fn(void *context);
 
 /* Written by the allocator before the first request; what has locks or is atomic looks after itself. */
 struct weir_reserve {
@@ -53,8 +55,14 @@ struct weir_reserve {
     weir__lend_device_fn *lend_device; /* other allocators; NULL: there are none */
     void *lend_context;
     weir__reclaim_fn *_Atomic reclaim; /* of the layer above, set once; NULL: there is none */
-    void *reclaim_context;             /* is set before */
+    weir__reclaimable_fn *reclaimable; /* is set before `reclaim` */
+    void *reclaim_context;             /* is set before `reclaim` */
 };
+
+/* Has the layer above free what it does not need, as weir__reclaim_fn describes.  Returns 0 if there is no such layer. */
+int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
+/* Has the layer above free what takes no wait.  Returns the bytes that it would free after a wait for the device. */
+uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Bytes of reserve that stay if `wanted` bytes are to go: at least what is in use plus what is kept idle, and at least
  * the floor (decay.h). */

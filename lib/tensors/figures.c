@@ -171,6 +171,47 @@ weir_status weir_tensors_pools(weir_tensors *t,
     return WEIR_OK;
 }
 
+/* ---- idle memory of pools ---------------------------------------------------------------------- */
+
+struct idle {
+    const struct weir_tensor_part *part;
+    const struct weir_tensor_segment *next; /* the first one above the live blocks so far */
+    uint64_t bytes;                         /* in segments that contain none of these blocks */
+};
+
+/* Subtracts the segments in which a live block lies, each of them once. */
+static int subtract_live(void *context, const struct weir_placement_span *span) {
+    struct idle *idle = context;
+    const struct weir_tensor_part *part = idle->part;
+    const struct weir_tensor_segment *s;
+
+    if (!span->live)
+        return WEIR_PLACEMENT_GO_ON;
+    s = weir__part_segment(part, span->address);
+    if (s < idle->next)
+        s = idle->next;
+    for (; s < part->segments + part->count && s->base < span->address + span->size; s++)
+        idle->bytes -= s->bytes;
+    idle->next = s;
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+uint64_t weir__pools_idle(const weir_tensors *t) {
+    uint64_t bytes = 0;
+
+    for (const struct weir_tensor_pool *pool = t->pools; pool; pool = pool->next)
+        for (int i = 0; i < WEIR_TENSORS_PARTS; i++) {
+            const struct weir_tensor_part *part = &pool->part[i];
+            struct idle idle = {part, part->segments, part->bytes};
+
+            if (pool->users > 0 || pool->takes || pool->source.alloc)
+                continue;
+            weir__placement_walk(part->placement, subtract_live, &idle);
+            bytes += idle.bytes;
+        }
+    return bytes;
+}
+
 /* ---- the list ----------------------------------------------------------------------------------- */
 
 /* A block of shared memory, or a segment that a pool has taken of it (tensor NULL). */

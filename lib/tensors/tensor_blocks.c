@@ -193,7 +193,7 @@ void weir__tensors_completed(weir_tensors *t, const struct weir_tensor *tensor) 
 static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     weir_tensors *t = tensors;
     int64_t before;
-    int some = 0;
+    int some = 0, lent;
 
     *pending = 0;
     if (atomic_load_explicit(&t->unsettled, memory_order_relaxed)) {
@@ -205,7 +205,23 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
             *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
     }
-    return (may_wait && weir__pools_trim(t, (weir_tensors_id){0, 0})) || some;
+    if (may_wait) {
+        lent = weir__device_lend_context(&t->allocator->device); /* a pool's source may need it */
+        some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
+        weir__device_end_context(&t->allocator->device, lent);
+    }
+    return some;
+}
+
+/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes. */
+static uint64_t reclaimable(void *tensors) {
+    weir_tensors *t = tensors;
+    uint64_t bytes;
+
+    weir__tensors_lock(t);
+    bytes = weir__pools_idle(t);
+    weir__tensors_unlock(t);
+    return bytes;
 }
 
 static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {
@@ -228,6 +244,7 @@ static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensor
     if (hooks)
         t->hooks = *hooks;
     t->allocator->reserve.reclaim_context = t;
+    t->allocator->reserve.reclaimable = reclaimable;
     atomic_store_explicit(&t->allocator->reserve.reclaim, reclaim, memory_order_release);
     *out = t;
     return WEIR_OK;

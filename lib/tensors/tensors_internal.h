@@ -2,8 +2,7 @@
 /* tensors_internal.h: the structures of a weir_tensors, for the files of this folder.
  *
  * Locks: `lock` guards all fields that are not atomic.  Hooks, `takes`, `show` and `end`, frees to the allocator, calls
- * for events, queries of streams, and waits for the device run under the lock.  Requests to the allocator run without
- * it.
+ * for events, queries of streams, and waits for the device run under the lock, requests to the allocator without it.
  */
 #ifndef WEIR_TENSORS_INTERNAL_H
 #define WEIR_TENSORS_INTERNAL_H
@@ -46,8 +45,7 @@ struct weir_tensor {
     struct weir_tensor_pool *pool; /* NULL: the allocator's shared memory */
     void *note;
     struct weir_tensor *next; /* in the list of held or of spare records */
-    /* Other streams that use the block, and its own if that can end. */
-    struct weir_tensor_use *uses;
+    struct weir_tensor_use *uses; /* other streams that use the block, and its own if that can end */
     size_t use_count;
     size_t waits_for; /* waits for events that have not completed */
     int is_freed;
@@ -249,6 +247,8 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor);
 /* Frees the free segments of the pool, or with {0, 0} those of all pools without users.  Returns 1 if any was freed,
  * else 0.  The caller does not hold the lock. */
 int weir__pools_trim(weir_tensors *t, weir_tensors_id id);
+/* Returns the bytes of the allocator that it would free, of all pools.  The caller holds the lock. */
+uint64_t weir__pools_idle(const weir_tensors *t);
 /* ---- segments.c: all under the lock ---- */
 
 /* Returns the segment that contains the address, or NULL. */

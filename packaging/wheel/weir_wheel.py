@@ -314,6 +314,7 @@ def get_requires_for_build_wheel(config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     if not os.path.exists(os.path.join(TOP, "configure")):
         raise Failure(f"{TOP} has no configure: build the wheel from the tarball, or run autoreconf -i first")
+    os.makedirs(wheel_directory, exist_ok=True)
     work = tempfile.mkdtemp(prefix="weir-wheel-")
     try:
         build = Build(work)

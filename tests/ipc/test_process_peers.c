@@ -68,6 +68,35 @@ static weir_status give_half(void) {
     return status;
 }
 
+static int takes_all(void *context, weir_stream stream) {
+    (void)context, (void)stream;
+    return 1;
+}
+
+/* Fills a private pool of tensors with one block, and frees the block while the stream still works.  `users`: the users
+ * that the pool keeps.  The first allocator is then that of the tensors. */
+static weir_status fill_pool(const char *engine, size_t bytes, int users) {
+    const weir_tensors_id id = {0, 7};
+    weir_tensors *t = NULL;
+    weir_status status;
+    void *block;
+
+    must(setenv("WEIR_DEVICE", "model", 1) == 0 && setenv("WEIR_ENGINE", engine, 1) == 0);
+    must(weir_tensors_open(0, NULL, &t) == WEIR_OK);
+    own = weir_tensors_allocator(t);
+    must(weir_tensors_pool_open(t, id, NULL) == WEIR_OK);
+    must(weir_tensors_begin(t, id, takes_all, NULL) == WEIR_OK);
+    status = weir_tensors_alloc(t, bytes, bytes, A, 0, NULL, &block);
+    if (status == WEIR_OK) {
+        must(weir__model_use(A, (uintptr_t)block, bytes, 1, 5 * MS) == CUDA_SUCCESS);
+        status = weir_tensors_free(block);
+    }
+    must(weir_tensors_end(t, id, NULL) == WEIR_OK);
+    if (!users)
+        must(weir_tensors_pool_close(t, id) == WEIR_OK);
+    return status;
+}
+
 static void tell_figures(void) {
     weir_statistics f = {.size = sizeof f};
 
@@ -121,12 +150,16 @@ static void lose_registry(void) {
 }
 
 static void obey(const char *line) {
+    char engine[16];
     size_t mib = 0;
+    int users;
 
     if (sscanf(line, "take %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(take(mib * MIB)));
     } else if (strcmp(line, "give\n") == 0) {
         printf("%s\n", weir_status_name(give_all()));
+    } else if (sscanf(line, "pool %15s %zu %d", engine, &mib, &users) == 3) {
+        printf("%s\n", weir_status_name(fill_pool(engine, mib * MIB, users)));
     } else if (strcmp(line, "half\n") == 0) {
         printf("%s\n", weir_status_name(give_half()));
     } else if (strcmp(line, "figures\n") == 0) {

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <weir/tensors.h>
+
 #include "api/drop_in.h"
 #include "ipc/registry.h"
 #include "ipc/process_peers.h"

@@ -35,6 +35,23 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     ck_assert(!registries());
 }
 
+/* The pool of a process has no users (_i < 4), so its memory goes to another process; or it has a user, whose graphs
+ * contain its addresses. */
+TEST_EACH(8, test_the_memory_of_a_pool_goes_once_it_has_no_users) {
+    static const char *const engines[] = {"pool", "bfc", "mapped", "direct"};
+    int has_user = _i >= 4;
+    struct child idle, needy;
+    char line[32];
+
+    start(&idle, "program");
+    snprintf(line, sizeof line, "pool %s 640 %d", engines[_i % 4], has_user);
+    expect(&idle, line, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).reserve, 640);
+    start(&needy, "0");
+    expect(&needy, "take 512", has_user ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&idle).reserve < 640, !has_user);
+}
+
 /* Nobody would have what is idle beside it otherwise. */
 TEST_EACH(3, test_one_block_keeps_its_region_alone) {
     struct child one, needy;

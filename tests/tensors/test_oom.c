@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 
+#include "api/allocator_internal.h"
 #include "tests/fixtures/tensors.h"
 
 static const char *const engines[] = {"mapped", "pool", "bfc", "direct"};
@@ -234,6 +235,66 @@ TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
     begin_limited(NULL);
     leave_pending(5 * MS);
     must_serve(C);
+}
+
+/* What the process publishes as idle are the segments without a live block. */
+TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
+    struct weir_reserve *v;
+    void *first, *second;
+
+    begin_limited(engines[_i]);
+    v = &all->reserve;
+    open_route(other);
+    first = take(100 * MIB, A);
+    second = take(200 * MIB, A);
+    OK(weir_tensors_free(second));
+    OK(weir_tensors_end(t, other, NULL));
+    MUST_EQ(weir__reserve_reclaimable(v), 0); /* the pool has a user */
+    OK(weir_tensors_pool_close(t, other));
+    MUST_LE((uint64_t)180 * MIB, weir__reserve_reclaimable(v));
+    MUST_LE(weir__reserve_reclaimable(v), (uint64_t)220 * MIB);
+    OK(weir_tensors_free(first));
+    MUST_LE((uint64_t)300 * MIB, weir__reserve_reclaimable(v));
+}
+
+/* A trim of the allocator frees it, too, as weir_process_trim does. */
+TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
+    weir_process_memory memory = {.size = sizeof memory};
+    void *block;
+
+    begin_limited(engines[_i]);
+    open_route(other);
+    block = take(800 * MIB, A);
+    use(A, block, 800 * MIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_process_trim(&memory));
+    MUST_LE((uint64_t)800 * MIB, memory.reserve); /* the pool has a user */
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_process_trim(&memory));
+    MUST_LE(memory.reserve, (uint64_t)64 * MIB);
+}
+
+/* Another allocator of the process lacks device memory, which a pool without users holds. */
+TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_to_another_allocator) {
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    weir_allocator *second;
+    void *block;
+
+    setenv("WEIR_ENGINE", engines[_i], 1);
+    begin_with("6GiB");
+    OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
+    open_route(other);
+    block = take(6 * GIB, A);
+    use(A, block, 6 * GIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_tensors_end(t, other, NULL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(second, 6 * GIB, B, &block)); /* the pool has a user */
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_alloc(second, 6 * GIB, B, &block));
+    use(B, block, 6 * GIB, 2);
+    OK(weir_free(second, block, B));
+    OK(weir_allocator_destroy(second));
 }
 
 /* Nobody uses the pool any more, but another stream still uses its block. */

@@ -20,7 +20,8 @@ struct weir_check_model {
     /* Ends the capture and launches its graph on the stream, `launches` times. */
     int (*capture_end)(void *stream, int launches);
     int (*memory)(size_t *free_bytes, size_t *total);
-    /* Returns NULL, or a text about a use that was not ordered behind another owner's use of the same bytes. */
+    /* Returns a text about the first use that was not ordered behind an earlier owner's use of its bytes.  Returns NULL if
+     * there was none. */
     const char *(*fault)(void);
 };
 

@@ -12,7 +12,7 @@
 
 namespace weir_torch {
 
-// What a function that weir called has thrown: no exception may pass through weir, which holds locks.
+// The exception of a function that weir called.  It must not pass through weir, which holds locks.
 inline thread_local std::exception_ptr thrown;
 inline std::atomic<bool> has_thrown{false}; // on any thread, ever: most programs' requests need not look
 

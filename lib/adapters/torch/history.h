@@ -23,8 +23,8 @@ namespace weir_torch {
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Annotation = decltype(cca::SnapshotInfo::external_annotations)::value_type;
 
-// Of this thread: the stack of a free, for its events; the name of the compiled region, as PyTorch pushes it; and what
-// the program has set as metadata of events.
+// This thread's values for events: the stack of a free, the names of the compiled regions that PyTorch has pushed, and the
+// metadata that the program has set.
 inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
@@ -189,7 +189,7 @@ class History {
     static std::string compile_context() {
         return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
-    // By PyTorch's words for actions.
+    // Returns true if the program has named the action, by PyTorch's word for it, among those to skip.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",

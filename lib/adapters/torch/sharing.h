@@ -17,7 +17,8 @@
 
 namespace weir_torch {
 
-// What PyTorch sends to another process begins with a letter that says what follows: 'c' is CUDA's own handle.
+// The text that PyTorch sends to another process begins with a letter.  The letter says whether CUDA's or weir's handle
+// follows.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 

@@ -24,9 +24,9 @@ enum {
     WEIR_TORCH_FIRST = 206
 };
 
-/* Finds the build id among the notes of an ELF segment.  1: it is there. */
+/* Finds the build id among the notes of an ELF segment.  Returns 1 if the build id is there, else 0. */
 int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTES]);
-/* The build id of a 64-bit ELF file.  1: it is there. */
+/* Reads the build id of a 64-bit ELF file.  Returns 1 if the file has one, else 0. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
 /* Writes the path of the shim for a build id, with ".so" or ".failed" as `ending`, by XDG_CACHE_HOME and HOME.  Returns 1,
@@ -46,18 +46,18 @@ int weir__shim_is_others(int file, const char *id);
  * lock after the timeout. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Reads why the shim for a build id could not be made and what the user can do, as one line.  Returns 1, or 0 if no
+/* Reads the line that says why the shim for a build id could not be made and what the user can do.  Returns 1, or 0 if no
  * failure is noted. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
-/* Others must not have written to a file that is loaded as code: 1 if it is a plain file of this user, or of root, and
- * only its owner may write to it. */
+/* Checks that nobody else can have written to a file that is loaded as code.  Returns 1 if the file is a plain file of this
+ * user, or of root, and only its owner may write to it, else 0. */
 int weir__shim_is_safe(const char *path);
 
-/* The variable by which the user chose among PyTorch's own allocators; NULL: none. */
+/* Returns the variable by which the user chose among PyTorch's own allocators, or NULL if there is none. */
 const char *weir__shim_unwanted_by(void);
-/* The option of that name in a list of PyTorch's (NAME:VALUE,... where a value may be a list in brackets),
- * with its length; NULL: it is not in the list. */
+/* Finds an option by its name in a list of PyTorch's (NAME:VALUE,... where a value may be a list in brackets).  Returns the
+ * option with its length, or NULL if the list lacks it. */
 const char *weir__torch_option(const char *list, const char *name, size_t *length);
 
 #endif

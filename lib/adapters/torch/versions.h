@@ -27,7 +27,7 @@ namespace weir_torch {
 
 namespace cca = c10::cuda::CUDACachingAllocator;
 
-// Their namespaces differ.
+// The namespaces of these types differ among versions.
 using MempoolId_t = decltype(cca::SegmentInfo::owner_private_pool_id);
 using c10::CachingDeviceAllocator::StatType;
 
@@ -47,7 +47,7 @@ static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUEST
                   int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
-// Of an event: what newer versions keep beside the rest.
+// The parts of an event that only newer versions have.
 struct EventTags {
     MempoolId_t pool;
     std::string compile_context, user_metadata;
@@ -75,7 +75,8 @@ inline cca::CUDAAllocator *active_allocator(MempoolId_t) {
     return nullptr; // a pool has it from the start
 }
 #else
-// Before 2.8 the thread's MemPoolContext says which pool a snapshot and empty_cache are about, and who serves it.
+// PyTorch 2.6 and 2.7 have a MemPoolContext for each thread.  It names the pool of a snapshot and of empty_cache, and the
+// allocator of the pool.
 inline MempoolId_t active_pool() {
     auto *pool = c10::cuda::MemPoolContext::getActiveMemPool();
     return pool ? pool->id() : MempoolId_t{0, 0};

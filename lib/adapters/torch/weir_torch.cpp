@@ -24,6 +24,9 @@
 
 #include <weir/weir.h>
 
+// Newer versions have the settings by their old names, too, which older versions have alone.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 // The next ones need these two.
 #include "errors.h"
 #include "versions.h"
@@ -33,9 +36,6 @@
 #include "pool_source.h"
 #include "sharing.h"
 #include "snapshot.h"
-
-// Settings have their old names in older versions, and both in newer ones.
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace weir_torch {
 

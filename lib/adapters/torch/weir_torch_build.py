@@ -6,8 +6,8 @@
 `weir torch --build' and `weir run' start it, as a process of its own.  It needs a C++ compiler (CXX, else c++) but no
 CUDA toolkit: PyTorch's wheel has its own headers, and the wheels that it depends on have CUDA's.  OUTPUT is replaced as
 a whole.  For a PyTorch that is newer than those weir was tried with, weir_torch_interface.py compares its interface, and
-weir_torch_check.cpp checks the shim on the device model, which LIBRARY (libweir-preload.so) has.  On failure the exit status is 1; the first line of standard output is the reason, and the compiler's output
-follows.
+weir_torch_check.cpp checks the shim on the device model, which LIBRARY (libweir-preload.so) has.  On failure the exit
+status is 1; the first line of standard output is the reason, and the compiler's output follows.
 """
 
 import glob
@@ -67,7 +67,7 @@ sys.exit(ctypes.CDLL(sys.argv[1], os.RTLD_LAZY).weir_torch_try())
 
 
 def try_out(library):
-    """Has an error thrown in a process of its own: what does not fit together shows here, not in the user's program."""
+    """Has the shim throw an error in another process, so that a shim that does not fit crashes there, not in a program."""
     tried = subprocess.run([sys.executable, "-c", TRY, library], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                            stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
     if tried.returncode:
@@ -145,5 +145,7 @@ def main(output, library):
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:3])
-    except Exception as error:  # whoever started this reads no trace
+    except ValueError as error:
+        fail(str(error).split("\n", maxsplit=1)[0])
+    except Exception as error:  # the user reads one line, not a trace
         fail(f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0])

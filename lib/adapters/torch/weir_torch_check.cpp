@@ -3,8 +3,9 @@
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
-// Compiled against that PyTorch's headers, so it calls the allocator as PyTorch does.  weir serves from the device model,
-// whose oracle knows each use of a block.  CUDA's runtime is what stands here.  Prints what is wrong, and exits with 1.
+// It is compiled against that PyTorch's headers, so it calls the allocator as PyTorch does.  weir serves from the device
+// model, whose oracle records each use of a block.  The functions below replace CUDA's runtime.  If something is wrong, the
+// program prints it and exits with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -21,7 +22,7 @@ namespace cca = c10::cuda::CUDACachingAllocator;
 
 static const weir_check_model *model;
 
-// ---- the runtime, as far as the shim and libc10_cuda.so call it ----
+// ---- the functions of the runtime that the shim and libc10_cuda.so call ----
 
 // clang-format off
 #define RUNTIME(name, parameters, result)                                                          \
@@ -42,7 +43,7 @@ void setHasPrimaryContext(bool (*)(c10::DeviceIndex));
 
 namespace {
 
-// What the self-check was about when it failed.
+// The part of the self-check that runs.
 const char *subject = "start";
 
 [[noreturn]] void fail(const std::string &what) {

@@ -3,9 +3,9 @@
 
     python weir_torch_interface.py        # writes interface.txt beside this file, for the PyTorch of this interpreter
 
-interface.txt is of the newest PyTorch that weir was tried with.  A newer PyTorch gets a shim only if none of these
-methods has changed (changes, which weir_torch_build.py calls).  Comments, white space, names and defaults of parameters
-do not count.
+interface.txt has the methods of the newest PyTorch that weir was tried with.  A newer PyTorch gets a shim only if none of
+these methods has changed: weir_torch_build.py calls changes().  Comments, white space, and the names and defaults of
+parameters do not count.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def tokens_of(text):
 
 
 def end_of(tokens, at):
-    """Behind the bracket that closes the one at `at`."""
+    """Returns the index after the bracket that closes the bracket at `at`."""
     depth = 0
     for i in range(at, len(tokens)):
         depth += (tokens[i] in "({") - (tokens[i] in ")}")
@@ -37,7 +37,7 @@ def end_of(tokens, at):
 
 
 def members_of(tokens, name):
-    """The declarations in the class, as lists of tokens."""
+    """Yields each declaration in the class as a list of tokens."""
     named = [i for i, token in enumerate(tokens) if token in ("class", "struct") and name in tokens[i + 1:i + 3]]
     starts = (next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i) for i in named)
     start = next((i for i in starts if tokens[i] == "{"), None)
@@ -62,7 +62,7 @@ def members_of(tokens, name):
 
 
 def type_of(parameter):
-    """Without the name and the default."""
+    """Returns the parameter without its name and its default."""
     if "=" in parameter:
         parameter = parameter[:parameter.index("=")]
     named = (len(parameter) > 1 and re.fullmatch(r"[A-Za-z_]\w*", parameter[-1]) and parameter[-2] != "::"
@@ -82,7 +82,7 @@ def parameters_of(tokens):
 
 
 def methods_of(include):
-    """{"CUDAAllocator::name(types) const": (what it returns, "= 0" or a sum of its body)}"""
+    """Returns {"CUDAAllocator::name(types) const": (type of the result, "= 0" or a hash of the body)}."""
     methods = {}
     for name, header in CLASSES.items():
         with open(os.path.join(include, header), encoding="utf-8") as file:
@@ -104,15 +104,18 @@ def methods_of(include):
 
 
 def read_table():
-    """The version, as (2, 15), and the methods."""
-    with open(TABLE, encoding="utf-8") as file:
-        first, *lines = file.read().splitlines()
-    rows = (line.split(" | ") for line in lines)
-    return tuple(map(int, first.split()[1].split("."))), {key: (returns, text) for key, returns, text in rows}
+    """Returns the version, as (2, 15), and the methods.  Raises ValueError if there is no such table."""
+    try:
+        with open(TABLE, encoding="utf-8") as file:
+            first, *lines = file.read().splitlines()
+        rows = (line.split(" | ") for line in lines)
+        return tuple(map(int, first.split()[1].split("."))), {key: (returns, text) for key, returns, text in rows}
+    except (OSError, ValueError, IndexError) as error:
+        raise ValueError(f"cannot read the table of PyTorch's methods {TABLE}: {error}") from None
 
 
 def changes(include):
-    """Why a shim for these headers might not do what PyTorch wants, or None."""
+    """Returns why a shim for these headers might not do what PyTorch wants, or None."""
     try:
         known, now = read_table()[1], methods_of(include)
     except (OSError, ValueError) as error:
@@ -126,7 +129,7 @@ def changes(include):
             return f"{key} returns {now[key][0]}"
         if text != now[key][1]:
             return f"the default implementation of {key} has changed"
-    # Other allocators of PyTorch have the default of a method that they do not know, too; but this one has none.
+    # The other allocators of PyTorch, too, have the default of a method that they do not define.  This method has none.
     new = [key for key in now if key not in known and now[key][1] == "= 0"]
     return f"{new[0]} is new, and has no default implementation" if new else None
 
