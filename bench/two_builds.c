@@ -60,9 +60,9 @@ static const struct engine {
     int engine, arena, packing;
 } engines[] = {
     {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
-    {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
-    {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_DEFAULT},
-    {"fit", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_COMPACT},
+    {"arena", WEIR_ENGINE_BFC, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
+    {"mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, WEIR_PACKING_DEFAULT},
+    {"fit", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, WEIR_PACKING_COMPACT},
 };
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };

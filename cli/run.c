@@ -94,8 +94,7 @@ static int put_settings(struct run *run) {
         const char *source = run->settings.sources.of[i];
         int is_flag = source && strncmp(source, "flag ", 5) == 0;
 
-        if (!source || strcmp(source, row->variable) == 0 ||
-            (row->was && strcmp(source, row->was_variable) == 0) || (run->no_env && !is_flag))
+        if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
         if (put(run, row->variable, text) != 0 ||

@@ -374,7 +374,6 @@ script_tests = \
 	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
-	tests/tree/check-lengths \
 	tests/tree/check-names \
 	tests/tree/check-links \
 	tests/tree/check-readme \
@@ -393,7 +392,6 @@ script_tests = \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
 	tests/tree/check-variables \
-	tests/tree/check-words \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

@@ -57,9 +57,6 @@ enum {
 #define WEIR_ENGINE_ENUM(name, word, value) WEIR_ENGINE_##name = (value),
     WEIR_ENGINES(WEIR_ENGINE_ENUM)
 #undef WEIR_ENGINE_ENUM
-    /* Earlier names. */
-    WEIR_ENGINE_ARENA = WEIR_ENGINE_BFC,
-    WEIR_ENGINE_PLATFORM = WEIR_ENGINE_DIRECT
 };
 
 /* Kinds of the BFC engine's arena: X(name, word, value).  MAPPED makes it the mapped engine. */
@@ -86,8 +83,6 @@ enum {
 #define WEIR_PACKING_ENUM(name, word, value) WEIR_PACKING_##name = (value),
     WEIR_PACKINGS(WEIR_PACKING_ENUM)
 #undef WEIR_PACKING_ENUM
-    /* The earlier name. */
-    WEIR_PACKING_FIT = WEIR_PACKING_COMPACT
 };
 
 /* When to preallocate: X(name, word, value). */

@@ -205,7 +205,7 @@ static void need_ids(weir_allocator *a) {
 static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
     const weir_options *options = setup->options;
 
-    if (options->front == WEIR_SWITCH_ON || options->engine == WEIR_ENGINE_ARENA)
+    if (options->front == WEIR_SWITCH_ON || options->engine == WEIR_ENGINE_BFC)
         return weir__blocks_open(setup, out);
     return options->engine == WEIR_ENGINE_DIRECT ? weir__direct_open(setup, out)
                                                  : weir__pool_open(setup, out);
@@ -298,7 +298,7 @@ const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
     case WEIR_ENGINE_DIRECT:
         return "engine direct reserves no memory";
-    case WEIR_ENGINE_ARENA:
+    case WEIR_ENGINE_BFC:
         return NULL;
     default:
         return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES

@@ -73,7 +73,7 @@ int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
 }
 
 int weir__drop_in_keeps_addresses(const weir_allocator *a) {
-    return a->options.engine == WEIR_ENGINE_ARENA && a->options.arena == WEIR_ARENA_MAPPED;
+    return a->options.engine == WEIR_ENGINE_BFC && a->options.arena == WEIR_ARENA_MAPPED;
 }
 
 int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {

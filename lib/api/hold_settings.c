@@ -22,7 +22,7 @@
 enum { APART_PART = 64 };
 
 int weir__is_fixed(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+    return options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED;
 }
 
 /* What is left to others, and shares, in bytes. */
@@ -102,7 +102,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
 
 /* Bytes of a limit that leave the engine something; 0: any will do. */
 static size_t least_limit(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA ||
+    return options->engine == WEIR_ENGINE_BFC ||
                    (options->engine == WEIR_ENGINE_DIRECT && options->front != WEIR_SWITCH_ON)
                ? 0
                : WEIR_POOL_UNIT;
@@ -270,7 +270,7 @@ static int is_above_share(const weir_allocator *a) {
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
-    if (!weir__quota_has_share(o) || o->engine != WEIR_ENGINE_ARENA)
+    if (!weir__quota_has_share(o) || o->engine != WEIR_ENGINE_BFC)
         return;
     if (weir__is_fixed(o))
         weir__log(o->log, WEIR_LOG_WARNING,
@@ -285,7 +285,7 @@ static void warn_of_what_stays(const weir_allocator *a) {
 /* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
 static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     const weir_options *o = &a->options;
-    int direct = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_ARENA;
+    int direct = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_BFC;
     int fixed = arena && o->arena == WEIR_ARENA_FIXED,
         mapped = arena && o->arena == WEIR_ARENA_MAPPED;
     const struct {

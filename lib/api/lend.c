@@ -78,7 +78,7 @@ static uint64_t could_give(weir_allocator *a) {
         return idle;
     /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
     held = weir__held(a->reserve.engine, a->caches, a->harden,
-                      a->options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
+                      a->options.engine == WEIR_ENGINE_BFC ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
 }

@@ -95,7 +95,7 @@ static uint64_t make_id(const void *self) {
 
 int weir__learn_can(const weir_options *options) {
     return options->engine != WEIR_ENGINE_DIRECT &&
-           !(options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED);
+           !(options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED);
 }
 
 /* The file that is meant, from the root: the process may go elsewhere.  NULL: out of memory, or there is
@@ -174,7 +174,7 @@ uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 static int is_mapped(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_MAPPED;
+    return options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_MAPPED;
 }
 
 struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options) {

@@ -126,9 +126,9 @@ static int warning_threshold(const struct reading *reading) {
 
 /* ------------------------------------------------------------ own variables ---- */
 
-static weir_status read_variable(struct reading *reading, enum weir_setting setting,
-                                 const char *variable) {
-    const char *value = variable ? weir__variable(variable) : NULL;
+static weir_status read_variable(struct reading *reading, enum weir_setting setting) {
+    const char *variable = weir__setting_row(setting)->variable;
+    const char *value = weir__variable(variable);
     weir_options with_it = reading->options;
     weir_status status;
 
@@ -148,13 +148,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
 static weir_status read_own(struct reading *reading) {
     weir_status status = WEIR_OK;
 
-    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++) {
-        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
-
-        status = read_variable(reading, (enum weir_setting)i, row->variable);
-        if (status == WEIR_OK)
-            status = read_variable(reading, (enum weir_setting)i, row->was_variable);
-    }
+    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
+        status = read_variable(reading, (enum weir_setting)i);
     return status;
 }
 
@@ -515,13 +510,8 @@ static void warn_own(struct reading *reading, const char *name, size_t length) {
     compare_name(&likeness, name, length, COMPAT);
     for (size_t i = 0; i < PART_NAMES; i++)
         compare_name(&likeness, name, length, part_names[i]);
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
-
-        compare_name(&likeness, name, length, row->variable);
-        if (row->was_variable)
-            compare_name(&likeness, name, length, row->was_variable);
-    }
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     if (likeness.is_known || !note_unknown(reading, name, length))
         return;
     if (is_near(&likeness, OWN_START, length))

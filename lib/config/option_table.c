@@ -22,8 +22,6 @@ static const struct weir_option_word engines[] = {
     {"mapped", WEIR_ENGINE_MAPPED},
     {"bfc", WEIR_ENGINE_BFC},
     {"direct", WEIR_ENGINE_DIRECT},
-    {"arena", WEIR_ENGINE_BFC},
-    {"platform", WEIR_ENGINE_DIRECT}, /* earlier words */
     {NULL, 0},
 };
 
@@ -38,7 +36,6 @@ static const struct weir_option_word packings[] = {
     {"balanced", WEIR_PACKING_BALANCED},
     {"compact", WEIR_PACKING_COMPACT},
     {"fast", WEIR_PACKING_FAST},
-    {"fit", WEIR_PACKING_COMPACT}, /* an earlier word */
     {NULL, 0},
 };
 
@@ -149,17 +146,17 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "on; off for engine direct",
         "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
         "block of the pool and direct engines, so that compute-sanitizer can check each.",
-        ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"),
+        ADVANCED),
     ROW(FRONT_CACHE, cache, front_cache, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
         "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
         "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
         "slabs.  A higher limit saves driver calls and leaves less to other streams.",
-        ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"),
+        ADVANCED),
     ROW(FRONT_IDLE, idle, front_idle_ms, NULL, "cache-idle", "WEIR_CACHE_IDLE", "TIME",
         "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
         "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
         "call on the stream gives older memory to the engine.",
-        ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"),
+        ADVANCED),
     ROW(STREAM_CHECKS, word, stream_checks, switches, "stream-checks", "WEIR_STREAM_CHECKS",
         "SWITCH", "on or off", "on",
         "Ask the driver whether a stream is being captured, and whether it is still the same.  "
@@ -177,7 +174,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
         "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
         "the device's memory.  A larger size leaves less to other programs.",
-        BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"),
+        BASIC),
     ROW(PREALLOC_MIN, amount, prealloc_min, NULL, "prealloc-min", "WEIR_PREALLOC_MIN", "SIZE",
         WEIR_SIZE_ACCEPTS, "0",
         "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
@@ -213,11 +210,11 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "stderr, a file, or off", "off; stderr for weir run",
         "Write an OOM report when a request fails: the cause, the figures that show it, and the "
         "setting to try first.  If the file's name ends in .json, the report is JSON.",
-        ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"),
+        ADVANCED),
     ROW(LEDGER, word, ledger, switches, "registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
         "Keep a shared registry of a user's processes on each GPU.  When one "
         "process runs out of memory, the others give idle memory back.",
-        ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"),
+        ADVANCED),
     ROW(PRIORITY, priority, priority, NULL, "priority", "WEIR_PRIORITY", "N",
         "a number from 1 to 1000", "100",
         "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED),
@@ -225,7 +222,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "0",
         "Leave SIZE of the device's memory free when growing, for a "
         "display or for programs without weir.",
-        BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"),
+        BASIC),
     ROW(PEERS, peers, peers, NULL, "peers", "WEIR_PEERS", "LIST",
         "device numbers with commas between (1,2,3), all or none", "none",
         "Let work on other devices use the blocks, through NVLink or PCIe; "

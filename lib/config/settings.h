@@ -67,8 +67,6 @@ struct weir_setting_row {
     const char *default_text; /* the default in words */
     const char *help;         /* one or two sentences */
     int is_advanced;          /* not of the few that are shown unless all are asked for */
-    const char *was,
-        *was_variable; /* the earlier name and variable, which work as well; NULL: none */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);

@@ -528,7 +528,7 @@ static const struct weir_engine_ops blocks_ops = {
 };
 
 static const struct weir_backing *backing_of(const weir_options *options) {
-    if (options->engine != WEIR_ENGINE_ARENA)
+    if (options->engine != WEIR_ENGINE_BFC)
         return &weir__backing_engine;
     return options->arena == WEIR_ARENA_MAPPED ? &weir__backing_mapped : &weir__backing_regions;
 }

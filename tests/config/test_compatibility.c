@@ -188,7 +188,7 @@ TEST(test_direct_is_not_preallocated) {
     set_row(_i);
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", "platform");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
+    ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
 }
@@ -330,23 +330,23 @@ static const struct {
     char source;
 } engine_truth[] = {
     {NULL, NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, NULL, "true", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
-    {NULL, NULL, "1", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
+    {NULL, NULL, "true", WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, 'g'},
+    {NULL, NULL, "1", WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, 'g'},
     {NULL, NULL, "false", WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {NULL, NULL, "0", WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {NULL, "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
     {NULL, "cuda_malloc_async", "true", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
     {NULL, "CUDA_MALLOC_ASYNC", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
     {NULL, "cuda_malloc", NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, "memory_guard", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
-    {"platform", NULL, NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
-    {"PLATFORM", NULL, NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
-    {"default", NULL, NULL, WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
-    {"bfc", NULL, NULL, WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
+    {NULL, "memory_guard", "true", WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, 'g'},
+    {"platform", NULL, NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_DEFAULT, 'x'},
+    {"PLATFORM", NULL, NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_DEFAULT, 'x'},
+    {"default", NULL, NULL, WEIR_ENGINE_BFC, WEIR_ARENA_DEFAULT, 'x'},
+    {"bfc", NULL, NULL, WEIR_ENGINE_BFC, WEIR_ARENA_DEFAULT, 'x'},
     {"cuda_async", NULL, NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 'x'},
-    {"bfc", "cuda_malloc_async", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
+    {"bfc", "cuda_malloc_async", "true", WEIR_ENGINE_BFC, WEIR_ARENA_DEFAULT, 'x'},
     {"cuda_async", NULL, "true", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 'x'},
-    {"platform", "cuda_malloc_async", NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
+    {"platform", "cuda_malloc_async", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_DEFAULT, 'x'},
     {"vmm", NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {"address", NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {"vmm", "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
@@ -372,9 +372,9 @@ TEST(test_engine_by_compatibility) {
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", engine_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
-    set_variable("WEIR_ENGINE", "platform");
+    set_variable("WEIR_ENGINE", "direct");
     EXPECT_READ_AT(NULL, WEIR_PLACE_OWN, 0, WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
+    ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
     ck_assert_int_eq(options.arena, WEIR_ARENA_DEFAULT);
 }
 
@@ -382,7 +382,7 @@ TEST(test_arena_kind_that_is_set_stays) {
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
     set_variable("WEIR_ARENA", "fixed");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_ARENA);
+    ck_assert_int_eq(options.engine, WEIR_ENGINE_BFC);
     ck_assert_int_eq(options.arena, WEIR_ARENA_FIXED);
 }
 

@@ -83,9 +83,9 @@ TEST(test_newer_caller) {
     ck_assert_int_eq(weir_options_set(&room.options, "prealloc", "1GiB", NULL, 0), WEIR_OK);
     ck_assert_uint_eq(room.options.prealloc.value, GIB);
     ck_assert_uint_eq(room.options.size, sizeof room);
-    set_variable("WEIR_ENGINE", "arena");
+    set_variable("WEIR_ENGINE", "bfc");
     ck_assert_int_eq(weir_options_from_env(&room.options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(room.options.engine, WEIR_ENGINE_ARENA);
+    ck_assert_int_eq(room.options.engine, WEIR_ENGINE_BFC);
     ck_assert_uint_eq(room.options.size, sizeof room);
     ck_assert_uint_eq(room.bytes[511], 1);
     room.bytes[511] = 0;
@@ -149,7 +149,7 @@ TEST(test_complete_fills_defaults) {
     ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
     ck_assert_str_eq(completed.profile, "off");
     ck_assert_uint_eq(completed.decay_ms, UINT64_MAX);
-    options.engine = WEIR_ENGINE_ARENA;
+    options.engine = WEIR_ENGINE_BFC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
     ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
@@ -158,7 +158,7 @@ TEST(test_complete_fills_defaults) {
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_OF_TOTAL);
     ck_assert_uint_eq(completed.limit.value, 750000);
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     options.growth = WEIR_GROWTH_STEP;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(completed.growth_step, 64 * MIB);
@@ -269,7 +269,7 @@ TEST(test_limit_below_preallocation) {
 TEST(test_fixed_arena_below_preallocation) {
     weir_options completed;
 
-    options.engine = WEIR_ENGINE_ARENA;
+    options.engine = WEIR_ENGINE_BFC;
     options.arena = WEIR_ARENA_FIXED;
     options.prealloc = (weir_amount){800000, WEIR_AMOUNT_OF_TOTAL, 0};
     EXPECT_COMPLETE(WEIR_E_LIMIT);

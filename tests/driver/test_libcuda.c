@@ -141,8 +141,8 @@ static const struct {
     const char *settings;
     int engine, arena;
 } engines[] = {{"WEIR_ENGINE=pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT},
-               {"WEIR_ENGINE=arena WEIR_ARENA=regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
-               {"WEIR_ENGINE=arena WEIR_ARENA=mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED}};
+               {"WEIR_ENGINE=bfc WEIR_ARENA=regions", WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS},
+               {"WEIR_ENGINE=mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED}};
 
 CASE("libcuda", 60, none, none);
 

@@ -275,7 +275,7 @@ TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     logging.log = WEIR_LOG_ERROR;
     expect_words("");
     logging.log = WEIR_LOG_WARNING;
-    logging.engine = WEIR_ENGINE_ARENA;
+    logging.engine = WEIR_ENGINE_BFC;
     ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
 }
 

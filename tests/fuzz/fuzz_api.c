@@ -599,8 +599,8 @@ static void choose_options(struct fuzz_bytes *in) {
                                          {2 * MIB, WEIR_AMOUNT_BYTES, 0},
                                          {0, WEIR_AMOUNT_MAX, 0},
                                          {50000, WEIR_AMOUNT_OF_IN_USE, 0}};
-    static const int engines[ENGINES] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_ARENA,
-                                         WEIR_ENGINE_PLATFORM};
+    static const int engines[ENGINES] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_BFC,
+                                         WEIR_ENGINE_DIRECT};
     weir_options *o = &w.options;
     unsigned limit, flags;
 

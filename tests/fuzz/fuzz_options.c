@@ -288,7 +288,7 @@ static char *take_variable(struct fuzz_bytes *in) {
         keep_few(WEIR_SETTING_DEVICE, value);
     if (strncmp(entry, "WEIR_PROFILE", 12) == 0)
         keep_few(WEIR_SETTING_PROFILE, value);
-    if (strncmp(entry, "WEIR_VERDICT", 12) == 0 || strncmp(entry, "WEIR_OOM_REPORT", 15) == 0)
+    if (strncmp(entry, "WEIR_OOM_REPORT", 15) == 0)
         keep_few(WEIR_SETTING_VERDICT, value);
     snprintf(entry + bytes, room - bytes, "=%s", value);
     free(value);

@@ -307,10 +307,10 @@ TEST(what_has_no_use_for_it_says_so) {
     weir_options options = options_for(POOL, 64 * MIB, 0);
 
     catch_log();
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     options.growth = WEIR_GROWTH_DEFAULT;
     expect_log(&options, "grow-ahead has no effect with engine direct");
-    options.engine = WEIR_ENGINE_ARENA;
+    options.engine = WEIR_ENGINE_BFC;
     options.arena = WEIR_ARENA_FIXED;
     expect_log(&options, "grow-ahead has no effect with a fixed arena");
     options.engine = WEIR_ENGINE_POOL;

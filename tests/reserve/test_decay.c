@@ -138,7 +138,7 @@ static weir_options options_for(int way) {
     options.device = "model";
     options.decay_ms = HALF_LIFE_MS;
     options.log = WEIR_LOG_WARNING;
-    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
+    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL;
     if (way == POOL_WITHOUT_CACHES)
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT && way != REGIONS) {
@@ -476,7 +476,7 @@ TEST(where_there_is_nothing_to_give) {
     weir_options options = options_for(REGIONS);
 
     if (_i == 0)
-        options.engine = WEIR_ENGINE_PLATFORM;
+        options.engine = WEIR_ENGINE_DIRECT;
     options.arena = _i == 0 ? WEIR_ARENA_DEFAULT : WEIR_ARENA_FIXED;
     open_with(&options);
     (void)lines();

@@ -139,7 +139,7 @@ TEST(why_a_call_gets_nothing_is_told) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
     expect_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
     destroy();
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     make_with(&options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
     expect_log("weir: error: weir_preallocate: engine direct reserves no memory");

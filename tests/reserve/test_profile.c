@@ -327,7 +327,7 @@ TEST(engines_with_nothing_to_learn) {
     weir_allocator *a;
 
     if (_i == 0)
-        options.engine = WEIR_ENGINE_PLATFORM;
+        options.engine = WEIR_ENGINE_DIRECT;
     options.arena = _i == 0 ? WEIR_ARENA_DEFAULT : WEIR_ARENA_FIXED;
     OK(weir_allocator_create(&options, &a));
     EXPECT_WARNINGS(1, "profile", "has no effect");

@@ -605,7 +605,7 @@ TEST(the_default_allocator) {
 
     ck_assert_int_eq(setenv("WEIR_DEVICE", device_name, 1), 0);
     ck_assert_int_eq(setenv("WEIR_PREALLOC", "12 apples", 1), 0);
-    ck_assert_int_eq(setenv("WEIR_ENGINE", "arena", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_ENGINE", "bfc", 1), 0);
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* the reason is logged */
     EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
     ck_assert_int_ge(dup2(null_log, STDERR_FILENO), 0);

@@ -32,7 +32,7 @@ static const struct {
 } kinds[] = {
     {"pool", "pool", NULL, "on"},
     {"pool, front off", "pool", NULL, "off"},
-    {"mapped arena", "arena", "mapped", "on"},
+    {"mapped", "mapped", NULL, "on"},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -93,7 +93,7 @@ static weir_allocator *make(int kind, const char *peers, const char *export) {
                  WEIR_OK &&
              (!kinds[kind].arena || weir_options_set(&options, "arena", kinds[kind].arena, text,
                                                      sizeof text) == WEIR_OK) &&
-             weir_options_set(&options, "front", kinds[kind].front, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "cache", kinds[kind].front, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "export", export, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
@@ -227,7 +227,7 @@ static int answer(const char *what, int kind) {
         must(find_copies(), "copies");
         weir_options_init(&options);
         options.device = "cuda:1";
-        options.engine = kinds[kind].arena ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
+        options.engine = kinds[kind].arena ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL;
         options.arena = kinds[kind].arena ? WEIR_ARENA_MAPPED : WEIR_ARENA_DEFAULT;
         must(weir_allocator_create(&options, &there) == WEIR_OK &&
                  weir_alloc(there, BLOCK * MIB, stream[1], &other) == WEIR_OK,

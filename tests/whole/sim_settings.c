@@ -146,8 +146,8 @@ weir_options sim_options(const struct settings *s) {
     weir_options_init(&options);
     options.device = "model";
     options.engine = s->kind == POOL     ? WEIR_ENGINE_POOL
-                     : s->kind == DIRECT ? WEIR_ENGINE_PLATFORM
-                                         : WEIR_ENGINE_ARENA;
+                     : s->kind == DIRECT ? WEIR_ENGINE_DIRECT
+                                         : WEIR_ENGINE_BFC;
     options.arena = s->kind == ARENA_FIXED    ? WEIR_ARENA_FIXED
                     : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
                                               : WEIR_ARENA_DEFAULT;
