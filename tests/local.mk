@@ -218,14 +218,14 @@ EXTRA_tests_api_test_public_unload_DEPENDENCIES = lib/libweir.la
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
 	tests/driver/abi_check \
-	tests/driver/nvtx_abi_check \
+	tests/adapters/nvtx_abi_check \
 	tests/api/test_cuda_header \
 	tests/api/test_cuda_header_override \
 	tests/api/test_cuda_header_ptds
 tests_driver_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_driver_abi_check_LDADD =
-tests_driver_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-tests_driver_nvtx_abi_check_LDADD =
+tests_adapters_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_adapters_nvtx_abi_check_LDADD =
 tests_api_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_api_test_cuda_header_LDADD = $(CHECK_LIBS)
 tests_api_test_cuda_header_override_SOURCES = tests/api/test_cuda_header.c
@@ -261,11 +261,6 @@ tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete \
 	-Wl,-Bsymbolic-functions
-
-# What a profiler is to a program: see tests/driver/fake_injection.c.
-fake_injection = tests/fake/injection/libinjection.la
-tests_fake_injection_libinjection_la_SOURCES = tests/driver/fake_injection.c
-tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-version
 
 # Such programs, which tests/adapters/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
@@ -378,7 +373,6 @@ script_tests = \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
-	tests/cli/check-nvtx \
 	tests/cli/check-record \
 	tests/cli/check-record-processes \
 	tests/cli/check-page \
@@ -694,7 +688,7 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(victim_work)
+check_LTLIBRARIES = $(fake_drivers) $(model_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 check_DATA = $(bench_programs)
 if WEIR_SHARED

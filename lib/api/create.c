@@ -25,7 +25,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "driver/nvtx.h"
 #include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 #include "reserve/background_growth.h"
@@ -506,7 +505,6 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
 
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__nvtx_attach();
     a = begin(driver, options, &ordinal, &status, &to);
     if (!a)
         return status;

@@ -20,7 +20,6 @@
 
 #include "base/result.h"
 #include "base/size.h"
-#include "driver/nvtx.h"
 #include "engine/block_engine.h"
 
 static void blocks_close(struct weir_engine *e) {
@@ -107,9 +106,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     weir_status status;
     int placed;
 
-    weir__nvtx_push("make room", r->bytes);
     status = a->backing->make_room(a, r, reserve);
-    weir__nvtx_pop();
     if (weir__is_failure(status))
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
@@ -280,9 +277,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     wanted = weir__size_smaller(rounded, most);
     reserve = seen_reserve(a);
     if (wanted > reserve || a->backing->is_told) {
-        weir__nvtx_push("grow", weir__size_less(wanted, reserve));
         status = a->backing->grow(a, wanted, goal, cause, &got);
-        weir__nvtx_pop();
         if (got > 0)
             weir__engine_note(&a->e, cause, 0, wanted - reserve, got,
                               weir__device_since(a->e.device, started), seen_reserve(a));
@@ -309,12 +304,7 @@ static weir_status observe_silent(struct weir_block_engine *a) {
 
 /* Gives idle memory back, all of whose frees were observed or have events.  The caller holds the lock. */
 static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *trim) {
-    weir_status status;
-
-    weir__nvtx_push("give back", weir__size_less(seen_reserve(a), trim->keep));
-    status = a->backing->shrink(a, trim);
-    weir__nvtx_pop();
-    return status;
+    return a->backing->shrink(a, trim);
 }
 
 /* Gives back what is idle and observed, after a query of the caller's stream.  The caller holds the lock. */
