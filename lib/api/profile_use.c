@@ -51,19 +51,15 @@ static CUresult describe_device(const struct weir_driver *driver, CUdevice devic
 }
 
 static void describe_settings(const weir_options *options, char *text, size_t bytes) {
-    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE,  WEIR_SETTING_ARENA,
-                                                 WEIR_SETTING_PACKING, WEIR_SETTING_GROWTH,
-                                                 WEIR_SETTING_LIMIT,   WEIR_SETTING_FRONT};
+    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
+                                                 WEIR_SETTING_GROWTH, WEIR_SETTING_LIMIT,
+                                                 WEIR_SETTING_FRONT};
     char shown[WEIR_SHOW_BYTES];
     size_t length = 0;
 
-    /* Profiles that there are have the engine's earlier word. */
     /* unreached: no room, of which there is more than all of them take */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0] && length < bytes; i++) {
-        if (settings[i] == WEIR_SETTING_ENGINE && options->engine == WEIR_ENGINE_BFC)
-            snprintf(shown, sizeof shown, "arena");
-        else
-            weir__option_show(options, settings[i], shown, sizeof shown);
+        weir__option_show(options, settings[i], shown, sizeof shown);
         length += (size_t)snprintf(text + length, bytes - length, "%s%s=%s", i ? " " : "",
                                    weir__setting_row(settings[i])->name, shown);
     }
@@ -94,8 +90,7 @@ static uint64_t make_id(const void *self) {
 /* ---- life ------------------------------------------------------------------------------------ */
 
 int weir__learn_can(const weir_options *options) {
-    return options->engine != WEIR_ENGINE_DIRECT &&
-           !(options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED);
+    return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
 /* The file that is meant, from the root: the process may go elsewhere.  NULL: out of memory, or there is
@@ -174,7 +169,7 @@ uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
 /* ---- plans ----------------------------------------------------------------------------------- */
 
 static int is_mapped(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_MAPPED;
+    return options->engine == WEIR_ENGINE_MAPPED;
 }
 
 struct weir_planned *weir__learn_plan(struct weir_learn *learn, const weir_options *options) {

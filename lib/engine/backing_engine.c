@@ -552,7 +552,7 @@ static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uin
     weir_status status;
 
     (void)got; /* the inner engine tells */
-    if (weir__engine_is_prealloc(cause)) {
+    if (cause == WEIR_EVENT_PREALLOC) {
         s->threshold = weir__size_larger(s->threshold, reserve);
         s->base_is_over = 1;
     }

@@ -75,7 +75,7 @@ static size_t region_size(struct weir_block_engine *a, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
-    if (a->e.options->arena == WEIR_ARENA_FIXED) {
+    if (a->e.options->engine == WEIR_ENGINE_BFC_FIXED) {
         uint64_t left = weir__engine_limit(&a->e) - a->blocks.total;
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;

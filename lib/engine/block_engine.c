@@ -285,7 +285,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     reserve = seen_reserve(a);
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
-    if (weir__engine_is_prealloc(cause) && reserve >= goal)
+    if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
         weir__suballoc_stock(&a->blocks,
                              a->backing->prepare ? WEIR_SUBALLOC_KINDS : WEIR_SUBALLOC_BASE,
                              stock_of(a));
@@ -518,9 +518,11 @@ static const struct weir_engine_ops blocks_ops = {
 };
 
 static const struct weir_backing *backing_of(const weir_options *options) {
-    if (options->engine != WEIR_ENGINE_BFC)
-        return &weir__backing_engine;
-    return options->arena == WEIR_ARENA_MAPPED ? &weir__backing_mapped : &weir__backing_regions;
+    if (options->engine == WEIR_ENGINE_MAPPED)
+        return &weir__backing_mapped;
+    return options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
+               ? &weir__backing_regions
+               : &weir__backing_engine;
 }
 
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out) {
@@ -535,7 +537,8 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     a->e.ops = &blocks_ops;
     a->e.least_limit = backing->least_limit;
     a->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
-    a->e.step_bytes = setup->options->arena == WEIR_ARENA_FIXED ? 0 : backing->step_bytes;
+    a->e.step_bytes =
+        setup->options->engine == WEIR_ENGINE_BFC_FIXED ? 0 : backing->step_bytes;
     a->backing = backing;
     weir__nodes_open(&a->nodes, setup->device);
     /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */

@@ -229,10 +229,10 @@ weir_status weir__pool_grow(struct weir_engine *e, uint64_t target, uint64_t goa
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     pthread_mutex_lock(&p->growing);
-    if (weir__engine_is_prealloc(cause))
+    if (cause == WEIR_EVENT_PREALLOC)
         keep_at_least(p, target < limit ? target : limit);
     before = weir__pool_read_reserve(p);
-    p->is_preallocating = weir__engine_is_prealloc(cause);
+    p->is_preallocating = cause == WEIR_EVENT_PREALLOC;
     if (p->is_preallocating)
         p->preallocated_count = 0;
     after = raise_reserve(p, target < limit ? target : limit, &why);
@@ -241,7 +241,7 @@ weir_status weir__pool_grow(struct weir_engine *e, uint64_t target, uint64_t goa
         /* unreached: there was enough, and another thread grew it since it was read */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
-        if (weir__engine_is_prealloc(cause))
+        if (cause == WEIR_EVENT_PREALLOC)
             atomic_store_explicit(&p->quiet, WEIR_POOL_STEADY, memory_order_relaxed);
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
