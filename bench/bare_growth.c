@@ -121,30 +121,6 @@ static double by_request(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* From the beginning of create to the first block, while the rest is being taken. */
-static double by_first_block(size_t bytes, const char *const *settings) {
-    char size[32];
-    const char *all[16] = {"prealloc", size, "prealloc-mode", "background"};
-    double started = now_us(), took;
-    CUstream stream;
-    weir_allocator *a;
-    void *block;
-
-    for (int i = 0; settings[i]; i++)
-        all[4 + i] = settings[i];
-    snprintf(size, sizeof size, "%zu", bytes);
-    BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    started = now_us();
-    a = make(all);
-    WEIR(weir_alloc(a, (size_t)1 << 20, stream, &block));
-    took = now_us() - started;
-    WEIR(weir_free(a, block, stream));
-    BENCH_CALL(cuStreamSynchronize, stream);
-    WEIR(weir_allocator_destroy(a));
-    BENCH_CALL(cuStreamDestroy, stream);
-    return took;
-}
-
 static const struct {
     const char *name;
     double (*take)(size_t bytes, const char *const *settings);
@@ -158,8 +134,6 @@ static const struct {
     {"weir mapped", by_weir, {"engine", "mapped"}},
     {"request, pool", by_request, {"engine", "pool"}},
     {"request, mapped, fast", by_request, {"engine", "mapped", "packing", "fast"}},
-    {"first block, pool", by_first_block, {"engine", "pool"}},
-    {"first block, mapped", by_first_block, {"engine", "mapped"}},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 

@@ -57,12 +57,12 @@ static const struct load {
 
 static const struct engine {
     const char *name;
-    int engine, arena, packing;
+    int engine, packing;
 } engines[] = {
-    {"pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
-    {"arena", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, WEIR_PACKING_DEFAULT},
-    {"mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_DEFAULT},
-    {"fit", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED, WEIR_PACKING_COMPACT},
+    {"pool", WEIR_ENGINE_POOL, WEIR_PACKING_DEFAULT},
+    {"bfc", WEIR_ENGINE_BFC, WEIR_PACKING_DEFAULT},
+    {"mapped", WEIR_ENGINE_MAPPED, WEIR_PACKING_DEFAULT},
+    {"compact", WEIR_ENGINE_MAPPED, WEIR_PACKING_COMPACT},
 };
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
@@ -135,7 +135,6 @@ static void begin(struct build *b, const struct load *load, const struct engine 
     options.size = sizeof options;
     options.device = device;
     options.engine = engine->engine;
-    options.arena = engine->arena;
     options.packing = engine->packing;
     if (b->allocator_create(&options, &b->allocator) != WEIR_OK)
         bench_fail("weir_allocator_create", device);

@@ -27,12 +27,11 @@ static const char *names(void) {
 
 static int is_setting(const char *option, size_t length) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
-        const char *const names[] = {row->name, row->was};
+        const char *name = weir__setting_row((enum weir_setting)i)->name;
 
-        for (int j = 0; i != WEIR_SETTING_DEVICE && j < 2; j++)
-            if (names[j] && strlen(names[j]) == length && strncmp(names[j], option, length) == 0)
-                return 1;
+        if (i != WEIR_SETTING_DEVICE && strlen(name) == length &&
+            strncmp(name, option, length) == 0)
+            return 1;
     }
     return 0;
 }

@@ -55,20 +55,18 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
     struct weir_group_texts texts = {
         .name = flags->name ? flags->name : weir__variable("WEIR_GROUP"),
         .limit = flags->limit ? flags->limit : weir__variable("WEIR_GROUP_LIMIT"),
-        .share = flags->share ? flags->share : weir__variable("WEIR_GROUP_SHARE"),
-        .folder = flags->folder ? flags->folder : weir__variable("WEIR_GROUP_DIR"),
-        .name_is = flags->name || flags->limit || flags->share ? "--group" : "WEIR_GROUP",
+        .share = weir__variable("WEIR_GROUP_SHARE"),
+        .folder = weir__variable("WEIR_GROUP_DIR"),
+        .name_is = flags->name || flags->limit ? "--group" : "WEIR_GROUP",
         .limit_is = flags->limit ? "--group-limit" : "WEIR_GROUP_LIMIT",
-        .share_is = flags->share ? "--group-share" : "WEIR_GROUP_SHARE",
-        .folder_is = flags->folder ? "--group-dir" : "WEIR_GROUP_DIR"};
+        .share_is = "WEIR_GROUP_SHARE",
+        .folder_is = "WEIR_GROUP_DIR"};
     struct weir_group_settings settings;
     struct check check = {.settings = &settings, .message = message, .bytes = bytes};
     int is = weir__group_settings_of(&texts, &settings, message, bytes);
 
     if (is <= 0)
         return is;
-    if (flags->folder && setenv("WEIR_GROUP_DIR", flags->folder, 1) != 0)
-        return -1;
     weir__group_each(settings.name, check_limit, &check);
     if (check.members == 0 && settings.limit.kind == WEIR_AMOUNT_DEFAULT)
         fprintf(stderr,
@@ -81,9 +79,7 @@ int group_flags_check(const struct group_flags *flags, char *message, size_t byt
 int group_flags_put(const struct group_flags *flags,
                     int (*put)(void *to, const char *name, const char *value), void *to) {
     return (flags->name && put(to, "WEIR_GROUP", flags->name)) ||
-           (flags->limit && put(to, "WEIR_GROUP_LIMIT", flags->limit)) ||
-           (flags->share && put(to, "WEIR_GROUP_SHARE", flags->share)) ||
-           (flags->folder && put(to, "WEIR_GROUP_DIR", flags->folder));
+           (flags->limit && put(to, "WEIR_GROUP_LIMIT", flags->limit));
 }
 
 /* ---- members ------------------------------------------------------------------------------------- */

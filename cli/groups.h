@@ -11,7 +11,7 @@
 
 /* The values of the flags.  NULL: the flag was not given, and the environment has the value. */
 struct group_flags {
-    const char *name, *limit, *share, *folder;
+    const char *name, *limit;
 };
 
 /* Checks the flags and the environment, also against a group that has members.  Returns 0, or -1 with a message.  Only

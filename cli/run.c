@@ -41,7 +41,7 @@
 
 struct run {
     struct weir_cli_settings settings;
-    int no_env, stats, serve_malloc, no_children, no_top, no_torch, verbose, dry;
+    int no_env, stats, serve_malloc, no_torch, verbose, dry;
     const char *json, *trace, *file; /* the file of settings */
     struct group_flags group;
     const char *report;
@@ -94,8 +94,7 @@ static int put_settings(struct run *run) {
         const char *source = run->settings.sources.of[i];
         int is_flag = source && strncmp(source, "flag ", 5) == 0;
 
-        if (!source || strcmp(source, row->variable) == 0 ||
-            (row->was && strcmp(source, row->was_variable) == 0) || (run->no_env && !is_flag))
+        if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
         if (put(run, row->variable, text) != 0 ||
@@ -149,10 +148,8 @@ static int put_first(struct run *run) {
 
 static int put_run(struct run *run) {
     return put_first(run) || put_told(run) ||
-           put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
-           (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
            group_flags_put(&run->group, put, run) || put_file(run, "WEIR_RUN_TRACE", run->trace);
@@ -396,9 +393,6 @@ static const struct weir_cli_flag flags[] = {
     {"no-env", 0, NULL, weir_cli_take_switch, FIELD(no_env),
      "Set no variables of JAX and TensorFlow.  They then preallocate themselves, unless the "
      "environment makes them use CUDA's memory pools."},
-    {"no-children", 0, NULL, weir_cli_take_switch, FIELD(no_children),
-     "Serve only the command itself."},
-    {"no-top", 0, NULL, weir_cli_take_switch, FIELD(no_top), "Hide the program from `weir top'."},
     {"no-torch", 0, NULL, weir_cli_take_switch, FIELD(no_torch),
      "Leave PyTorch its own allocator."},
     {"group", 0, "NAME", weir_cli_take_text, FIELD(group.name),
@@ -407,12 +401,6 @@ static const struct weir_cli_flag flags[] = {
     {"group-limit", 0, "AMOUNT", weir_cli_take_text, FIELD(group.limit),
      "The group's limit: bytes, or a percentage of the device.  Without it: as the group's members "
      "have."},
-    {"group-share", 0, "N", weir_cli_take_text, FIELD(group.share),
-     "Weight of this process's share of the limit (1).  Members above their share give idle memory "
-     "first."},
-    {"group-dir", 0, "FOLDER", weir_cli_take_text, FIELD(group.folder),
-     "The folder in which members find each other, in place of /dev/shm and /tmp: for containers "
-     "that have it mounted."},
     {"verbose", 'v', NULL, weir_cli_take_switch, FIELD(verbose),
      "Print the variables that weir run sets, and what weir serves in the program, and what not."},
     {"dry-run", 'n', NULL, weir_cli_take_switch, FIELD(dry),
@@ -480,11 +468,6 @@ static void tell_ignored(const struct run *run) {
                 "weir run: WEIR_DEVICE '%s' is ignored: %s.  Only the program's own calls of the "
                 "library obey WEIR_DEVICE\n",
                 options->device, why_no_device(options->device));
-    if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
-        fprintf(stderr,
-                "weir run: %s 'create' is ignored: the program's first request on a device "
-                "preallocates\n",
-                weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
 }
 
 /* Returns 1 if all output files differ, else 0: each output replaces its file or adds to it. */

@@ -56,10 +56,8 @@ static const struct variable {
      RUN},
     {"WEIR_RUN_TOLD", "LIST", "Unknown variables of which weir has warned, with commas between.",
      RUN},
-    {"WEIR_RUN_TOP", "SWITCH", "0: weir run --no-top, likewise.", RUN},
     {"WEIR_RUN_TORCH", "SWITCH", "0: weir run --no-torch, likewise.", RUN},
     {"WEIR_RUN_SERVE_MALLOC", "SWITCH", "weir run --serve-malloc, likewise.", RUN},
-    {"WEIR_RUN_CHILDREN", "SWITCH", "0: weir run --no-children, likewise.", RUN},
     {"WEIR_RUN_VERBOSE", "SWITCH", "weir run --verbose, likewise.", RUN},
     {"WEIR_RUN_FOLDER", "FOLDER",
      "The folder in which processes find each other, and `weir top' finds programs, in place of "

@@ -42,16 +42,14 @@ examples/unchanged-ptds: examples/unchanged.cu include/weir/cuda.h lib/libweir.l
 	$(NVCC) $(NVCCFLAGS) --default-stream per-thread -DWEIR_OVERRIDE -include weir/cuda.h \
 	    $(top_srcdir)/examples/unchanged.cu $(cuda_weir) -o $@
 
-# What Python programs import: the package, and the names that its modules had before.
-pythonmodulesdir = $(pkgdatadir)/python
-pythonpackagedir = $(pythonmodulesdir)/weir_cuda
+# The package that Python programs import.
+pythonpackagedir = $(pkgdatadir)/python/weir_cuda
 python_package = \
 	contrib/weir_cuda/__init__.py \
 	contrib/weir_cuda/__main__.py \
 	contrib/weir_cuda/_allocator.py \
 	contrib/weir_cuda/_library.py \
 	contrib/weir_cuda/_program.py \
-	contrib/weir_cuda/_renamed.py \
 	contrib/weir_cuda/_trim.py \
 	contrib/weir_cuda/cupy.py \
 	contrib/weir_cuda/jax.py \
@@ -60,15 +58,7 @@ python_package = \
 	contrib/weir_cuda/rmm.py \
 	contrib/weir_cuda/torch.py \
 	contrib/weir_cuda/torch_snapshot.py
-python_modules = \
-	contrib/weir_ctypes.py \
-	contrib/weir_cupy.py \
-	contrib/weir_numba.py \
-	contrib/weir_rmm.py \
-	contrib/weir_torch.py \
-	contrib/weir_torch_snapshot.py
-EXTRA_DIST += $(python_modules) $(python_package)
+EXTRA_DIST += $(python_package)
 if WEIR_ADAPTERS
-pythonmodules_DATA = $(python_modules)
 pythonpackage_DATA = $(python_package)
 endif

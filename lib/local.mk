@@ -56,9 +56,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/driver.h \
 	lib/driver/driver_count.c \
 	lib/driver/driver_cuda.c \
-	lib/driver/nvtx.c \
-	lib/driver/nvtx.h \
-	lib/driver/nvtx_abi.h \
 	lib/driver/model/model.c \
 	lib/driver/model/model.h \
 	lib/driver/model/model_capture.c \
@@ -406,6 +403,7 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_files.c \
 	lib/adapters/record/record_files.h \
+	lib/adapters/record/nvtx_abi.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
 	lib/base/file.c \

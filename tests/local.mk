@@ -108,7 +108,6 @@ unit_tests = \
 	tests/placement/test_placement_model \
 	tests/placement/test_placement_memory \
 	tests/reserve/test_preallocation \
-	tests/reserve/test_prealloc_background \
 	tests/reserve/test_prealloc_processes \
 	tests/api/test_process \
 	tests/reserve/test_profile \
@@ -215,14 +214,14 @@ EXTRA_tests_api_test_public_unload_DEPENDENCIES = lib/libweir.la
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
 	tests/driver/abi_check \
-	tests/driver/nvtx_abi_check \
+	tests/adapters/nvtx_abi_check \
 	tests/api/test_cuda_header \
 	tests/api/test_cuda_header_override \
 	tests/api/test_cuda_header_ptds
 tests_driver_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_driver_abi_check_LDADD =
-tests_driver_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-tests_driver_nvtx_abi_check_LDADD =
+tests_adapters_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_adapters_nvtx_abi_check_LDADD =
 tests_api_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_api_test_cuda_header_LDADD = $(CHECK_LIBS)
 tests_api_test_cuda_header_override_SOURCES = tests/api/test_cuda_header.c
@@ -258,11 +257,6 @@ tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete \
 	-Wl,-Bsymbolic-functions
-
-# What a profiler is to a program: see tests/driver/fake_injection.c.
-fake_injection = tests/fake/injection/libinjection.la
-tests_fake_injection_libinjection_la_SOURCES = tests/driver/fake_injection.c
-tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-version
 
 # Such programs, which tests/adapters/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
@@ -371,12 +365,10 @@ script_tests = \
 	tests/cli/check-exit-codes \
 	tests/cli/check-info \
 	tests/tree/check-layers \
-	tests/tree/check-lengths \
 	tests/tree/check-names \
 	tests/tree/check-links \
 	tests/tree/check-readme \
 	tests/cli/check-manual \
-	tests/cli/check-nvtx \
 	tests/cli/check-record \
 	tests/cli/check-record-processes \
 	tests/cli/check-page \
@@ -390,7 +382,6 @@ script_tests = \
 	tests/cli/check-processes \
 	tests/cli/check-trace-events \
 	tests/tree/check-variables \
-	tests/tree/check-words \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
@@ -550,7 +541,7 @@ generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/t
 	tests/engine/test_spans tests/engine/test_spans_back tests/engine/test_mapped tests/engine/test_moves tests/engine/test_peers \
 	tests/reserve/test_ahead tests/reserve/test_ahead_played tests/api/test_misuse \
 	tests/api/test_drop_in tests/reserve/test_oom_recovery tests/reserve/test_limit tests/reserve/test_low_memory \
-	tests/reserve/test_preallocation tests/reserve/test_prealloc_background tests/reserve/test_prealloc_processes \
+	tests/reserve/test_preallocation tests/reserve/test_prealloc_processes \
 	tests/api/test_oom_report tests/tensors/test_tensors tests/tensors/test_order tests/tensors/test_pools \
 	tests/tensors/test_streams tests/tensors/test_oom tests/tensors/test_failures \
 	tests/ipc/test_process_peers tests/whole/test_faults tests/whole/conformance tests/whole/test_worlds
@@ -693,7 +684,7 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver) $(victim_work)
+check_LTLIBRARIES = $(fake_drivers) $(model_driver) $(victim_work)
 check_PROGRAMS += tests/whole/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 check_DATA = $(bench_programs)
 if WEIR_SHARED

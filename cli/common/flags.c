@@ -30,7 +30,7 @@ enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
 static char flag_docs[WEIR_SETTING_COUNT][512];
-static struct argp_option flag_options[2 * WEIR_SETTING_COUNT + 1]; /* with earlier names */
+static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
 static int refused_flag = -1;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
@@ -100,9 +100,6 @@ static void list_flags(int all) {
             .arg = row->argument,
             .flags = i == refused_flag || (row->is_advanced && !all) ? OPTION_HIDDEN : 0,
             .doc = flag_docs[i]};
-        if (row->was)
-            *option++ =
-                (struct argp_option){.name = row->was, .flags = OPTION_ALIAS | OPTION_HIDDEN};
     }
 }
 
@@ -370,12 +367,7 @@ void weir_cli_take_device(struct argp_state *state, const char *flag, const char
 }
 
 static int is_name_of(const struct weir_setting_row *row, const char *name) {
-    const char *const names[] = {row->name, row->variable, row->was, row->was_variable};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (names[i] && strcmp(name, names[i]) == 0)
-            return 1;
-    return 0;
+    return strcmp(name, row->name) == 0 || strcmp(name, row->variable) == 0;
 }
 
 int weir_cli_settings_tell(const char *name, FILE *file) {
@@ -393,8 +385,6 @@ int weir_cli_settings_tell(const char *name, FILE *file) {
         fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n", told ? "\n" : "",
                 row->name, row->argument, row->variable, row->help, row->accepts,
                 row->default_text);
-        if (row->was)
-            fprintf(file, "    Earlier names: --%s, %s.\n", row->was, row->was_variable);
         told = 1;
     }
     if (few)

@@ -76,7 +76,6 @@ static void *public_open(struct session *session, const struct configuration *se
         return NULL;
     }
     opened->options.engine = opened->allocator->options.engine; /* which they may not have named */
-    opened->options.arena = opened->allocator->options.arena;
     if (session->forgets) {
         weir__learn_close(opened->allocator->learn);
         opened->allocator->learn = NULL;

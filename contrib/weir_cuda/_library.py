@@ -23,7 +23,7 @@ FIGURES = tuple(
     trim_bytes blocks requested requested_peak in_use in_use_peak reserve reserve_peak extent prealloc_asked
     prealloc_got prealloc_kept prealloc_ns host_bytes front_hits front_misses_young front_misses_empty
     front_misses_capture steals event_records deferred_frees front_idle front_streams late_writes overruns
-    kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_pending prealloc_waited_ns profile_asked
+    kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_waited_ns profile_asked
     profile_runs appeals appeal_bytes yields yield_bytes""".split()
 )
 

@@ -130,7 +130,7 @@ def convert(snapshot: Any, segments: bool, write: Callable[[str], object]) -> in
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="weir_torch_snapshot", description="A memory snapshot of PyTorch as a trace for weir.")
+    parser = argparse.ArgumentParser(prog="weir_cuda.torch_snapshot", description="A memory snapshot of PyTorch as a trace for weir.")
     parser.add_argument("--segments", action="store_true",
                         help="what PyTorch asked of the driver, not what tensors asked of PyTorch")
     parser.add_argument("snapshot", metavar="SNAPSHOT")
@@ -141,7 +141,7 @@ def main() -> int:
         if convert(load(options.snapshot), options.segments, lines.append) == 0:
             raise Refused("it has no such events")
     except Refused as error:
-        print(f"weir_torch_snapshot: {options.snapshot}: {error}", file=sys.stderr)
+        print(f"weir_cuda.torch_snapshot: {options.snapshot}: {error}", file=sys.stderr)
         return 1
     text = "".join(lines).encode()
     try:
@@ -151,7 +151,7 @@ def main() -> int:
             with (gzip.open if options.trace.endswith(".gz") else open)(options.trace, "wb") as file:
                 file.write(text)
     except OSError as error:
-        print(f"weir_torch_snapshot: {options.trace}: {error.strerror}", file=sys.stderr)
+        print(f"weir_cuda.torch_snapshot: {options.trace}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
 

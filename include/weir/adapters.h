@@ -64,7 +64,7 @@ WEIR_API void weir_torch_init(int device_count);
 /* torch.cuda.empty_cache: weir_trim to 0 bytes on each device in use, which may wait for them. */
 WEIR_API void weir_torch_reset(void);
 /* torch.cuda.set_per_process_memory_fraction: weir_set_limit to that part of the device's memory; 1 restores the
- * limit of WEIR_LIMIT.  Memory above it already stays.  If weir_set_limit fails (a fixed arena), a line on standard
+ * limit of WEIR_LIMIT.  Memory above it already stays.  If weir_set_limit fails (engine bfc-fixed), a line on standard
  * error says so. */
 WEIR_API void weir_torch_memory_fraction(double fraction, int device);
 /* The block that `address` lies in, and its requested size.  Returns `address` itself, and 0, if there is none or

@@ -11,7 +11,7 @@
  * that runs on a stream.  None changes the current CUDA context.
  *
  * Threads.  weir starts a thread for each device that processes share (see options.ledger), and one for an allocator
- * with options.headroom or with preallocation in the background.  They take no signals.  They last until the
+ * with options.headroom.  They take no signals.  They last until the
  * allocators that they serve are destroyed, or the process exits.  If the main thread calls pthread_exit beside one
  * of them, the process does not end with the program's last thread, nor does SIGTERM end it then.  End such a
  * process by exit(), or destroy the allocators first.  The driver's own threads may keep it alive as well.
@@ -46,15 +46,15 @@ WEIR_API const char *weir_version(void);
  * preallocation is success, down to options.prealloc_min; weir_stats reports asked, got and kept.
  *
  * The call may block for as long as the driver takes to start and to preallocate.  It then also waits for other
- * processes of the user that preallocate on the device: half of options.prealloc_deadline_ms, 10 s if that is not
- * set.  They share a file in /dev/shm, or in /tmp if that is not available.  If other processes hold all of the
+ * processes of the user that preallocate on the device: 10 s at most.  They
+ * share a file in /dev/shm, or in /tmp if that is not available.  If other processes hold all of the
  * device, they have a second to make room for the context.
  *
  * E_INVALID, E_HOST_MEMORY, E_NO_DEVICE, E_NOT_SUPPORTED.
  * E_LIMIT: preallocation above the limit; or a limit below 32 MiB where the engine counts in such units (the pool
  * engine, and engine direct with options.front on).
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less than options.prealloc_min
- * preallocated, or nothing at all for a fixed arena.
+ * preallocated, or nothing at all with engine bfc-fixed.
  * E_DRIVER, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options *options,
                                                              weir_allocator **allocator);
@@ -86,8 +86,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * TensorFlow, XLA and JAX name no engine here.  They ask for a preallocation only if such a framework is told to use
  * CUDA's memory pools (weir-settings(7), COMPATIBILITY).
  *
- * If the environment names neither engine nor arena, and sets no release threshold, the engine is mapped, or the pool
- * engine if the device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.  WEIR_ARENA alone selects engine bfc.
+ * If the environment names no engine and sets no release threshold, the engine is mapped, or the pool engine if the
+ * device cannot map memory.  This holds also beside libweir-preload.so, which serves that pool.
  *
  * Statuses as weir_allocator_create, and E_PARSE for a bad variable.  If there is no allocator, a line on standard
  * error gives the reason and the variables that are set.  weir prints it once for each bad variable and for each
@@ -269,7 +269,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  *
  * E_INVALID: NULL, or a SHARE, or an amount that options.limit would not take on any device; the log says what is
  * wrong.
- * E_NOT_SUPPORTED: a fixed arena, whose limit is its size.
+ * E_NOT_SUPPORTED: engine bfc-fixed, whose limit is its size.
  * E_DRIVER: nothing changed; the driver does not report its memory.
  * E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
@@ -340,7 +340,7 @@ WEIR_API weir_status weir_process_trim(weir_process_memory *out);
  * (weir_low_memory).  Then it works as weir_trim, and may wait as that does.
  * E_INVALID: allocator NULL.
  * E_NOT_SUPPORTED: decay is off and there is no memory pressure, or nothing is reserved (engine direct; a pool of
- * driver 11.2), or the arena is fixed.  The log says which, once.  Else as weir_trim. */
+ * driver 11.2), or the engine is bfc-fixed.  The log says which, once.  Else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Reports memory pressure: another library of the process, or another program, needs `bytes` bytes of the device (0: as
@@ -355,7 +355,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * device full, weir does so without this call.
  *
  * E_INVALID: allocator NULL.
- * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the arena is fixed; the log says why.
+ * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the engine is bfc-fixed; the log says
+ * why.
  * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
@@ -365,7 +366,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator
  * sees the old one or the new one.  If two runs end at one moment, one may be missing.  It does not replace a file that
  * is no profile.
  * E_INVALID: allocator NULL, or no path and no profile.
- * E_NOT_SUPPORTED: engine direct and fixed arenas have nothing to learn; the log says so, too.
+ * E_NOT_SUPPORTED: engines direct and bfc-fixed have nothing to learn; the log says so, too.
  * E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
                                                          const char *path);

@@ -19,8 +19,8 @@ extern "C" {
  *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
  *   OF_FREE     `value` millionths of the device's free memory when the amount is first needed
  *   MAX         no bound, or all there is
- *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this period of
- *               front_idle_ms and the one before; for front_cache alone
+ *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this second and
+ *               the one before; for front_cache alone
  *   SHARE       this process's part of the device, less `leave`, by weight, among all processes in the
  *               device's shared registry (see `ledger` below).  `value` is its weight in millionths; others
  *               have the weight 1000000 unless they set another.  For prealloc and limit alone.  It changes
@@ -45,34 +45,19 @@ typedef struct weir_amount {
 } weir_amount;
 
 /* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory, else POOL.  It is also POOL with
- * a release threshold.  It is BFC if an arena kind is set. */
+ * a release threshold. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
     X(POOL, "pool", 1)     /* a private CUDA memory pool that grows by the growth policy */        \
-    X(BFC, "bfc", 2)       /* BFC, as in TensorFlow and XLA, over cuMemAlloc; see arena */         \
+    X(BFC, "bfc", 2)       /* BFC, as in TensorFlow and XLA, over cuMemAlloc */                 \
     X(DIRECT, "direct", 3) /* one cuMemAlloc and cuMemFree per block */                            \
-    X(MAPPED, "mapped", 4) /* one range of addresses; maps memory where it is needed */
+    X(MAPPED, "mapped", 4) /* one range of addresses; maps memory where it is needed */            \
+    X(BFC_FIXED, "bfc-fixed", 5) /* BFC in one region of the size of the limit, allocated at once */
 
 enum {
 #define WEIR_ENGINE_ENUM(name, word, value) WEIR_ENGINE_##name = (value),
     WEIR_ENGINES(WEIR_ENGINE_ENUM)
 #undef WEIR_ENGINE_ENUM
-    /* Earlier names. */
-    WEIR_ENGINE_ARENA = WEIR_ENGINE_BFC,
-    WEIR_ENGINE_PLATFORM = WEIR_ENGINE_DIRECT
-};
-
-/* Kinds of the BFC engine's arena: X(name, word, value).  MAPPED makes it the mapped engine. */
-#define WEIR_ARENAS(X)                                                                             \
-    X(DEFAULT, "default", 0)                                                                       \
-    X(FIXED, "fixed", 1)     /* one region of the whole arena size, taken at once */               \
-    X(REGIONS, "regions", 2) /* adds regions as the growth policy says; the default */             \
-    X(MAPPED, "mapped", 3)   /* one range of addresses; maps memory behind its end */
-
-enum {
-#define WEIR_ARENA_ENUM(name, word, value) WEIR_ARENA_##name = (value),
-    WEIR_ARENAS(WEIR_ARENA_ENUM)
-#undef WEIR_ARENA_ENUM
 };
 
 /* How engine mapped trades time for memory: X(name, word, value). */
@@ -86,32 +71,6 @@ enum {
 #define WEIR_PACKING_ENUM(name, word, value) WEIR_PACKING_##name = (value),
     WEIR_PACKINGS(WEIR_PACKING_ENUM)
 #undef WEIR_PACKING_ENUM
-    /* The earlier name. */
-    WEIR_PACKING_FIT = WEIR_PACKING_COMPACT
-};
-
-/* When to preallocate: X(name, word, value). */
-#define WEIR_PREALLOC_TIMES(X)                                                                     \
-    X(DEFAULT, "default", 0)                                                                       \
-    X(CREATE, "create", 1) /* in weir_allocator_create; the default */                             \
-    X(FIRST, "first", 2)   /* at the first request: the default for JAX's and TF's variables */
-
-enum {
-#define WEIR_PREALLOC_TIME_ENUM(name, word, value) WEIR_PREALLOC_AT_##name = (value),
-    WEIR_PREALLOC_TIMES(WEIR_PREALLOC_TIME_ENUM)
-#undef WEIR_PREALLOC_TIME_ENUM
-};
-
-/* The thread that preallocates: X(name, word, value). */
-#define WEIR_PREALLOC_MODES(X)                                                                     \
-    X(DEFAULT, "default", 0)                                                                       \
-    X(FOREGROUND, "foreground", 1) /* the creating call or the first request; the default */       \
-    X(BACKGROUND, "background", 2) /* a thread, in small steps; no call waits for more than one */
-
-enum {
-#define WEIR_PREALLOC_MODE_ENUM(name, word, value) WEIR_PREALLOC_##name = (value),
-    WEIR_PREALLOC_MODES(WEIR_PREALLOC_MODE_ENUM)
-#undef WEIR_PREALLOC_MODE_ENUM
 };
 
 /* Log levels: X(name, word, value).  A level shows itself and those before it, on standard error. */
@@ -192,12 +151,12 @@ typedef struct weir_options {
     const char *device;
 
     int engine; /* WEIR_ENGINE_ */
-    int arena;  /* WEIR_ARENA_: engine bfc only */
 
     /* Memory to reserve before the first request; weir_stats reports how much the device really gave.  Default: none.
+     * weir_allocator_create reserves it.  The first request does so if the amount comes from a variable of TensorFlow,
+     * XLA or JAX, and for the allocators of weir_default_allocator and its like.
      * More makes first iterations fast and leaves less to other programs. */
     weir_amount prealloc;
-    int prealloc_at; /* WEIR_PREALLOC_AT_ */
 
     int growth;           /* WEIR_GROWTH_ */
     uint64_t growth_step; /* bytes; STEP (0 means 64 MiB) */
@@ -206,8 +165,8 @@ typedef struct weir_options {
     weir_growth_function growth_function; /* CALLBACK; else NULL */
     void *growth_context;
 
-    /* The most memory that the allocator may reserve.  Default: max (the device decides).  For a fixed arena: its
-     * size, then 75% by default. */
+    /* The most memory that the allocator may reserve.  Default: max (the device decides).  For engine
+     * bfc-fixed: the size of its region, then 75% by default. */
     weir_amount limit;
 
     /* Bytes of idle memory that weir keeps when a synchronisation would let memory go back (pool engine: the
@@ -220,8 +179,6 @@ typedef struct weir_options {
      * left much of reserved memory behind. */
     uint32_t recovery_timeout_ms;
 
-    uint32_t event_ring; /* growth events that weir keeps, at most 1048576; 0 means 1024 */
-
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
     int log;     /* WEIR_LOG_; default none, with harden error */
 
@@ -229,11 +186,6 @@ typedef struct weir_options {
      * a driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
      * direct, so that compute-sanitizer sees each. */
     int front; /* the setting cache */
-
-    /* The time for which a per-stream cache keeps memory that its stream does not use, in milliseconds.  A later call
-     * on the stream returns older memory to the engine.  0 means 1000; UINT32_MAX means for ever.  Less leaves more to
-     * other streams and sizes, and calls the driver more often. */
-    uint32_t front_idle_ms; /* the setting cache-idle */
 
     /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller ones:
      * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other
@@ -287,31 +239,23 @@ typedef struct weir_options {
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice `headroom`.  More hides more growth and
-     * leaves less to others.  For the engines mapped and pool, and for arenas that grow. */
+     * leaves less to others.  For the engines mapped, pool and bfc. */
     weir_amount headroom, headroom_high; /* the setting grow-ahead */
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails with E_NO_MEMORY.  If
      * preallocation happens at the first request, that request fails, and so does each later one that finds it still
-     * lacking.  What weir got goes back to the device.  In the background mode weir takes this much in the
-     * foreground.  It must not be more than prealloc; if prealloc is not set, it is as much.  Default: any amount is
-     * enough at the first request, more than nothing at create. */
+     * lacking.  What weir got goes back to the device.  It must not be more than prealloc; if prealloc is not set, it is
+     * as much.  Default: any amount is enough at the first request, more than nothing at create. */
     weir_amount prealloc_min;
-
-    /* Milliseconds after which a preallocation stops with the memory that it has got, at most one step later;
-     * UINT32_MAX or 0: never.  Processes of one user preallocate on one device one after the other.  Half of this time
-     * may go to waiting for others, 10 s without a deadline. */
-    uint32_t prealloc_deadline_ms;
-
-    int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of `headroom` */
 
     /* A file, or a folder, that records how much memory earlier runs needed; at most 1023 bytes.  A relative name
      * starts at the folder that the process is in when the allocator is made.  NULL or "off": none.
      * weir_allocator_destroy writes to it what this run needed.  For the default allocator the process does so at
      * its end.  weir_profile_save does so at any time.  The next allocator with that device and these settings
-     * (engine, arena, packing, growth, limit, front) preallocates the learned amount, when prealloc_at says, unless
+     * (engine, packing, growth, limit, front) preallocates the learned amount, unless
      * `prealloc` is set.  In a folder each combination of device and settings has its own file.  A file that cannot
-     * be read, or was learned elsewhere, draws a warning in the log and has no other effect.  Not for engine direct
-     * and fixed arenas. */
+     * be read, or was learned elsewhere, draws a warning in the log and has no other effect.  Not for engines
+     * direct and bfc-fixed. */
     const char *profile;
 
     /* The half-life of decay, milliseconds.  Memory that nothing needed for that long goes back to the device by

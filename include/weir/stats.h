@@ -79,7 +79,6 @@ typedef struct weir_statistics {
     uint64_t ahead_ns;       /* and the time they took, which is not in stall_ns */
     uint64_t ahead_refusals; /* steps skipped or without effect: limit reached, or device full */
 
-    uint64_t prealloc_pending;   /* bytes that background preallocation still has to get */
     uint64_t prealloc_waited_ns; /* real time that preallocation waited for other processes */
 
     uint64_t profile_asked; /* bytes preallocated because of options.profile; in prealloc_asked */
@@ -108,7 +107,6 @@ typedef struct weir_latency {
     X(TRIM, "trim")             /* weir_trim */                                                    \
     X(RECOVERY, "recovery")     /* given back in OOM recovery */                                   \
     X(HEADROOM, "headroom")     /* background growth: options.headroom */                          \
-    X(BACKGROUND, "background") /* preallocation in the background */                              \
     X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
     X(LOW_MEMORY, "low-memory") /* given back under memory pressure: weir_low_memory */            \
     X(YIELD, "yield")           /* given back to another process, or as a share fell */            \

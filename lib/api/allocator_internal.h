@@ -52,6 +52,7 @@ struct weir_allocator {
     /* Set before the first request.  With `hushed` failures are not logged.  With `says_why` the first request logs
      * once that it cannot preallocate, whatever the log level is. */
     int hushed, says_why;
+    int preallocates_later; /* set if the first request preallocates; fixed after creation */
     int has_own_limit; /* set if the caller of weir_allocator_create set options.limit */
 };
 
@@ -72,15 +73,21 @@ int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *a
 /* Writes which processes have the memory, and what would have helped. */
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
-/* Creates an allocator as weir_allocator_create does.  On an error writes the reason to `message` instead of the log.
- * If `decompresses` is set, the allocator's memory can be used for hardware decompression, too. */
-weir_status weir__allocator_create(const weir_options *options, int decompresses,
+/* Bits of `how' an allocator is created. */
+enum {
+    WEIR_CREATE_DECOMPRESSES = 1,      /* its memory can be used for hardware decompression, too */
+    WEIR_CREATE_PREALLOCATES_LATER = 2 /* its first request preallocates, not its creation */
+};
+
+/* Creates an allocator as weir_allocator_create does.  On an error writes the reason to `message` instead of the
+ * log. */
+weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator, char *message, size_t message_bytes);
 
 /* Creates an allocator as weir__allocator_create does, on `driver`, with the engine of the options or the pool
  * engine. */
 weir_status weir__engine_allocator_create(const struct weir_driver *driver,
-                                          const weir_options *options, int decompresses,
+                                          const weir_options *options, unsigned how,
                                           weir_allocator **allocator, char *message,
                                           size_t message_bytes);
 
@@ -89,6 +96,11 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
+
+/* Creates an allocator as weir__allocator_create_on does.  Its first request preallocates. */
+weir_status weir__allocator_create_later(const struct weir_driver *driver,
+                                         const weir_options *options, weir_allocator **allocator,
+                                         char *message, size_t message_bytes);
 
 /* Checks these settings on that device as weir__allocator_create_on would, as far as a context for the time of the call
  * allows.  On success sets *prealloc to the bytes that would be preallocated.  If the driver fails (see

@@ -25,7 +25,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "driver/nvtx.h"
 #include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 #include "reserve/background_growth.h"
@@ -76,7 +75,7 @@ const char *weir__why_not(const weir_allocator *a, weir_status status, char *tex
 
 static weir_status find_device(weir_allocator *a, int ordinal, const struct weir_message *message) {
     const struct weir_driver *driver = a->device.driver;
-    int count = 0, pools = 0, maps = 0, wants_map = weir__options_map(&a->options);
+    int count = 0, pools = 0, maps = 0, wants_map = a->options.engine == WEIR_ENGINE_MAPPED;
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
@@ -166,31 +165,14 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
     return WEIR_OK;
 }
 
-/* A thread preallocates, or most of it. */
-static int is_behind(const weir_allocator *a) {
-    return a->options.prealloc_mode == WEIR_PREALLOC_BACKGROUND &&
-           a->reserve.engine->step_bytes > 0;
-}
-
-/* Preallocates, except for the part of the background thread.  On failure `text` has the reason, or is empty. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
-    weir_status status = WEIR_OK;
+    weir_status status;
 
     weir__ahead_hold(
         a->reserve.ahead); /* the figures of this preallocation leave out the thread's memory */
-    if (!is_behind(a) || a->prealloc_min > 0)
-        status = weir__preallocation_run(&a->preallocation, !is_behind(a), text, text_bytes);
+    status = weir__preallocation_run(&a->preallocation, text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
     return status;
-}
-
-weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes) {
-    if (!is_behind(a))
-        return WEIR_OK;
-    if (!a->reserve.ahead)
-        return weir__preallocation_run(&a->preallocation, 1, text, text_bytes);
-    weir__ahead_prime(a->reserve.ahead, &a->preallocation);
-    return WEIR_OK;
 }
 
 /* The caches tells streams apart by ids, which drivers before 12.0 do not have. */
@@ -206,7 +188,7 @@ static void need_ids(weir_allocator *a) {
 static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
     const weir_options *options = setup->options;
 
-    if (options->front == WEIR_SWITCH_ON || options->engine == WEIR_ENGINE_ARENA)
+    if (options->front == WEIR_SWITCH_ON || weir__options_suballocate(options))
         return weir__blocks_open(setup, out);
     return options->engine == WEIR_ENGINE_DIRECT ? weir__direct_open(setup, out)
                                                  : weir__pool_open(setup, out);
@@ -226,21 +208,15 @@ void weir__prepare(void *allocator) {
                              PREPARED);
 }
 
-/* Without it requests grow by themselves, and preallocation is done in the foreground. */
-static void look_ahead(weir_allocator *a, int at_create) {
+/* Starts background growth, if the options ask for it.  Without a thread only requests grow the reserved memory. */
+static void look_ahead(weir_allocator *a) {
     struct weir_engine *e = a->reserve.engine;
-    int behind = a->prealloc > 0 && is_behind(a);
-    struct weir_preallocation *preallocation = behind && at_create ? &a->preallocation : NULL;
 
-    if (e->step_bytes == 0 || (a->low == 0 && !behind))
+    if (e->step_bytes == 0 || a->low == 0)
         return;
-    if (a->low > 0)
-        e->traits |= WEIR_ENGINE_GROWS_AHEAD;
-    e->traits |= WEIR_ENGINE_IS_PEEKED;
-    if (weir__ahead_open(&a->reserve, a->low, a->high, preallocation, &a->reserve.ahead) ==
-        WEIR_OK) {
-        if (a->low > 0 && !preallocation)
-            weir__prepare(a);
+    e->traits |= WEIR_ENGINE_GROWS_AHEAD | WEIR_ENGINE_IS_PEEKED;
+    if (weir__ahead_open(&a->reserve, a->low, a->high, &a->reserve.ahead) == WEIR_OK) {
+        weir__prepare(a);
         return;
     }
     e->traits &= ~(unsigned)WEIR_ENGINE_GROWS_AHEAD;
@@ -248,12 +224,13 @@ static void look_ahead(weir_allocator *a, int at_create) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* A profile's preallocation and a background one are wishes: if they fail, creation succeeds without them. */
+/* Returns OK instead of the status if the preallocation is only one that a profile learned: creation then succeeds
+ * without it. */
 static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
     char why[160];
 
     if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
-        !(a->profile_asked > 0 || is_behind(a)))
+        a->profile_asked == 0)
         return status;
     weir__log(a->options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
               weir__why_not(a, status, why, sizeof why));
@@ -265,9 +242,7 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     weir_status status = as_a_wish(a, weir__preallocate(a, text, text_bytes));
 
     if (status == WEIR_OK)
-        look_ahead(a, 1);
-    if (status == WEIR_OK && !a->reserve.ahead)
-        status = as_a_wish(a, weir__preallocate_behind(a, text, text_bytes));
+        look_ahead(a);
     return status;
 }
 
@@ -293,7 +268,9 @@ const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
     case WEIR_ENGINE_DIRECT:
         return "engine direct reserves no memory";
-    case WEIR_ENGINE_ARENA:
+    case WEIR_ENGINE_BFC:
+    case WEIR_ENGINE_BFC_FIXED:
+    case WEIR_ENGINE_MAPPED:
         return NULL;
     default:
         return a->device.driver->capabilities & WEIR_CAP_POOL_FIGURES
@@ -302,11 +279,9 @@ const char *weir__why_not_told(const weir_allocator *a) {
     }
 }
 
-/* Why reserve never goes back by itself: it cannot be told, or is fixed.  NULL: it may. */
 const char *weir__why_it_stays(const weir_allocator *a) {
-    const char *reason = weir__why_not_told(a);
-
-    return !reason && weir__is_fixed(&a->options) ? "a fixed arena keeps its size" : reason;
+    return a->options.engine == WEIR_ENGINE_BFC_FIXED ? "engine bfc-fixed keeps its size"
+                                                      : weir__why_not_told(a);
 }
 
 int weir__can_shrink(const weir_allocator *a) {
@@ -317,7 +292,7 @@ int weir__can_shrink(const weir_allocator *a) {
 static void set_decay(weir_allocator *a) {
     const weir_options *o = &a->options;
     int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
-    int in_requests = o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED;
+    int in_requests = o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 
     weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
                      a->threshold < a->device.total ? a->threshold : 0, in_requests,
@@ -355,7 +330,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
 
     if (status != WEIR_OK)
         return status;
-    weir__size_fixed_arena(a);
+    weir__size_fixed_region(a);
     learn(a, given);
     set_decay(a);
     status = open_engine(a);
@@ -376,13 +351,13 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                    &a->harden);
     weir__preallocation_open(&a->preallocation, &a->reserve, a->prealloc, a->prealloc_min,
                              weir__prepare, a);
-    at_create = a->prealloc > 0 && a->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
+    at_create = a->prealloc > 0 && !a->preallocates_later;
     if (a->prealloc > 0 && !at_create)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
     else if (status == WEIR_OK)
-        look_ahead(a, 0);
+        look_ahead(a);
     if (status == WEIR_OK && !at_create)
         weir__prepare(a);
     if (!a->caches || a->counters.latency || a->harden)
@@ -478,7 +453,7 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
 }
 
 weir_status weir__engine_allocator_create(const struct weir_driver *driver,
-                                          const weir_options *options, int decompresses,
+                                          const weir_options *options, unsigned how,
                                           weir_allocator **allocator, char *message,
                                           size_t message_bytes) {
     static _Atomic uint64_t made; /* so far */
@@ -489,7 +464,6 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
 
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
-    weir__nvtx_attach();
     a = begin(driver, options, &ordinal, &status, &to);
     if (!a)
         return status;
@@ -497,7 +471,9 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     a->run_id = weir__learn_run_id(a->number);
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
-    a->device.decompresses = decompresses;
+    a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;
+    a->preallocates_later =
+        (how & WEIR_CREATE_PREALLOCATES_LATER) || a->options.prealloc.reserved != 0;
     if (weir__oom_report_is_wanted(a->options.verdict)) /* the caller's need not live on */
         a->options.verdict = weir__text_keep(a->options.verdict, NULL);
     if (!a->options.verdict) {
@@ -506,8 +482,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     }
     warn_of_oom_report(&a->options, options);
     need_ids(a);
-    if (!weir__counters_open(&a->counters, a->options.event_ring,
-                             a->options.latency == WEIR_SWITCH_ON)) {
+    if (!weir__counters_open(&a->counters, a->options.latency == WEIR_SWITCH_ON)) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
@@ -548,7 +523,7 @@ free_allocator:
 
 /* Options of which something is wrong are told about as those of a named engine are. */
 static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
-                             int decompresses, weir_allocator **allocator, char *message,
+                             unsigned how, weir_allocator **allocator, char *message,
                              size_t message_bytes) {
     weir_options completed, its;
     const char *name;
@@ -556,13 +531,13 @@ static weir_status create_on(const struct weir_driver *driver, const weir_option
 
     if (weir__driver_forked() || weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
         weir__device_parse(completed.device, &name, &ordinal, NULL, 0) != WEIR_OK)
-        return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
+        return weir__engine_allocator_create(driver, options, how, allocator, message,
                                              message_bytes);
     weir_options_init(&its);
     if (options)
         memcpy(&its, options, weir__size_smaller(options->size, sizeof its));
     its.size = sizeof its;
-    return weir__default_engine_create(driver, ordinal, &its, decompresses, allocator, message,
+    return weir__default_engine_create(driver, ordinal, &its, how, allocator, message,
                                        message_bytes);
 }
 
@@ -572,7 +547,14 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     return create_on(driver, options, 0, allocator, message, message_bytes);
 }
 
-weir_status weir__allocator_create(const weir_options *options, int decompresses,
+weir_status weir__allocator_create_later(const struct weir_driver *driver,
+                                         const weir_options *options, weir_allocator **allocator,
+                                         char *message, size_t message_bytes) {
+    return create_on(driver, options, WEIR_CREATE_PREALLOCATES_LATER, allocator, message,
+                     message_bytes);
+}
+
+weir_status weir__allocator_create(const weir_options *options, unsigned how,
                                    weir_allocator **allocator, char *message,
                                    size_t message_bytes) {
     struct weir_group_settings group;
@@ -604,7 +586,7 @@ weir_status weir__allocator_create(const weir_options *options, int decompresses
     if (!driver)
         return weir__create_cannot(&to, completed.log, weir__without_driver(WEIR_E_NO_DEVICE), "%s",
                                    failure.text);
-    return create_on(driver, options, decompresses, allocator, message, message_bytes);
+    return create_on(driver, options, how, allocator, message, message_bytes);
 }
 
 weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {

@@ -62,20 +62,18 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 /* hold_settings.c: what the device says of the settings; `given' are those of the program. */
 weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,
                                 const struct weir_message *message);
-/* A fixed arena is one region of its whole size, taken at once or at the first request. */
-void weir__size_fixed_arena(weir_allocator *a);
-int weir__is_fixed(const weir_options *options);
+/* Has engine bfc-fixed preallocate its region, and engine direct nothing. */
+void weir__size_fixed_region(weir_allocator *a);
 
 /* ---- preallocation and give-backs -------------------------------------------------------------- */
 
-/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+/* Preallocates.  On an error `text' has the reason, or "" if there is none. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
-/* The rest; the foreground's too, if there can be no thread. */
-weir_status weir__preallocate_behind(weir_allocator *a, char *text, size_t text_bytes);
-/* Memory was preallocated: the host's tables for its addresses are made. */
+/* Makes the host's tables for the addresses of preallocated memory. */
 void weir__prepare(void *allocator);
-/* Why the reserved memory cannot be told, and why it never goes back by itself; NULL: it can, or may. */
+/* Returns why the reserved memory is not known, or NULL if it is known. */
 const char *weir__why_not_told(const weir_allocator *a);
+/* Returns why the reserved memory never goes back by itself, or NULL if it may. */
 const char *weir__why_it_stays(const weir_allocator *a);
 int weir__can_shrink(const weir_allocator *a);
 

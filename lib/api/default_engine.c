@@ -42,7 +42,7 @@ static CUresult try_kind(const struct weir_driver *driver, CUdevice device) {
 
 /* Returns 1 if no option chooses the engine, else 0. */
 static int is_open(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_DEFAULT && options->arena == WEIR_ARENA_DEFAULT &&
+    return options->engine == WEIR_ENGINE_DEFAULT &&
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
@@ -67,14 +67,15 @@ void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device
 }
 
 weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
-                                        const weir_options *options, int decompresses,
+                                        const weir_options *options, unsigned how,
                                         weir_allocator **allocator, char *message,
                                         size_t message_bytes) {
-    int is_named = weir__options_map(options);
+    int is_named = options->engine == WEIR_ENGINE_MAPPED;
     int is_chosen = maps_for(driver, device, options);
-    CUresult result = decompresses && (is_chosen || (is_named && can_map(driver, device)))
-                          ? try_kind(driver, device)
-                          : CUDA_SUCCESS;
+    CUresult result =
+        (how & WEIR_CREATE_DECOMPRESSES) && (is_chosen || (is_named && can_map(driver, device)))
+            ? try_kind(driver, device)
+            : CUDA_SUCCESS;
     int result_before = weir__driver_result;
     weir_options its = *options;
     weir_status why, status;
@@ -88,10 +89,10 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
         return WEIR_E_NOT_SUPPORTED;
     }
     if (!is_chosen || result != CUDA_SUCCESS)
-        return weir__engine_allocator_create(driver, options, decompresses, allocator, message,
+        return weir__engine_allocator_create(driver, options, how, allocator, message,
                                              message_bytes);
     its.engine = WEIR_ENGINE_MAPPED;
-    why = weir__engine_allocator_create(driver, &its, decompresses, allocator,
+    why = weir__engine_allocator_create(driver, &its, how, allocator,
                                         message_bytes > 0 ? message : text,
                                         message_bytes > 0 ? message_bytes : sizeof text);
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
@@ -104,8 +105,7 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
         message[0] = '\0';
     weir__set_driver_result(result_before);
     its.engine = WEIR_ENGINE_POOL;
-    status = weir__engine_allocator_create(driver, &its, decompresses, allocator, message,
-                                           message_bytes);
+    status = weir__engine_allocator_create(driver, &its, how, allocator, message, message_bytes);
     if (status == WEIR_OK &&
         why == WEIR_E_NO_MEMORY) /* the mapped engine lacked addresses, not memory */
         atomic_fetch_or_explicit(&full, bit_of(device), memory_order_relaxed);

@@ -23,10 +23,10 @@ weir_status weir__choice_options(weir_options *options, struct weir_sources *sou
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* As weir__allocator_create_on, of options of this version that are an allocator's.  `decompresses': see
+/* As weir__allocator_create_on, of options of this version that are an allocator's.  `how': see
  * allocator_internal.h. */
 weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
-                                        const weir_options *options, int decompresses,
+                                        const weir_options *options, unsigned how,
                                         weir_allocator **allocator, char *message,
                                         size_t message_bytes);
 

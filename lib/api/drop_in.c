@@ -45,7 +45,10 @@ weir_status weir__drop_in_options(weir_options *options, char *message, size_t m
 
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
                                  weir_allocator **allocator) {
-    return weir__allocator_create(options, decompresses, allocator, NULL, 0);
+    unsigned how =
+        WEIR_CREATE_PREALLOCATES_LATER | (decompresses ? (unsigned)WEIR_CREATE_DECOMPRESSES : 0);
+
+    return weir__allocator_create(options, how, allocator, NULL, 0);
 }
 
 void weir__drop_in_lose(weir_allocator *a) {
@@ -73,7 +76,7 @@ int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
 }
 
 int weir__drop_in_keeps_addresses(const weir_allocator *a) {
-    return a->options.engine == WEIR_ENGINE_ARENA && a->options.arena == WEIR_ARENA_MAPPED;
+    return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
 int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {

@@ -21,10 +21,6 @@
 /* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
 enum { APART_PART = 64 };
 
-int weir__is_fixed(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
-}
-
 /* What is left to others, and shares, in bytes. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct weir_message *message) {
@@ -40,8 +36,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
-    a->reserve.quota.follows =
-        !weir__is_fixed(o) && (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
+    a->reserve.quota.follows = o->engine != WEIR_ENGINE_BFC_FIXED &&
+                               (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
     if (!weir__quota_has_share(o))
         return WEIR_OK;
     if (o->ledger != WEIR_SWITCH_ON)
@@ -57,10 +53,10 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             "share above 0");
     a->reserve.quota.apart =
         a->reserve.quota.leave > 0 ? a->reserve.quota.leave : memory->total / APART_PART;
-    if (o->limit.kind == WEIR_AMOUNT_SHARE && weir__is_fixed(o))
+    if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         a->reserve.quota.limit =
             weir__quota_part(&a->device, a->reserve.quota.leave, o->limit.value, weights);
-    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* it can become that */
+    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share can become all of the device */
         a->reserve.quota.limit = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
@@ -102,7 +98,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
 
 /* Bytes of a limit that leave the engine something; 0: any will do. */
 static size_t least_limit(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA ||
+    return weir__options_suballocate(options) ||
                    (options->engine == WEIR_ENGINE_DIRECT && options->front != WEIR_SWITCH_ON)
                ? 0
                : WEIR_POOL_UNIT;
@@ -120,7 +116,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     a->device.total = memory.total;
     a->free_at_first = memory.free;
     a->reserve.quota.limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
-    if (a->reserve.quota.limit > memory.total && weir__is_fixed(options))
+    if (a->reserve.quota.limit > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
         a->reserve.quota.limit = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->headroom, &memory, 0);
@@ -206,15 +202,14 @@ static weir_status open_to_peers(weir_allocator *a, const struct weir_message *m
     return weir__create_cannot(message, a->options.log, status, "peers '%s': %s", peers, why);
 }
 
-void weir__size_fixed_arena(weir_allocator *a) {
+void weir__size_fixed_region(weir_allocator *a) {
     weir_options *options = &a->options;
 
-    if (weir__is_fixed(options)) {
+    if (options->engine == WEIR_ENGINE_BFC_FIXED) {
         a->prealloc = a->reserve.quota.limit < 256 ? a->reserve.quota.limit
                                                    : a->reserve.quota.limit / 256 * 256;
         a->prealloc_min = 0;
         options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
-        options->prealloc_deadline_ms = UINT32_MAX;
     }
     if (options->engine == WEIR_ENGINE_DIRECT)
         a->prealloc = a->prealloc_min = 0;
@@ -231,28 +226,27 @@ static int is_above_share(const weir_allocator *a) {
                               2);
 }
 
-/* A share falls as others come; not every arena falls with it. */
+/* Warns if an engine's memory stays above a share that falls as other processes come. */
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->options;
 
-    if (!weir__quota_has_share(o) || o->engine != WEIR_ENGINE_ARENA)
+    if (!weir__quota_has_share(o))
         return;
-    if (weir__is_fixed(o))
+    if (o->engine == WEIR_ENGINE_BFC_FIXED)
         weir__log(o->log, WEIR_LOG_WARNING,
-                  "a fixed arena keeps the share that it has now, also as others come: choose "
+                  "engine bfc-fixed keeps the share that it has now, also as others come: choose "
                   "engine mapped or pool to have it fall");
-    else if (o->arena == WEIR_ARENA_REGIONS && is_above_share(a))
+    else if (o->engine == WEIR_ENGINE_BFC && is_above_share(a))
         weir__log(o->log, WEIR_LOG_WARNING,
                   "engine bfc preallocates one region, which goes whole or not at all: it stays "
                   "above its share as others come; choose engine mapped or pool");
 }
 
-/* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
+/* Logs one warning for each setting that is set and has no effect with the chosen engine. */
 static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
     const weir_options *o = &a->options;
-    int direct = o->engine == WEIR_ENGINE_DIRECT, arena = o->engine == WEIR_ENGINE_ARENA;
-    int fixed = arena && o->arena == WEIR_ARENA_FIXED,
-        mapped = arena && o->arena == WEIR_ARENA_MAPPED;
+    int direct = o->engine == WEIR_ENGINE_DIRECT, mapped = o->engine == WEIR_ENGINE_MAPPED;
+    int fixed = o->engine == WEIR_ENGINE_BFC_FIXED, cuts = weir__options_suballocate(o);
     const struct {
         int unused;
         enum weir_setting setting;
@@ -260,27 +254,22 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
         {direct || fixed, WEIR_SETTING_PREALLOC},
         {direct || fixed, WEIR_SETTING_GROWTH},
         {fixed, WEIR_SETTING_KEEP_FREE},
-        {direct || arena, WEIR_SETTING_RELEASE_THRESHOLD},
-        {!arena || (mapped && given && given->arena != WEIR_ARENA_MAPPED), WEIR_SETTING_ARENA},
+        {direct || cuts, WEIR_SETTING_RELEASE_THRESHOLD},
         {!mapped, WEIR_SETTING_PACKING},
-        {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
+        {!cuts && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
-        {direct || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
-        {direct || fixed, WEIR_SETTING_PREALLOC_MODE},
         {!weir__learn_can(o), WEIR_SETTING_PROFILE},
         {direct || fixed, WEIR_SETTING_DECAY},
     };
-
     char engine[WEIR_SHOW_BYTES];
 
-    snprintf(engine, sizeof engine, "engine ");
-    weir__option_show(o, WEIR_SETTING_ENGINE, engine + 7, sizeof engine - 7);
+    weir__option_show(o, WEIR_SETTING_ENGINE, engine, sizeof engine);
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
         if (settings[i].unused && weir__option_is_set(given, settings[i].setting))
-            weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with %s",
-                      weir__setting_row(settings[i].setting)->name,
-                      fixed ? "a fixed arena: its size is the limit" : engine);
+            weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with engine %s%s",
+                      weir__setting_row(settings[i].setting)->name, engine,
+                      fixed ? ": its size is the limit" : "");
 }
 
 weir_status weir__hold_settings(weir_allocator *a, const weir_options *given,

@@ -58,7 +58,7 @@ static weir_status find_files(weir_allocator *a, const void *address, size_t mos
     size_t bytes = 0;
     weir_status status;
 
-    if (!weir__options_map(&a->options))
+    if (a->options.engine != WEIR_ENGINE_MAPPED)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_ipc_make",
                                       "needs engine mapped");
     status = weir_block_range(a, address, &block, &bytes);

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/pinned.h"
+#include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
 
@@ -99,7 +100,7 @@ static uint64_t could_give(weir_allocator *a, uint64_t *above) {
         return idle;
     /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
     held = weir__held(a->reserve.engine, a->caches, a->harden,
-                      a->options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
+                      weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held) + *above);
 }

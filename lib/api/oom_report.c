@@ -268,9 +268,7 @@ static size_t unit_of(const weir_allocator *a) {
 }
 
 static int is_mapped(const weir_allocator *a) {
-    const weir_options *o = &a->options;
-
-    return o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
+    return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
 /* Returns the bytes by which the limit lets the reserved memory grow.  A mapped arena grows by whole pages. */

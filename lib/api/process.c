@@ -140,7 +140,7 @@ static void add_settings(char *text, size_t bytes, const weir_options *options) 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         size_t used = strlen(text);
 
-        if (!sources.of[i] || i == WEIR_SETTING_LOG || i == WEIR_SETTING_PREALLOC_AT)
+        if (!sources.of[i] || i == WEIR_SETTING_LOG)
             continue;
         weir__option_show(options, (enum weir_setting)i, value, sizeof value);
         snprintf(text + used, bytes - used, "%s %s '%.200s'", any++ ? "," : "; set are",
@@ -199,8 +199,6 @@ static weir_status read_environment(weir_options *options, struct place *place) 
             weir__device_parse(options->device, &name, &place->device, message, sizeof message);
     if (status != WEIR_OK)
         return without_driver(status, WEIR_LOG_ERROR, message);
-    if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
-        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
     leave_to_preload(options);
     place->driver = weir__group_driver(weir__driver_open(name, &failure));
     if (!place->driver)
@@ -258,7 +256,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
 
         snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
         its.device = names[device];
-        status = weir__allocator_create_on(place.driver, &its, &a, why, sizeof why);
+        status = weir__allocator_create_later(place.driver, &its, &a, why, sizeof why);
         if (status != WEIR_OK) {
             say_failure(status, &options, names[device], why);
             goto done;

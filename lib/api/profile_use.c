@@ -24,8 +24,7 @@
 #include "config/settings.h"
 
 int weir__learn_can(const weir_options *options) {
-    return options->engine != WEIR_ENGINE_DIRECT &&
-           !(options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED);
+    return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
 }
 
 uint64_t weir__learn_run_id(uint64_t number) {
@@ -42,9 +41,9 @@ uint64_t weir__learn_run_id(uint64_t number) {
 
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_profile_key *key) {
-    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE,  WEIR_SETTING_ARENA,
-                                                 WEIR_SETTING_PACKING, WEIR_SETTING_GROWTH,
-                                                 WEIR_SETTING_LIMIT,   WEIR_SETTING_FRONT};
+    static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
+                                                 WEIR_SETTING_GROWTH, WEIR_SETTING_LIMIT,
+                                                 WEIR_SETTING_FRONT};
     char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES], shown[WEIR_SHOW_BYTES];
     size_t total = 0, length = 0;
     CUresult result = driver->cuDeviceGetName(name, sizeof name - 1, device);

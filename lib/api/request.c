@@ -101,8 +101,6 @@ static weir_status preallocate_first(weir_allocator *a) {
     /* unreached: false, for which another thread must preallocate meanwhile */
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC)) {
         status = weir__preallocate(a, why, sizeof why);
-        if (status == WEIR_OK)
-            status = weir__preallocate_behind(a, why, sizeof why);
         if (status == WEIR_OK || a->prealloc_min == 0) {
             status = WEIR_OK;
             (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 0);
@@ -320,7 +318,7 @@ static __attribute__((noinline)) weir_status alloc_checked(weir_allocator *a, st
     if (__builtin_expect(!ask(h, stream, &id), 0))
         return alloc_missed(a, bytes, stream, block);
     taken = weir__bias_take(&c->lock);
-    found = take(h, c, (uintptr_t)stream, id, bytes);
+    found = take_cached(h, c, (uintptr_t)stream, id, bytes);
     if (__builtin_expect(!found, 0))
         return miss(a, c, taken, id, bytes, stream, block);
     weir__bias_give(&c->lock, taken);

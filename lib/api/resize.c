@@ -65,9 +65,9 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
         return status;
     if (weir__limit_check(&limit, why, sizeof why) != WEIR_OK)
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_limit", why);
-    if (weir__is_fixed(&a->options))
+    if (a->options.engine == WEIR_ENGINE_BFC_FIXED)
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
-                                      "the limit of a fixed arena is its size");
+                                      "the limit of engine bfc-fixed is its size");
     status = weir__read_memory(a, &memory, &nobody);
     if (status != WEIR_OK)
         return status;
@@ -214,6 +214,6 @@ weir_status weir_profile_save(weir_allocator *a, const char *path) {
         return weir__misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
     if (!weir__learn_can(&a->options))
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
-                                      "engine direct and fixed arenas have nothing to learn");
+                                      "engines direct and bfc-fixed have nothing to learn");
     return weir__learn_save(a, path);
 }

@@ -27,11 +27,9 @@ void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
     char engine[WEIR_SHOW_BYTES], kind[WEIR_SHOW_BYTES] = "";
 
     weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
-    if (weir__is_fixed(options))
-        weir__option_show(options, WEIR_SETTING_ARENA, kind, sizeof kind);
-    else if (weir__options_map(options) && options->packing != WEIR_PACKING_BALANCED)
+    if (options->engine == WEIR_ENGINE_MAPPED && options->packing != WEIR_PACKING_BALANCED)
         weir__option_show(options, WEIR_SETTING_PACKING, kind, sizeof kind);
-    snprintf(text, bytes, "%.8s%s%.7s", engine, *kind ? " " : "", kind);
+    snprintf(text, bytes, "%.9s%s%.7s", engine, *kind ? " " : "", kind);
 }
 
 static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {

@@ -13,12 +13,11 @@
 static _Thread_local struct weir_refused last;
 static _Thread_local uint64_t failures_met;
 
-int weir__counters_open(struct weir_counters *counters, size_t ring, int latency) {
+int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
     counters->ring.next_sequence = 1;
-    counters->ring.capacity = ring;
     /* No event is read before it is written. */
-    counters->ring.event = malloc(ring * sizeof *counters->ring.event);
+    counters->ring.event = malloc(WEIR_KEPT_EVENTS * sizeof *counters->ring.event);
     if (!counters->ring.event)
         return 0;
     if (latency) {
@@ -38,16 +37,12 @@ void weir__counters_close(struct weir_counters *counters) {
     free(counters->ring.event);
 }
 
-/* Nobody waited for it. */
-static int is_ahead(const weir_event *event) {
-    return event->cause == WEIR_EVENT_HEADROOM || event->cause == WEIR_EVENT_BACKGROUND;
-}
-
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
+    int is_ahead = event->cause == WEIR_EVENT_HEADROOM; /* no request waited for the growth */
     struct weir_event *slot;
 
     pthread_mutex_lock(&counters->lock);
-    slot = &counters->ring.event[(counters->ring.next_sequence - 1) % counters->ring.capacity];
+    slot = &counters->ring.event[(counters->ring.next_sequence - 1) % WEIR_KEPT_EVENTS];
     *slot = *event;
     slot->sequence = counters->ring.next_sequence++;
     if (event->reserve_after > counters->reserve_peak)
@@ -64,15 +59,13 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
         counters->sums.growths++;
         counters->sums.growth_bytes += event->got;
     }
-    if (is_ahead(event)) {
+    if (is_ahead) {
         counters->sums.ahead_steps++;
         counters->sums.ahead_bytes += event->got;
         counters->sums.ahead_ns += event->stall_ns;
-        counters->prealloc.got += event->cause == WEIR_EVENT_BACKGROUND ? event->got : 0;
-        counters->prealloc.ns += event->cause == WEIR_EVENT_BACKGROUND ? event->stall_ns : 0;
     }
     pthread_mutex_unlock(&counters->lock);
-    if (!event->shrink && !is_ahead(event) && event->cause != WEIR_EVENT_APPEAL)
+    if (!event->shrink && !is_ahead && event->cause != WEIR_EVENT_APPEAL)
         atomic_fetch_add_explicit(&counters->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
@@ -96,7 +89,6 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->prealloc_got = read_counter(&counters->prealloc.got);
     out->prealloc_kept = read_counter(&counters->prealloc.kept);
     out->prealloc_ns = read_counter(&counters->prealloc.ns);
-    out->prealloc_pending = read_counter(&counters->prealloc.pending);
     out->prealloc_waited_ns = read_counter(&counters->prealloc.waited_ns);
     out->ahead_refusals = read_counter(&counters->ahead_refusals);
     pthread_mutex_lock(&counters->lock);
@@ -139,13 +131,13 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
     if (after == UINT64_MAX)
         return 0;
     pthread_mutex_lock(&counters->lock);
-    oldest = counters->ring.next_sequence > counters->ring.capacity
-                 ? counters->ring.next_sequence - counters->ring.capacity
+    oldest = counters->ring.next_sequence > WEIR_KEPT_EVENTS
+                 ? counters->ring.next_sequence - WEIR_KEPT_EVENTS
                  : 1;
     for (uint64_t s = after < oldest ? oldest : after + 1;
          s < counters->ring.next_sequence && count < capacity; s++, count++) {
         memset(to, 0, event_bytes);
-        memcpy(to, &counters->ring.event[(s - 1) % counters->ring.capacity], bytes);
+        memcpy(to, &counters->ring.event[(s - 1) % WEIR_KEPT_EVENTS], bytes);
         to += event_bytes;
     }
     pthread_mutex_unlock(&counters->lock);

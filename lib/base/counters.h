@@ -18,6 +18,9 @@
 #include "base/histogram.h"
 #include "base/striped_counter.h"
 
+/* The number of events that weir_events can return. */
+enum { WEIR_KEPT_EVENTS = 1024 };
+
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
 struct weir_counters {
@@ -30,7 +33,7 @@ struct weir_counters {
     _Atomic uint64_t stall_ns;
     _Atomic uint64_t ahead_refusals;
     struct {
-        _Atomic uint64_t asked, got, kept, ns, pending, waited_ns;
+        _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
 
     pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
@@ -44,15 +47,14 @@ struct weir_counters {
     uint64_t reserve_peak; /* after an event, since weir__counters_renew_peak */
     struct {
         uint64_t next_sequence;   /* of the next event; starts at 1 */
-        struct weir_event *event; /* with sequence s: at (s - 1) % capacity */
-        size_t capacity;
+        struct weir_event *event; /* with sequence s: at (s - 1) % WEIR_KEPT_EVENTS */
     } ring;
 
     struct weir_histogram *latency; /* one per operation, or NULL: not kept; fixed after open */
 };
 
-/* 1, or 0 if host memory ran out. `ring` events are kept; `latency` nonzero: histograms too. */
-int weir__counters_open(struct weir_counters *counters, size_t ring, int latency);
+/* Returns 1 on success, 0 if there is no host memory.  `latency' is nonzero for histograms of latencies. */
+int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
 /* Notes one growth or give-back; the event's sequence is filled in here. */

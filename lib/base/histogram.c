@@ -75,8 +75,3 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
     return max; /* an add by another thread is under way */
 }
 
-double weir__histogram_mean(const struct weir_histogram *h) {
-    uint64_t total = load(&h->total);
-
-    return total ? (double)load(&h->sum) / (double)total : 0.0;
-}

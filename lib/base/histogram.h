@@ -27,6 +27,5 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value);
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
 /* The largest value of a bucket, 0 to WEIR_HISTOGRAM_BUCKETS - 1. */
 uint64_t weir__histogram_bound(unsigned bucket);
-double weir__histogram_mean(const struct weir_histogram *h);
 
 #endif

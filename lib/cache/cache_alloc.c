@@ -287,7 +287,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     if (c) {
         weir__caches_catch_up(f, c, r->stream);
         taken = weir__bias_take(&c->lock);
-        r->block = take(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
+        r->block = take_cached(&f->hits, c, key_of(r->stream, r->id), r->id, r->asked);
         c->pins -= r->block != 0;
         weir__bias_give(&c->lock, taken);
     }
@@ -336,7 +336,7 @@ static weir_status alloc_as_asked(struct weir_caches *f, struct weir_request *r)
         return alloc_slow(f, r);
     r->id = id;
     taken = weir__bias_take(&c->lock);
-    r->block = take(&f->hits, c, key, id, r->asked);
+    r->block = take_cached(&f->hits, c, key, id, r->asked);
     if (!r->block)
         return weir__caches_miss(f, c, taken, key, r);
     weir__bias_give(&c->lock, taken);

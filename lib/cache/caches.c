@@ -14,6 +14,9 @@
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
+/* The time after which a cache returns memory that its stream does not use. */
+#define IDLE_NS UINT64_C(1000000000)
+
 void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
                           size_t most) {
     size_t left = most;
@@ -29,7 +32,6 @@ void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *exten
 
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) {
     struct weir_caches *f = aligned_alloc(_Alignof(struct weir_caches), sizeof *f);
-    uint32_t idle_ms = v->options->front_idle_ms;
 
     if (f)
         memset(f, 0, sizeof *f);
@@ -54,7 +56,7 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->sheds = v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
     f->span_ticks = v->device->driver->ticks();
-    f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
+    f->idle_ns = IDLE_NS;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, v->device, NULL, NULL); /* no frees, so nothing to be told of */
     *out = f;

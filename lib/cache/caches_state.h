@@ -34,7 +34,8 @@ struct weir_caches {
     _Atomic int alone;
     _Atomic int
         past; /* a block went past the caches, and the loose cache counts the block as handed out no more */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+    /* The time after which a cache returns memory that its stream does not use; UINT64_MAX: never. */
+    uint64_t idle_ns;
 
     /* Requests that the engine served since one did not fit. */
     _Alignas(64) _Atomic uint64_t steady;

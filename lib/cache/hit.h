@@ -123,8 +123,10 @@ hit(const struct weir_hits *h, struct weir_cache *c, uint64_t key, uint64_t id, 
 }
 
 /* The same, of what lies in the remote-free queue too. */
-static inline __attribute__((always_inline)) CUdeviceptr
-take(const struct weir_hits *h, struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
+static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struct weir_hits *h,
+                                                                     struct weir_cache *c,
+                                                                     uint64_t key, uint64_t id,
+                                                                     size_t bytes) {
     CUdeviceptr block = hit(h, c, key, id, bytes);
 
     /* unreached: it serves nobody, in a copy for caches that were just visited */

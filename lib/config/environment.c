@@ -70,18 +70,19 @@ static int compat_number(const char *name) {
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
  * tests/tree/check-variables holds them against the sources. */
 static const char *const part_names[] = {
-    "WEIR_GROUP",          "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",  "WEIR_GROUP_SHARE",
-    "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED", "WEIR_RECORD_FOLDER",
-    "WEIR_RECORD_CALLERS", "WEIR_RECORD_RANGES",    "WEIR_RECORD_SYNCS", "WEIR_RUN_CHILDREN",
-    "WEIR_RUN_FIRST",      "WEIR_RUN_FOLDER",       "WEIR_RUN_JSON",     "WEIR_RUN_PREALLOC_OF",
-    "WEIR_RUN_SAMPLES",    "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",    "WEIR_RUN_TOLD",
-    "WEIR_RUN_TOP",        "WEIR_RUN_TORCH",        "WEIR_RUN_TRACE",    "WEIR_RUN_VERBOSE"};
+    "WEIR_GROUP",         "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",
+    "WEIR_GROUP_SHARE",   "WEIR_MODEL_PROFILE",    "WEIR_MODEL_DEVICES",
+    "WEIR_MODEL_SHARED",  "WEIR_RECORD_FOLDER",    "WEIR_RECORD_CALLERS",
+    "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_FIRST",
+    "WEIR_RUN_FOLDER",    "WEIR_RUN_JSON",         "WEIR_RUN_PREALLOC_OF",
+    "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+    "WEIR_RUN_TOLD",      "WEIR_RUN_TORCH",        "WEIR_RUN_TRACE",
+    "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */
-static const char *const part_switches[] = {
-    "WEIR_RUN_CHILDREN", "WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-    "WEIR_RUN_TOP",      "WEIR_RUN_TORCH",   "WEIR_RUN_VERBOSE"};
+static const char *const part_switches[] = {"WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC",
+                                            "WEIR_RUN_STATS", "WEIR_RUN_TORCH", "WEIR_RUN_VERBOSE"};
 #define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
 
 enum { OWN_START = 5 /* of "WEIR_" */ };
@@ -126,9 +127,9 @@ static int warning_threshold(const struct reading *reading) {
 
 /* ------------------------------------------------------------ own variables ---- */
 
-static weir_status read_variable(struct reading *reading, enum weir_setting setting,
-                                 const char *variable) {
-    const char *value = variable ? weir__variable(variable) : NULL;
+static weir_status read_variable(struct reading *reading, enum weir_setting setting) {
+    const char *variable = weir__setting_row(setting)->variable;
+    const char *value = weir__variable(variable);
     weir_options with_it = reading->options;
     weir_status status;
 
@@ -148,13 +149,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
 static weir_status read_own(struct reading *reading) {
     weir_status status = WEIR_OK;
 
-    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++) {
-        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
-
-        status = read_variable(reading, (enum weir_setting)i, row->variable);
-        if (status == WEIR_OK)
-            status = read_variable(reading, (enum weir_setting)i, row->was_variable);
-    }
+    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
+        status = read_variable(reading, (enum weir_setting)i);
     return status;
 }
 
@@ -194,7 +190,6 @@ struct compat {
     const char *fraction_name;
     int engine; /* WEIR_ENGINE_ */
     const char *engine_name;
-    int grows; /* the engine is bfc, with regions, because growth was asked for */
     int jax_asks_pools, tf_asks_pools; /* where they are told, or will be */
 };
 
@@ -366,7 +361,6 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     if (!compat->engine_name && reading->place == WEIR_PLACE_OWN) {
         compat->engine = WEIR_ENGINE_BFC;
         compat->engine_name = TF_GROWTH;
-        compat->grows = 1;
     }
     return WEIR_OK;
 }
@@ -427,10 +421,6 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
     if (compat->engine_name && !weir__option_is_set(options, WEIR_SETTING_ENGINE)) {
         options->engine = compat->engine;
         of[WEIR_SETTING_ENGINE] = compat->engine_name;
-        if (compat->grows && !weir__option_is_set(options, WEIR_SETTING_ARENA)) {
-            options->arena = WEIR_ARENA_REGIONS;
-            of[WEIR_SETTING_ARENA] = compat->engine_name;
-        }
     }
     if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
         options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile(options)))
@@ -438,10 +428,6 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
     options->prealloc = amount;
     options->prealloc.reserved = compat_number(prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
-    if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
-        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
-        of[WEIR_SETTING_PREALLOC_AT] = prealloc_name;
-    }
 }
 
 /* -------------------------------------------------------------- look-alikes ---- */
@@ -515,13 +501,8 @@ static void warn_own(struct reading *reading, const char *name, size_t length) {
     compare_name(&likeness, name, length, COMPAT);
     for (size_t i = 0; i < PART_NAMES; i++)
         compare_name(&likeness, name, length, part_names[i]);
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
-
-        compare_name(&likeness, name, length, row->variable);
-        if (row->was_variable)
-            compare_name(&likeness, name, length, row->was_variable);
-    }
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     if (likeness.is_known || !note_unknown(reading, name, length))
         return;
     if (is_near(&likeness, OWN_START, length))
@@ -566,13 +547,6 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 
 /* ------------------------------------------------------------------- public ---- */
 
-/* The engine that weir chooses might have no arena. */
-static void let_arena_name_engine(weir_options *options) {
-    if (!weir__option_is_set(options, WEIR_SETTING_ENGINE) &&
-        weir__option_is_set(options, WEIR_SETTING_ARENA))
-        options->engine = WEIR_ENGINE_BFC;
-}
-
 /* Reads everything into reading->options and ->sources. */
 static weir_status read_all(struct reading *reading) {
     struct compat compat = {0};
@@ -592,8 +566,6 @@ static weir_status read_all(struct reading *reading) {
     if (status != WEIR_OK)
         return status;
     apply_compat(reading, &compat);
-    if (reading->place != WEIR_PLACE_OWN) /* who completes the options sees to it there */
-        let_arena_name_engine(&reading->options);
     if (reading->warn)
         warn_unknown(reading, compat_on);
     return WEIR_OK;

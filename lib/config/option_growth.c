@@ -17,8 +17,9 @@ const struct weir_option_word weir__option_policies[] = {
 };
 
 int weir__option_default_growth(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_BFC && !weir__options_map(options) ? WEIR_GROWTH_BFC
-                                                                             : WEIR_GROWTH_EXACT;
+    return options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
+               ? WEIR_GROWTH_BFC
+               : WEIR_GROWTH_EXACT;
 }
 
 static int factor_valid(int growth, double factor, struct weir_problem *problem) {

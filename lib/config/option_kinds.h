@@ -82,10 +82,9 @@ extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
 /* ---- kinds ---- */
 
-extern const struct weir_option_kind weir__option_device, weir__option_word, weir__option_engine,
+extern const struct weir_option_kind weir__option_device, weir__option_word,
     weir__option_amount, weir__option_part, weir__option_limit, weir__option_cache,
-    weir__option_growth, weir__option_timeout, weir__option_deadline, weir__option_idle,
-    weir__option_decay, weir__option_priority, weir__option_ring, weir__option_ahead,
+    weir__option_growth, weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
 /* The words for no file and for no peers; a file of that name is ./off. */

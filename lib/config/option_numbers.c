@@ -91,10 +91,6 @@ static int time_check(const struct weir_option_row *row, const weir_options *opt
 #define TIME FUNCTIONS(time_read, time_spell, weir__option_number_is_set, time_check)
 
 const struct weir_option_kind weir__option_timeout = {TIME, .endless = "0"};
-const struct weir_option_kind weir__option_idle = {
-    TIME, .endless = "never", .zero = "a time of 0 keeps nothing: set cache-limit to 0 for that"};
-const struct weir_option_kind weir__option_deadline = {
-    TIME, .endless = "never", .zero = "a time of 0 gets nothing: set prealloc to 0 for that"};
 const struct weir_option_kind weir__option_decay = {TIME, .is_wide = 1, .endless = "off",
                                                     .zero = "a half-life of 0 leaves nothing"};
 
@@ -124,5 +120,4 @@ static void count_spell(const struct weir_option_row *row, const weir_options *o
 
 #define COUNT FUNCTIONS(count_read, count_spell, weir__option_number_is_set, count_check)
 
-const struct weir_option_kind weir__option_ring = {COUNT, .most = 1048576};
 const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};

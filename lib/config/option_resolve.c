@@ -14,23 +14,18 @@
 
 /* ---- defaults ---- */
 
-int weir__options_map(const weir_options *o) {
-    return o->engine == WEIR_ENGINE_MAPPED ||
-           (o->arena == WEIR_ARENA_MAPPED &&
-            (o->engine == WEIR_ENGINE_BFC || o->engine == WEIR_ENGINE_DEFAULT));
+int weir__options_suballocate(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_MAPPED || o->engine == WEIR_ENGINE_BFC ||
+           o->engine == WEIR_ENGINE_BFC_FIXED;
 }
 
 int weir__options_can_open(const weir_options *o) {
-    return o->engine == WEIR_ENGINE_POOL || weir__options_map(o);
+    return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 }
 
 void weir__options_fill(weir_options *options) {
-    if (weir__options_map(options)) {
-        options->engine = WEIR_ENGINE_BFC;
-        options->arena = WEIR_ARENA_MAPPED;
-    }
     if (options->engine == WEIR_ENGINE_DEFAULT)
-        options->engine = options->arena == WEIR_ARENA_DEFAULT ? WEIR_ENGINE_POOL : WEIR_ENGINE_BFC;
+        options->engine = WEIR_ENGINE_POOL;
     if (!options->device)
         options->device = "cuda";
     if (!options->profile)
@@ -68,25 +63,17 @@ void weir__options_fill(weir_options *options) {
         options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
         options->prealloc = options->prealloc_min;
-    if (options->limit.kind == WEIR_AMOUNT_DEFAULT) {
-        int fixed = options->engine == WEIR_ENGINE_BFC && options->arena == WEIR_ARENA_FIXED;
-
-        options->limit.kind = fixed ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_MAX;
-        options->limit.value = fixed ? 750000 : 0;
-    }
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT && options->engine == WEIR_ENGINE_BFC_FIXED)
+        options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT)
+        options->limit.kind = WEIR_AMOUNT_MAX;
     weir__option_fill_ahead(options);
-    if (options->prealloc_deadline_ms == 0)
-        options->prealloc_deadline_ms = WEIR_NEVER;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
     if (options->priority == 0)
         options->priority = 100;
     if (options->recovery_timeout_ms == 0)
         options->recovery_timeout_ms = 1000;
-    if (options->event_ring == 0)
-        options->event_ring = 1024;
-    if (options->front_idle_ms == 0)
-        options->front_idle_ms = 1000;
 }
 
 /* ---- one beside another ---- */

@@ -18,39 +18,14 @@
 
 /* The first word of a value is the one that is shown. */
 static const struct weir_option_word engines[] = {
-    {"pool", WEIR_ENGINE_POOL},
-    {"mapped", WEIR_ENGINE_MAPPED},
-    {"bfc", WEIR_ENGINE_BFC},
-    {"direct", WEIR_ENGINE_DIRECT},
-    {"arena", WEIR_ENGINE_BFC},
-    {"platform", WEIR_ENGINE_DIRECT}, /* earlier words */
-    {NULL, 0},
-};
-
-static const struct weir_option_word arenas[] = {
-    {"regions", WEIR_ARENA_REGIONS},
-    {"fixed", WEIR_ARENA_FIXED},
-    {"mapped", WEIR_ARENA_MAPPED},
-    {NULL, 0},
+    {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
+    {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
 };
 
 static const struct weir_option_word packings[] = {
     {"balanced", WEIR_PACKING_BALANCED},
     {"compact", WEIR_PACKING_COMPACT},
     {"fast", WEIR_PACKING_FAST},
-    {"fit", WEIR_PACKING_COMPACT}, /* an earlier word */
-    {NULL, 0},
-};
-
-static const struct weir_option_word prealloc_times[] = {
-    {"create", WEIR_PREALLOC_AT_CREATE},
-    {"first", WEIR_PREALLOC_AT_FIRST},
-    {NULL, 0},
-};
-
-static const struct weir_option_word prealloc_modes[] = {
-    {"foreground", WEIR_PREALLOC_FOREGROUND},
-    {"background", WEIR_PREALLOC_BACKGROUND},
     {NULL, 0},
 };
 
@@ -91,18 +66,15 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "Use this device: a GPU, or the device model, which is a GPU in software.  Programs that "
         "use the library get the model only by its name.",
         BASIC),
-    ROW(ENGINE, engine, engine, engines, "engine", "WEIR_ENGINE", "ENGINE",
-        "mapped, pool, bfc or direct", "mapped where the device can map memory, else pool",
+    ROW(ENGINE, word, engine, engines, "engine", "WEIR_ENGINE", "ENGINE",
+        "mapped, pool, bfc, bfc-fixed or direct",
+        "mapped where the device can map memory, else pool",
         "Choose where blocks come from.  mapped: one range of addresses, where weir maps memory "
         "as needed; pool: a private CUDA memory pool; bfc: best fit in regions, as in TensorFlow "
-        "and XLA; direct: one driver call for each block.",
+        "and XLA; bfc-fixed: bfc in one region of the size of the limit, allocated at once; "
+        "direct: "
+        "one driver call for each block.",
         BASIC),
-    ROW(ARENA, word, arena, arenas, "arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-        "mapped for engine mapped, else regions",
-        "Choose how the bfc engine takes memory: at once, in one region of the size of the "
-        "limit; or in regions that the growth policy adds.  mapped makes it the mapped engine.  "
-        "Without an engine setting, this selects the bfc engine.",
-        ADVANCED),
     ROW(PACKING, word, packing, packings, "packing", "WEIR_PACKING", "HOW",
         "compact, balanced or fast", "balanced",
         "Trade time for memory in the mapped engine.  compact: small "
@@ -114,17 +86,14 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "and leaves less to other programs.  share: an equal or weighted part, with other "
         "processes.",
         BASIC),
-    ROW(PREALLOC_AT, word, prealloc_at, prealloc_times, "prealloc-at", "WEIR_PREALLOC_AT", "WHEN",
-        "create or first", "create",
-        "Preallocate when the allocator is created, or at the first request.", ADVANCED),
     ROW(GROWTH, growth, growth, weir__option_policies, "growth", "WEIR_GROWTH", "POLICY",
         "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
         "exact; bfc for engine bfc",
         "Choose how much memory to add when reserved memory must grow.", BASIC),
     ROW(LIMIT, limit, limit, NULL, "limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
-        "max; 75% with --arena fixed",
-        "Limit reserved memory; with --arena fixed, set its size.  share: an "
-        "equal or weighted part, while other processes come and go.",
+        "max; 75% for engine bfc-fixed",
+        "Limit reserved memory; with engine bfc-fixed, set its size.  share: an equal or weighted "
+        "part, while other processes come and go.",
         BASIC),
     ROW(RELEASE_THRESHOLD, amount, release_threshold, NULL, "release-threshold",
         "WEIR_RELEASE_THRESHOLD", "SIZE", WEIR_SIZE_ACCEPTS, "max",
@@ -135,9 +104,6 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "WEIR_RECOVERY_TIMEOUT", "TIME",
         "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
         "When memory runs out, wait at most this long for frees to complete.", ADVANCED),
-    ROW(EVENT_RING, ring, event_ring, NULL, "event-ring", "WEIR_EVENT_RING", "COUNT",
-        "a number from 1 to 1048576", "1024", "Keep this many growth events for weir_events.",
-        ADVANCED),
     ROW(LATENCY, word, latency, switches, "latency", "WEIR_LATENCY", "SWITCH", "on or off", "off",
         "Keep a histogram of the latency of every call.", ADVANCED),
     ROW(LOG, word, log, log_levels, "log", "WEIR_LOG", "LEVEL",
@@ -149,17 +115,12 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "on; off for engine direct",
         "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
         "block of the pool and direct engines, so that compute-sanitizer can check each.",
-        ADVANCED, .was = "front", .was_variable = "WEIR_FRONT"),
+        ADVANCED),
     ROW(FRONT_CACHE, cache, front_cache, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
         "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
         "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
         "slabs.  A higher limit saves driver calls and leaves less to other streams.",
-        ADVANCED, .was = "front-cache", .was_variable = "WEIR_FRONT_CACHE"),
-    ROW(FRONT_IDLE, idle, front_idle_ms, NULL, "cache-idle", "WEIR_CACHE_IDLE", "TIME",
-        "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
-        "Limit how long a per-stream cache keeps memory that its stream does not use.  A later "
-        "call on the stream gives older memory to the engine.",
-        ADVANCED, .was = "front-idle", .was_variable = "WEIR_FRONT_IDLE"),
+        ADVANCED),
     ROW(STREAM_CHECKS, word, stream_checks, switches, "stream-checks", "WEIR_STREAM_CHECKS",
         "SWITCH", "on or off", "on",
         "Ask the driver whether a stream is being captured, and whether it is still the same.  "
@@ -177,20 +138,11 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
         "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
         "the device's memory.  A larger size leaves less to other programs.",
-        BASIC, .was = "headroom", .was_variable = "WEIR_HEADROOM"),
+        BASIC),
     ROW(PREALLOC_MIN, amount, prealloc_min, NULL, "prealloc-min", "WEIR_PREALLOC_MIN", "SIZE",
         WEIR_SIZE_ACCEPTS, "0",
         "Fail if less than SIZE can be preallocated: at creation of the allocator, or at the "
         "first request.  Without a prealloc setting, weir preallocates SIZE.",
-        ADVANCED),
-    ROW(PREALLOC_DEADLINE, deadline, prealloc_deadline_ms, NULL, "prealloc-deadline",
-        "WEIR_PREALLOC_DEADLINE", "TIME",
-        "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
-        "Stop a preallocation after this time, and keep what it has reserved.", ADVANCED),
-    ROW(PREALLOC_MODE, word, prealloc_mode, prealloc_modes, "prealloc-mode", "WEIR_PREALLOC_MODE",
-        "MODE", "foreground or background", "foreground",
-        "Preallocate in the calling thread (foreground), or in small steps in a thread of "
-        "weir's, for which no caller waits (background).",
         ADVANCED),
     ROW(PROFILE, file, profile, NULL, "profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off",
         "off",
@@ -213,11 +165,11 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "stderr, a file, or off", "off; stderr for weir run",
         "Write an OOM report when a request fails: the cause, the figures that show it, and the "
         "setting to try first.  If the file's name ends in .json, the report is JSON.",
-        ADVANCED, .was = "verdict", .was_variable = "WEIR_VERDICT"),
+        ADVANCED),
     ROW(LEDGER, word, ledger, switches, "registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
         "Keep a shared registry of a user's processes on each GPU.  When one "
         "process runs out of memory, the others give idle memory back.",
-        ADVANCED, .was = "ledger", .was_variable = "WEIR_LEDGER"),
+        ADVANCED),
     ROW(PRIORITY, priority, priority, NULL, "priority", "WEIR_PRIORITY", "N",
         "a number from 1 to 1000", "100",
         "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED),
@@ -225,7 +177,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "0",
         "Leave SIZE of the device's memory free when growing, for a "
         "display or for programs without weir.",
-        BASIC, .was = "leave", .was_variable = "WEIR_LEAVE"),
+        BASIC),
     ROW(PEERS, peers, peers, NULL, "peers", "WEIR_PEERS", "LIST",
         "device numbers with commas between (1,2,3), all or none", "none",
         "Let work on other devices use the blocks, through NVLink or PCIe; "

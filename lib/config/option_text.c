@@ -60,8 +60,7 @@ static weir_status set_by_name(weir_options *options, const char *name, const ch
         return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
                                    name ? "the text is NULL" : "the option's name is NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (strcmp(name, weir__option_rows[i].text.name) == 0 ||
-            (weir__option_rows[i].text.was && strcmp(name, weir__option_rows[i].text.was) == 0))
+        if (strcmp(name, weir__option_rows[i].text.name) == 0)
             return weir__option_set(options, (enum weir_setting)i, NULL, text, message,
                                     message_bytes);
     weir__quote(name, quoted, sizeof quoted);

@@ -48,18 +48,6 @@ static int word_check(const struct weir_option_row *row, const weir_options *opt
 const struct weir_option_kind weir__option_word = {
     FUNCTIONS(word_read, word_spell, weir__option_word_is_set, word_check)};
 
-/* The engine mapped is bfc's with an arena of that kind. */
-static void engine_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                         size_t bytes) {
-    if (weir__options_map(options))
-        snprintf(text, bytes, "mapped");
-    else
-        word_spell(row, options, text, bytes);
-}
-
-const struct weir_option_kind weir__option_engine = {
-    FUNCTIONS(word_read, engine_spell, weir__option_word_is_set, word_check)};
-
 /* ---- a list of words ---- */
 
 /* Bits of a uint64_t; the first word stands for none of the others. */

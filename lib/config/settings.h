@@ -30,18 +30,12 @@ enum weir_setting {
     X(HARDEN)                                                                                      \
     X(DEVICE)                                                                                      \
     X(LOG)                                                                                         \
-    X(ARENA)                                                                                       \
     X(PACKING)                                                                                     \
-    X(PREALLOC_AT)                                                                                 \
     X(PREALLOC_MIN)                                                                                \
-    X(PREALLOC_DEADLINE)                                                                           \
-    X(PREALLOC_MODE)                                                                               \
     X(RECOVERY_TIMEOUT)                                                                            \
-    X(EVENT_RING)                                                                                  \
     X(LATENCY)                                                                                     \
     X(FRONT)                                                                                       \
     X(FRONT_CACHE)                                                                                 \
-    X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
     X(INTERNAL_DEPENDENCIES)                                                                       \
     X(VERDICT)                                                                                     \
@@ -66,8 +60,6 @@ struct weir_setting_row {
     const char *default_text; /* the default in words */
     const char *help;         /* one or two sentences */
     int is_advanced;          /* not of the few that are shown unless all are asked for */
-    const char *was,
-        *was_variable; /* the earlier name and variable, which work as well; NULL: none */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
@@ -86,7 +78,7 @@ struct weir_sources {
 enum weir_place {
     WEIR_PLACE_OWN, /* a program makes an allocator for itself: all of them count */
     /* Weir stands in a user's place, as below a program that knows nothing of it.  No variable that says where a
-     * framework takes its memory names an engine, but a kind of arena does; and what one would preallocate counts where
+     * framework takes its memory names an engine; and what one would preallocate counts where
      * that framework is told to ask CUDA's memory pools, */
     WEIR_PLACE_USER,
     WEIR_PLACE_TELLS /* or is told nothing, and will be told to */
@@ -139,8 +131,8 @@ int weir__options_log(const weir_options *options);
 /* A limit that is set later: as that of the options, but it may be 0, and is no share.  E_INVALID, with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
-/* 1 if the options, completed or not, name the mapped engine. */
-int weir__options_map(const weir_options *options);
+/* Returns 1 if the engine of these options cuts blocks from memory that it has reserved, else 0. */
+int weir__options_suballocate(const weir_options *options);
 /* 1 if an engine of these options, which are completed, can open its memory to peers; and why not. */
 int weir__options_can_open(const weir_options *options);
 #define WEIR_NOT_OPENED                                                                            \

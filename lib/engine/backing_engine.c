@@ -55,7 +55,6 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
-#include "driver/nvtx.h"
 #include "engine/block_engine.h"
 
 #define GRANULARITY ((size_t)16 << 10)
@@ -148,10 +147,6 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
     (void)weir__order_fence(&s->a.blocks.order, stream, &none, &s->behind);
 }
 
-static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
-    weir__nvtx_name("a region of the caches", s->a.e.device->ordinal, base, bytes);
-}
-
 /* The device is waited for before the end if there are any, or if the inner engine wants it. */
 static void note_regions(struct spans *s) {
     if (s->a.blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
@@ -171,7 +166,6 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(s->a.e.device, result);
-    weir__nvtx_unname(s->a.blocks.regions[at].base);
     status = s->inner->ops->free(s->inner, s->a.blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting &&
         (s->inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
@@ -182,8 +176,7 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     if (status == WEIR_OK) {
         weir__suballoc_remove(&s->a.blocks, at, id);
         note_regions(s);
-    } else
-        name_region(s, s->a.blocks.regions[at].base, s->a.blocks.regions[at].bytes);
+    }
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
@@ -196,7 +189,6 @@ static int take_in(struct spans *s, const struct weir_request *region, int kind,
                                          : weir__suballoc_add(&s->a.blocks, base, bytes, kind, id);
 
     if (placed == WEIR_PLACEMENT_OK) {
-        name_region(s, base, bytes);
         note_regions(s);
     } else if (s->inner->ops->free(s->inner, base, region->stream, NULL) != WEIR_OK)
         (void)s->inner->ops->free(s->inner, base, region->stream, NULL); /* else it would be lost */
@@ -560,7 +552,7 @@ static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uin
     weir_status status;
 
     (void)got; /* the inner engine tells */
-    if (weir__engine_is_prealloc(cause)) {
+    if (cause == WEIR_EVENT_PREALLOC) {
         s->threshold = weir__size_larger(s->threshold, reserve);
         s->base_is_over = 1;
     }
@@ -703,10 +695,8 @@ static void spans_close(struct weir_block_engine *a) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < a->blocks.region_count; i++) {
-            weir__nvtx_unname(a->blocks.regions[i].base);
+        for (size_t i = 0; i < a->blocks.region_count; i++)
             (void)s->inner->ops->free(s->inner, a->blocks.regions[i].base, s->resting, NULL);
-        }
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "driver/nvtx.h"
 #include "engine/mapped_plan.h"
 
 #define GRANULARITY ((size_t)512)
@@ -119,7 +118,6 @@ static void mapped_close(struct weir_block_engine *a) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_driver_scope scope;
 
-    weir__nvtx_unname(g->base);
     if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
@@ -195,7 +193,6 @@ static weir_status mapped_open(struct weir_block_engine *a, const struct weir_en
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
     pthread_mutex_init(&g->bringing, NULL);
-    weir__nvtx_name("the addresses of a mapped arena", a->e.device->ordinal, base, g->bytes);
     a->range = g;
     return WEIR_OK;
 }

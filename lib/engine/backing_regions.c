@@ -7,15 +7,12 @@
  * Must not know: how blocks are placed and ordered, other backings.
  */
 #include "base/size.h"
-#include "driver/nvtx.h"
 #include "engine/block_engine.h"
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
 /* Below it cuMemAlloc lets blocks share pages, and one may begin at any multiple of 512 bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
-
-static const char region_name[] = "a region of an arena";
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
@@ -62,8 +59,6 @@ static weir_status take_region(struct weir_block_engine *a, size_t bytes, size_t
         placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
-        else
-            weir__nvtx_name(region_name, a->e.device->ordinal, base, bytes);
     }
     weir__driver_leave(driver, &scope);
     if (result != CUDA_SUCCESS)
@@ -80,7 +75,7 @@ static size_t region_size(struct weir_block_engine *a, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
-    if (a->e.options->arena == WEIR_ARENA_FIXED) {
+    if (a->e.options->engine == WEIR_ENGINE_BFC_FIXED) {
         uint64_t left = weir__engine_limit(&a->e) - a->blocks.total;
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
@@ -131,13 +126,10 @@ static CUresult drop_region(struct weir_block_engine *a, size_t at) {
 
     if (result != CUDA_SUCCESS)
         return result;
-    weir__nvtx_unname(base);
     result = a->e.device->driver->cuMemFree(base);
     weir__driver_leave(a->e.device->driver, &scope);
-    if (result != CUDA_SUCCESS) {
-        weir__nvtx_name(region_name, a->e.device->ordinal, base, a->blocks.regions[at].bytes);
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     weir__suballoc_observe_all(&a->blocks);
     weir__suballoc_remove(&a->blocks, at, WEIR_ENGINE_OBSERVED);
     return CUDA_SUCCESS;
@@ -219,10 +211,8 @@ static void regions_close(struct weir_block_engine *a) {
     if (weir__driver_enter(a->e.device->driver, a->e.device->context, &scope) != CUDA_SUCCESS)
         return;
     /* cuMemFree waits for the device, and so for all frees */
-    for (size_t i = 0; i < a->blocks.region_count; i++) {
-        weir__nvtx_unname(a->blocks.regions[i].base);
+    for (size_t i = 0; i < a->blocks.region_count; i++)
         a->e.device->driver->cuMemFree(a->blocks.regions[i].base);
-    }
     weir__driver_leave(a->e.device->driver, &scope);
 }
 

@@ -20,7 +20,6 @@
 
 #include "base/result.h"
 #include "base/size.h"
-#include "driver/nvtx.h"
 #include "engine/block_engine.h"
 
 static void blocks_close(struct weir_engine *e) {
@@ -95,9 +94,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     weir_status status;
     int placed;
 
-    weir__nvtx_push("make room", r->bytes);
     status = a->backing->make_room(a, r, reserve);
-    weir__nvtx_pop();
     if (weir__is_failure(status))
         return place_anywhere(a, r, status, out);
     if (status != WEIR_OK)
@@ -243,9 +240,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     wanted = weir__size_smaller(rounded, most);
     reserve = seen_reserve(a);
     if (wanted > reserve || a->backing->is_told) {
-        weir__nvtx_push("grow", weir__size_less(wanted, reserve));
         status = a->backing->grow(a, wanted, goal, cause, &got);
-        weir__nvtx_pop();
         if (got > 0)
             weir__engine_note(&a->e, cause, 0, wanted - reserve, got,
                               weir__device_since(a->e.device, started), seen_reserve(a));
@@ -253,7 +248,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     reserve = seen_reserve(a);
     if (status == WEIR_OK && target > most && reserve < target)
         status = weir__without_driver(WEIR_E_LIMIT);
-    if (weir__engine_is_prealloc(cause) && reserve >= goal)
+    if (cause == WEIR_EVENT_PREALLOC && reserve >= goal)
         weir__suballoc_stock(&a->blocks,
                              a->backing->prepare ? WEIR_SUBALLOC_KINDS : WEIR_SUBALLOC_BASE,
                              stock_of(a));
@@ -272,12 +267,7 @@ static weir_status observe_silent(struct weir_block_engine *a) {
 
 /* Gives idle memory back, all of whose frees were observed or have events.  The caller holds the lock. */
 static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *trim) {
-    weir_status status;
-
-    weir__nvtx_push("give back", weir__size_less(seen_reserve(a), trim->keep));
-    status = a->backing->shrink(a, trim);
-    weir__nvtx_pop();
-    return status;
+    return a->backing->shrink(a, trim);
 }
 
 /* Gives idle, observed memory back, after a query of the caller's stream.  The caller holds the lock. */
@@ -478,9 +468,11 @@ static const struct weir_engine_ops blocks_ops = {
 };
 
 static const struct weir_backing *backing_of(const weir_options *options) {
-    if (options->engine != WEIR_ENGINE_ARENA)
-        return &weir__backing_engine;
-    return options->arena == WEIR_ARENA_MAPPED ? &weir__backing_mapped : &weir__backing_regions;
+    if (options->engine == WEIR_ENGINE_MAPPED)
+        return &weir__backing_mapped;
+    return options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
+               ? &weir__backing_regions
+               : &weir__backing_engine;
 }
 
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out) {
@@ -495,7 +487,8 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     a->e.ops = &blocks_ops;
     a->e.least_limit = backing->least_limit;
     a->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
-    a->e.step_bytes = setup->options->arena == WEIR_ARENA_FIXED ? 0 : backing->step_bytes;
+    a->e.step_bytes =
+        setup->options->engine == WEIR_ENGINE_BFC_FIXED ? 0 : backing->step_bytes;
     a->backing = backing;
     weir__nodes_open(&a->nodes, setup->device);
     /* A stream that may wait for other streams needs no memory of its own, so the tightest fit wastes least. */

@@ -12,7 +12,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "driver/nvtx.h"
 
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent) {
@@ -61,7 +60,6 @@ void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint6
     };
 
     weir__counters_event(sink->counters, &event);
-    weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
     if (sink->peers && cause != WEIR_EVENT_APPEAL)
         weir__process_peers_note(sink->peers, &sink->shown, reserve_after);
     if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))

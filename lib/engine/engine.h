@@ -270,10 +270,6 @@ weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block,
 /* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserve_after);
-/* A step of that cause is for keeping. */
-static inline int weir__engine_is_prealloc(int cause) {
-    return cause == WEIR_EVENT_PREALLOC || cause == WEIR_EVENT_BACKGROUND;
-}
 /* The driver takes long to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
  * 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)

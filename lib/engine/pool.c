@@ -21,7 +21,6 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "config/growth_policy.h"
-#include "driver/nvtx.h"
 
 /* The assumed time of growth by one unit, until a step was timed: 27 to 35 us on an H200. */
 #define UNIT_NS UINT64_C(31000)

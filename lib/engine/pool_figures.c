@@ -9,7 +9,6 @@
 #include "engine/pool_state.h"
 
 #include "base/size.h"
-#include "driver/nvtx.h"
 
 uint64_t weir__pool_read_reserve(struct weir_pool_engine *p) {
     uint64_t peak;

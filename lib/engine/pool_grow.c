@@ -12,7 +12,6 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "config/growth_policy.h"
-#include "driver/nvtx.h"
 
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
@@ -159,9 +158,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
     step = weir__growth_step(p->e.options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(driver, p->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    weir__nvtx_push("top up", step - got);
     after = raise_reserve(p, reserve + (step - got), &ignored);
-    weir__nvtx_pop();
     weir__driver_leave(driver, &scope);
     atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
     if (after > reserve)
@@ -232,21 +229,19 @@ weir_status weir__pool_grow(struct weir_engine *e, uint64_t target, uint64_t goa
     if (result != CUDA_SUCCESS)
         return weir__device_status(e->device, result);
     pthread_mutex_lock(&p->growing);
-    if (weir__engine_is_prealloc(cause))
+    if (cause == WEIR_EVENT_PREALLOC)
         keep_at_least(p, target < limit ? target : limit);
     before = weir__pool_read_reserve(p);
-    p->is_preallocating = weir__engine_is_prealloc(cause);
+    p->is_preallocating = cause == WEIR_EVENT_PREALLOC;
     if (p->is_preallocating)
         p->preallocated_count = 0;
-    weir__nvtx_push("grow", target > before ? target - before : 0);
     after = raise_reserve(p, target < limit ? target : limit, &why);
-    weir__nvtx_pop();
     p->is_preallocating = 0;
     if (after > before) {
         /* unreached: there was enough, and another thread grew it since it was read */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
-        if (weir__engine_is_prealloc(cause))
+        if (cause == WEIR_EVENT_PREALLOC)
             atomic_store_explicit(&p->quiet, WEIR_POOL_STEADY, memory_order_relaxed);
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's

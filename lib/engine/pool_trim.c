@@ -12,7 +12,6 @@
 
 #include "base/size.h"
 #include "config/growth_policy.h"
-#include "driver/nvtx.h"
 
 void weir__pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -79,9 +78,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
      * threshold has its say then. */
     (void)driver->cuStreamSynchronize(p->grow_stream);
-    weir__nvtx_push("give back", weir__size_less(before, trim->keep));
     result = trim_to(p, trim->keep);
-    weir__nvtx_pop();
     weir__driver_leave(driver, &scope);
     after = weir__pool_read_reserve(p);
     atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);

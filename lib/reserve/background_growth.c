@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* background_growth.c: growth ahead of demand, in the background.
  *
- * The thread makes steps towards a goal: first what is to be preallocated, of which prealloc.c says how much
- * may be had now; then what is to be idle, the grow-ahead.
- *
  * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
  * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
  * too small, or wait for other streams.  That shows when a request has to grow the reserved memory though more
@@ -15,7 +12,7 @@
  * for all; where more is missing it would cost more memory than it saves waits.
  *
  * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth, a
- * pause, and so on; likewise until all is preallocated.  A growth holds the driver's lock
+ * pause, and so on.  A growth holds the driver's lock
  * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
  * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
  * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
@@ -29,7 +26,7 @@
  * the rest of the last piece is not in it: a request as large comes again, and looks again.)
  *
  * Grow-ahead leaves the last part of the device to requests, which need it more.  A step for it that is refused, or left
- * out, is tried again after a pause that doubles; nobody hears of it but a counter.  A failure ends a preallocation.
+ * out, is tried again after a pause that doubles; only a counter tells of it.
  *
  * On a modelled device time is virtual and one clock for all threads, and a real thread would make
  * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
@@ -38,7 +35,7 @@
  * would have woken and made its step, and nobody waits for the driver beside it.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
- * held during each turn, of any allocator, but while others are asked, and no turn begins after the process has begun
+ * held during each turn, of any allocator, and no turn begins after the process has begun
  * to exit, which waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
  * thread, and every public call there ends before it could miss it.
  *
@@ -64,12 +61,10 @@
 enum { HURRY = 4 }; /* times as often below `low` */
 /* Played: what a thread takes to wake up, and for its first step. */
 #define WAKE_NS UINT64_C(200000)
-#define OTHERS_PAUSE_NS UINT64_C(10000000) /* other processes are waited for */
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* What a turn answers when there is nothing to do until it is told. */
 #define REST UINT64_C(0)
-#define AT_ONCE UINT64_C(1)
 /* Steps are multiples of it: what the driver maps by. */
 #define PAGE ((size_t)2 << 20)
 /* Of the device, what is left to requests. */
@@ -88,12 +83,11 @@ struct weir_ahead {
     _Atomic uint64_t largest; /* bytes of a request so far, no more than */
     uint64_t most_idle;       /* this, which is `high`; fixed */
 
-    pthread_mutex_t turning;                  /* held during a turn; guards what follows */
-    uint64_t low, high;                       /* bytes idle; 0: no step can be made */
-    struct weir_preallocation *preallocation; /* to be done first; NULL: nothing is */
-    int raising;                              /* little was idle, and not yet enough is */
-    uint64_t back_off_ns;                     /* after the next failure */
-    uint64_t due_ticks; /* played: when the next turn comes; 0: when little is idle */
+    pthread_mutex_t turning; /* held during a turn; guards what follows */
+    uint64_t low, high;      /* bytes idle; 0: no step can be made */
+    int raising;             /* little was idle, and not yet enough is */
+    uint64_t back_off_ns;    /* after the next failure */
+    uint64_t due_ticks;      /* played: when the next turn comes; 0: when little is idle */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t woken; /* one of these was set */
@@ -174,13 +168,11 @@ static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
     return usable(a, weir__size_less(figures.reserve, figures.in_use));
 }
 
-/* What a step should add; 0: nothing is available.  What a preallocation lacks it may take. */
+/* Returns the bytes that a step should add, or 0 if the device has none to spare. */
 static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     uint64_t room = weir__size_less(a->v->quota.limit, reserve), step = a->engine->step_bytes;
     uint64_t device;
 
-    if (a->preallocation)
-        return weir__size_smaller(lacks, step);
     if (lacks < step)
         step = (lacks + PAGE - 1) / PAGE * PAGE;
     if (room < step)
@@ -198,9 +190,7 @@ static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks)
     if (step == 0)
         return WEIR_E_NO_MEMORY;
     *lacks = weir__size_less(*lacks, step);
-    return a->engine->ops->grow(a->engine, target,
-                                a->preallocation ? a->preallocation->target : target,
-                                a->preallocation ? WEIR_EVENT_BACKGROUND : WEIR_EVENT_HEADROOM);
+    return a->engine->ops->grow(a->engine, target, target, WEIR_EVENT_HEADROOM);
 }
 
 /* What came of a step for grow-ahead, which lacks so much now.  Nanoseconds until the next turn, or REST. */
@@ -220,29 +210,15 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
                                     : PAUSE_NS;
 }
 
-/* Looks, and makes a step towards what is to be preallocated, then towards grow-ahead.  Nanoseconds until the next turn,
- * or REST.  The caller holds `turning`. */
+/* Makes one step if too little is idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
+ * `turning'. */
 static uint64_t take_turn(struct weir_ahead *a) {
-    uint64_t reserve, idle, lacks, pause;
+    uint64_t reserve, idle, lacks;
     weir_status status;
 
     atomic_store(&a->mark, 0);
-    if (weir__slow_path_is(&a->v->device->slow_path, WEIR_SLOW_PATH_LOST)) {
-        if (a->preallocation)
-            weir__preallocation_close(a->preallocation);
-        a->preallocation = NULL;
+    if (weir__slow_path_is(&a->v->device->slow_path, WEIR_SLOW_PATH_LOST))
         return give_up(a);
-    }
-    if (a->preallocation) {
-        atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
-        lacks = weir__preallocation_lacks(a->preallocation, a->engine->step_bytes, &reserve);
-        pause = lacks > 0 ? PAUSE_NS : OTHERS_PAUSE_NS;
-        if (lacks > 0)
-            weir__preallocation_note(a->preallocation, grow(a, reserve, &lacks));
-        if (a->preallocation->has_begun)
-            return pause;
-        a->preallocation = NULL;
-    }
     atomic_store(&a->mark, a->low);
     idle = idle_of(a, &reserve);
     a->raising = idle < (a->raising ? a->high : a->low);
@@ -252,11 +228,6 @@ static uint64_t take_turn(struct weir_ahead *a) {
     atomic_store(&a->mark, a->is_played ? a->high : 0);
     status = grow(a, reserve, &lacks);
     return came_of(a, status, lacks);
-}
-
-/* What a turn left to be asked of others, who may take their time.  The caller holds `turning`. */
-static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
-    return a->preallocation && weir__preallocation_ask(a->preallocation) ? AT_ONCE : pause;
 }
 
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
@@ -270,7 +241,7 @@ static void begin(struct weir_ahead *a) {
         lacks = a->low - idle;
         status = grow(a, reserve, &lacks);
     }
-    if (a->is_played && a->low > 0)
+    if (a->is_played)
         a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
 }
 
@@ -315,7 +286,6 @@ static void *run(void *ahead) {
         pthread_mutex_lock(&stepping);
         pause = atomic_load(&exiting) ? REST : take_turn(a);
         pthread_mutex_unlock(&stepping);
-        pause = ask_others(a, pause);
         pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
         wait(a, pause);
@@ -355,7 +325,7 @@ static int play(struct weir_ahead *a, int begins) {
         a->due_ticks = now + WAKE_NS;
     for (; a->due_ticks != 0 && a->due_ticks <= now; turns++) {
         driver->aside(1);
-        pause = ask_others(a, take_turn(a));
+        pause = take_turn(a);
         a->due_ticks += driver->aside(0) + pause;
         if (pause == REST)
             a->due_ticks = 0;
@@ -399,17 +369,6 @@ void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
         wake(a);
 }
 
-void weir__ahead_prime(struct weir_ahead *a, struct weir_preallocation *preallocation) {
-    pthread_mutex_lock(&a->turning);
-    a->preallocation = preallocation;
-    if (a->is_played) {
-        atomic_store(&a->mark, UINT64_MAX);
-        a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
-    }
-    pthread_mutex_unlock(&a->turning);
-    tell(a);
-}
-
 void weir__ahead_forget(struct weir_ahead *a) {
     if (!a)
         return;
@@ -436,7 +395,7 @@ static void discard(struct weir_ahead *a) {
 }
 
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
-                             struct weir_preallocation *preallocation, struct weir_ahead **out) {
+                             struct weir_ahead **out) {
     struct weir_ahead *a = calloc(1, sizeof *a);
     pthread_condattr_t monotonic;
 
@@ -455,10 +414,7 @@ weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (preallocation)
-        weir__ahead_prime(a, preallocation);
-    else
-        begin(a);
+    begin(a);
     if (!a->is_played && !start(a)) {
         discard(a);
         return weir__without_driver(WEIR_E_HOST_MEMORY);

@@ -1,28 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* background_growth.h: growth ahead of demand, in the background.
  *
- * One thread of an allocator raises the reserved memory in small steps: to what is to be preallocated, where nobody is to wait
- * for that; and when little of it is idle, so that a request seldom meets an empty one.
+ * One thread of an allocator raises the reserved memory in small steps when little of it is idle, so that a request
+ * seldom finds no idle memory.
  *
  * Must not know: any single engine, settings' names, the caller for memory.
  */
 #ifndef WEIR_BACKGROUND_GROWTH_H
 #define WEIR_BACKGROUND_GROWTH_H
 
-#include "reserve/prealloc.h"
 #include "reserve/reserve.h"
 
-/* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
- * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserved memory grow until `low` is
- * idle before it returns, as far as that is available.  `v', whose engine is open and has a step, outlives it.  OK;
- * E_HOST_MEMORY: there is no memory, or no thread available. */
+/* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread.  The thread
+ * makes `high' bytes idle whenever less than `low' are.  The engine of `v' is open and has a step; `v' outlives the
+ * result.  Returns OK, or E_HOST_MEMORY if there is no host memory or no thread. */
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
-                             struct weir_preallocation *preallocation, struct weir_ahead **out);
+                             struct weir_ahead **out);
 /* Ends it, after the step that may be under way.  NULL is fine. */
 void weir__ahead_close(struct weir_ahead *a);
-
-/* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
-void weir__ahead_prime(struct weir_ahead *a, struct weir_preallocation *preallocation);
 
 /* Memory that proved useless was given back, or may have been.  NULL is fine. */
 void weir__ahead_forget(struct weir_ahead *a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* prealloc.h: preallocation: how much, by when, and who is next.
+/* prealloc.h: preallocation: how much, and which process is next.
  *
  * Must not know: any single engine, the caller for memory.
  */
@@ -21,45 +21,28 @@ struct weir_reclaim {
  * requests.  Called without a lock of the engine's. */
 typedef void weir__prepare_fn(void *context);
 
-/* Of one allocator.  Used by one thread at a time. */
+/* The preallocation of one allocator.  One thread at a time uses it. */
 struct weir_preallocation {
     struct weir_reserve *v;
     weir__prepare_fn *prepare;
     void *context;
-    /* How others are asked: weir__reclaim_look and weir__reclaim_ask; NULL: what others have is theirs. */
-    int (*look)(const struct weir_reserve *v, struct weir_reclaim *reclaim, uint64_t enough,
-                uint64_t wanted);
-    void (*ask)(const struct weir_reserve *v, struct weir_reclaim *reclaim);
-    uint64_t target, least;         /* bytes of reserve: wanted, and needed */
-    uint64_t begun_ticks, begun_ns; /* now, by the device's clock and by the host's */
-    int has_begun, has_turn;        /* until it is over */
-    struct weir_reclaim reclaim;
+    uint64_t target, least; /* bytes of reserved memory: wanted, and needed */
     struct weir_process_lock lock;
 };
 
 void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
                               uint64_t least, weir__prepare_fn *prepare, void *context);
-/* Gives up what it has begun. */
+/* Releases the lock. */
 void weir__preallocation_close(struct weir_preallocation *p);
 
-/* Gets `least` or, with `all`, the target, as far as can be.  OK: at least `least` is there, and something;
- * else why not, with `text` saying what there is. */
-weir_status weir__preallocation_run(struct weir_preallocation *p, int all, char *text,
-                                    size_t text_bytes);
+/* Reserves the target as far as the device has it.  Returns OK if at least `least' bytes are reserved, and some.  On an
+ * error `text' has the reason. */
+weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, size_t text_bytes);
 
 /* A call of the program's asked for so much, and no more than `reserve` is there: the log says so, and why.  From any
  * thread. */
 void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserve);
 
-/* The same by the steps of background_growth.h, each of at most `step` bytes: what the reserved memory lacks now, and in
- * *reserve what there is.  0: other processes are waited for, and the caller asks again later; or it is over, and
- * `has_begun` is 0. */
-uint64_t weir__preallocation_lacks(struct weir_preallocation *p, uint64_t step, uint64_t *reserve);
-/* What came of a step: after it all may be over, likewise. */
-void weir__preallocation_note(struct weir_preallocation *p, weir_status status);
-/* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the
- * next turn may come at once. */
-int weir__preallocation_ask(struct weir_preallocation *p);
 /* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other processes are
  * to give, which have more than their share until they have heard of this one; and it is to be called again after
  * weir__reclaim_ask. */

@@ -203,7 +203,7 @@ TEST_EACH(2, refused_without_an_oom_report) {
         start_model(8 * GIB);
         catch_log();
     } else {
-        setenv("WEIR_VERDICT", "off", 1);
+        setenv("WEIR_OOM_REPORT", "off", 1);
         begin();
     }
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
@@ -471,13 +471,13 @@ static const struct {
      "preallocate at most that; set are WEIR_PREALLOC '200GiB', WEIR_DEVICE 'model'",
      NOTHING},
     {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
-    {"WEIR_LEAVE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_KEEP_FREE", "200GiB", NULL, "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
     {"WEIR_PREALLOC_MIN", "8GiB", NULL,
      "weir: error: preallocation: requested 8GiB, at least 8GiB, got only ",
      WEIR_ENTRY_cuMemCreate},
     {"WEIR_PRIORITY", "1", NULL,
      "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
-    {"WEIR_LEAVE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_KEEP_FREE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
 CASE("adapters", 30, NULL, NULL);

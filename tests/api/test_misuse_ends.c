@@ -164,16 +164,12 @@ static void go_down(void) {
 }
 
 static void leave(int world) {
-    static const char *const engines[KIND_COUNT] = {"pool", "arena", "arena", "arena", "platform"};
-    static const char *const arenas[KIND_COUNT] = {
-        [KIND_FIXED] = "fixed", [KIND_REGIONS] = "regions", [KIND_MAPPED] = "mapped"};
-    const char *arena = arenas[worlds[world].kind];
+    static const char *const engines[KIND_COUNT] = {"pool", "bfc-fixed", "bfc", "mapped",
+                                                     "direct"};
 
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_ENGINE", engines[worlds[world].kind], 1);
-    if (arena)
-        setenv("WEIR_ARENA", arena, 1);
-    setenv("WEIR_FRONT", has_caches(world) ? "on" : "off", 1);
+    setenv("WEIR_CACHE", has_caches(world) ? "on" : "off", 1);
     start_model(CAPACITY);
     if (weir_default_allocator(&a) != WEIR_OK)
         _exit(3);

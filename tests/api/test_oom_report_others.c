@@ -67,8 +67,7 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     if (is(_i, KIND_FIXED) || is(_i, KIND_DIRECT))
         return;
     options.prealloc = bytes_amount(2 * GIB);
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    make();
+    OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     CU(driver->cuMemAlloc(&others, 3 * GIB + 512 * MIB));
     REFUSED(OTHERS, 2 * GIB, A);
     expect_none();

@@ -276,7 +276,6 @@ TEST(a_device_that_is_not_there) {
 TEST(why_a_device_has_none_is_told) {
     weir_allocator *a = NULL;
 
-    setenv("WEIR_PREALLOC_AT", "create", 1);
     setenv("WEIR_LOG", "warning", 1);
     setenv("WEIR_PREALLOC", "200GiB", 1);
     begin(1, "model");
@@ -305,13 +304,6 @@ TEST(a_process_without_memory_is_told) {
 }
 #endif
 
-TEST(it_preallocates_when_it_is_told_to) {
-    setenv("WEIR_PREALLOC", "64MiB", 1);
-    setenv("WEIR_PREALLOC_AT", "create", 1);
-    begin(1, "model");
-    MUST_EQ(stats_of(of(0)).reserve, 64 * MIB);
-}
-
 /* Once in the log that nobody has set, and in one that was as it is there. */
 TEST_EACH(3, what_cannot_be_preallocated_is_said) {
     static const char *const logs[] = {NULL, "none", "error"};
@@ -339,7 +331,7 @@ TEST_EACH(2, a_block_has_the_one_that_made_it) {
     unsigned char *blocks[DEVICES][3];
     weir_allocator *a = NULL;
 
-    setenv("WEIR_ENGINE", _i ? "arena" : "pool", 1);
+    setenv("WEIR_ENGINE", _i ? "bfc" : "pool", 1);
     begin(DEVICES, "model");
     OK(weir_alloc(of(2), MIB, stream_of[2], (void **)&blocks[0][0]));
     OK(weir_block_allocator(blocks[0][0], &a));
@@ -362,7 +354,7 @@ TEST(without_records_it_cannot_be_told) {
     weir_allocator *a = NULL;
     void *block;
 
-    setenv("WEIR_FRONT", "off", 1);
+    setenv("WEIR_CACHE", "off", 1);
     setenv("WEIR_ENGINE", "pool", 1); /* an arena has its own */
     begin(2, "model");
     OK(weir_alloc(of(1), MIB, stream_of[1], &block));
@@ -440,18 +432,14 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
 
 /* ---- of which engine */
 
-static void expect_engine(int device, int engine, int arena) {
-    const weir_options *options = &of(device)->options;
-
-    MUST_EQ(options->engine, engine);
-    if (engine == WEIR_ENGINE_ARENA)
-        MUST_EQ(options->arena, arena);
+static void expect_engine(int device, int engine) {
+    MUST_EQ(of(device)->options.engine, engine);
 }
 
 TEST(nobody_names_an_engine) {
     begin(2, "model");
-    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
-    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    expect_engine(0, WEIR_ENGINE_MAPPED);
+    expect_engine(1, WEIR_ENGINE_MAPPED);
 }
 
 /* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
@@ -468,27 +456,25 @@ TEST_EACH(2, what_a_framework_preallocates_is_its_own) {
 
 static const struct {
     const char *name, *value;
-    int engine, arena;
+    int engine;
 } named[] = {
-    {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL, 0},
-    {"WEIR_ENGINE", "platform", WEIR_ENGINE_PLATFORM, 0},
-    {"WEIR_ENGINE", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED},
-    {"WEIR_ENGINE", "arena", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
+    {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL},
+    {"WEIR_ENGINE", "direct", WEIR_ENGINE_DIRECT},
+    {"WEIR_ENGINE", "mapped", WEIR_ENGINE_MAPPED},
+    {"WEIR_ENGINE", "bfc", WEIR_ENGINE_BFC},
+    {"WEIR_ENGINE", "bfc-fixed", WEIR_ENGINE_BFC_FIXED},
     /* where a framework takes its memory, which is no engine of weir's */
-    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
-    {"TF_FORCE_GPU_ALLOW_GROWTH", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
-    {"WEIR_ARENA", "fixed", WEIR_ENGINE_ARENA, WEIR_ARENA_FIXED},
-    {"WEIR_ARENA", "regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
-    {"WEIR_ARENA", "mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
-    {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL, 0},
+    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_MAPPED},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true", WEIR_ENGINE_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", WEIR_ENGINE_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform", WEIR_ENGINE_MAPPED},
+    {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL},
 };
 
 TEST_EACH(ROWS(named), what_is_named_is_had) {
     setenv(named[_i].name, named[_i].value, 1);
     begin(1, "model");
-    expect_engine(0, named[_i].engine, named[_i].arena);
+    expect_engine(0, named[_i].engine);
 }
 
 /* The device cannot map, or has no addresses left; each device for itself. */
@@ -506,10 +492,10 @@ TEST_EACH(3, where_nothing_can_be_mapped) {
     begin(2, "model");
     weir__model_fail(refusals[_i].entry, 1, refusals[_i].result,
                      refusals[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
-    expect_engine(0, WEIR_ENGINE_POOL, 0);
+    expect_engine(0, WEIR_ENGINE_POOL);
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     weir__model_faults_clear();
-    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    expect_engine(1, WEIR_ENGINE_MAPPED);
 }
 
 static void expect_choice(const struct weir_driver *table, int on, int engine) {
@@ -542,7 +528,7 @@ TEST_EACH(2, a_device_that_cannot_map) {
     else
         table.capabilities &= ~(unsigned)WEIR_CAP_VIRTUAL;
     expect_choice(&table, 0, WEIR_ENGINE_POOL);
-    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+    expect_choice(driver, 0, WEIR_ENGINE_MAPPED);
 }
 
 /* Where there were no addresses they are not asked for again: what was lost with a context keeps its own. */
@@ -556,7 +542,7 @@ TEST(addresses_that_are_out_stay_out) {
     reserves = weir__model_calls(WEIR_ENTRY_cuMemAddressReserve);
     expect_choice(driver, 0, WEIR_ENGINE_POOL);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAddressReserve), reserves);
-    expect_choice(driver, 1, WEIR_ENGINE_ARENA);
+    expect_choice(driver, 1, WEIR_ENGINE_MAPPED);
 }
 
 /* Memory that keeps from both says nothing of addresses. */
@@ -572,7 +558,7 @@ TEST(what_keeps_from_both) {
     EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
     MUST(a == NULL);
     weir__model_faults_clear();
-    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+    expect_choice(driver, 0, WEIR_ENGINE_MAPPED);
 }
 
 /* What is wrong with either is told of the first. */
@@ -586,7 +572,7 @@ TEST(settings_that_no_engine_takes) {
     setenv("WEIR_PREALLOC", "64GiB", 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
     unsetenv("WEIR_PREALLOC");
-    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    expect_engine(0, WEIR_ENGINE_MAPPED);
 }
 
 /* As frameworks capture: what is requested there is the graph's. */
@@ -660,7 +646,7 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
-        setenv("WEIR_ENGINE", _i ? "arena" : "pool",
+        setenv("WEIR_ENGINE", _i ? "bfc" : "pool",
                1); /* the driver has the figures of the latter */
         setenv("WEIR_LOG", "info", 1);
         begin(1, "model");
@@ -719,14 +705,14 @@ TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     setenv("WEIR_LIMIT", "1GiB", 1);
     setenv("WEIR_GROWTH", "step:256MiB", 1);
     if (_i)
-        setenv("WEIR_ENGINE", "arena", 1);
+        setenv("WEIR_ENGINE", "bfc", 1);
     begin(1, "model");
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     if (_i)
         MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
     else
         MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
-    expect_engine(0, _i ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL, WEIR_ARENA_REGIONS);
+    expect_engine(0, _i ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL);
     EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
 }
 

@@ -118,7 +118,7 @@ static void test_failure(void) {
 
     weir_options_init(&options);
     options.device = "model";
-    options.engine = WEIR_ENGINE_ARENA;
+    options.engine = WEIR_ENGINE_BFC;
     options.limit = (weir_amount){.value = 1 << 20, .kind = WEIR_AMOUNT_BYTES};
     if (weir_allocator_create(&options, &allocator) != WEIR_OK)
         return check(0, "an arena");

@@ -27,7 +27,7 @@ TEST(the_version_is_the_packages) {
     ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
 }
 
-static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_PLATFORM};
+static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_DIRECT};
 
 TEST_EACH(ROWS(engines), a_block_from_each_engine) {
     weir_options options;

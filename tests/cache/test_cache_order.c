@@ -379,7 +379,7 @@ TEST(frees_under_capture) {
     free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
 }
 
-static const char *const cache_settings[] = {"", "front=off"};
+static const char *const cache_settings[] = {"", "cache=off"};
 
 /* Each round frees a large block during a capture.  The blocks serve the stream again after it. */
 TEST(frees_under_captures_do_not_add_up) {
@@ -456,7 +456,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
 /* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
  * block serves nobody before a trim has waited for the device. */
 TEST(a_free_under_capture_by_a_handle_that_is_used_again) {
-    make(_i, "front=off");
+    make(_i, "cache=off");
     CUstream s = make_stream();
     void *block = take(8 * MIB, B);
 
@@ -496,7 +496,7 @@ static void free_per_thread_under_capture(void) {
 
 /* The handle of the per-thread default stream means another stream in each thread. */
 TEST(a_free_under_capture_of_a_threads_own_stream) {
-    make(_i, "front=off");
+    make(_i, "cache=off");
 
     block_of_b = take(8 * MIB, B);
     forbid(block_of_b, 8 * MIB);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_kept.c: what the caches keep, and how it comes back: caps, idle time, demand of others, trims, out of memory.
  */
+#include "cache/caches_state.h"
 #include "tests/fixtures/caches.h"
 
 /* What a stream that was alone has freed is there for the second one, however much may be kept, once the second one has
@@ -84,7 +85,8 @@ TEST(whole_blocks_pass_after_growth) {
 TEST(the_cap_may_be_reached) {
     void *block[272];
 
-    make(_i, "cache-limit=4MiB cache-idle=never");
+    make(_i, "cache-limit=4MiB");
+    a->caches->idle_ns = UINT64_MAX;
     OK(weir_preallocate(a, 64 * MIB, NULL));
     for (int i = 0; i < 1100; i++)
         pair(MIB, A);
@@ -108,14 +110,14 @@ static uint64_t read_idle_clock(void) {
     return idle_clock;
 }
 
-/* front_idle is enough, to the nanosecond. */
+/* A cache returns what is idle for idle_ns, to the nanosecond. */
 TEST(idle_blocks_go_at_the_moment) {
     copy_driver();
     weir_options options = plain(_i);
 
     table.ticks = read_idle_clock;
-    options.front_idle_ms = 10;
     make_with_on(&table, &options);
+    a->caches->idle_ns = 10 * MS;
     warm(A);
     MUST_LE(2 * MIB, stats_of(a).front_idle);
     for (int i = 0; i < 3 * 4096 - 1; i++) { /* two looks, or three */
@@ -147,9 +149,9 @@ static void come_down(int engine) {
     idle_clock = 1000 * MS;
     copy_driver();
     table.ticks = read_idle_clock;
-    options.front_idle_ms = 10;
     options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
     make_with_on(&table, &options);
+    a->caches->idle_ns = 10 * MS;
     OK(weir_preallocate(a, 256 * MIB, NULL));
     void *held = take(100 * MIB, A);
     for (int i = 0; i < 3; i++)
@@ -226,7 +228,8 @@ TEST(the_cap_is_kept) {
 
 /* What a stream does not use goes back, while what it uses stays. */
 TEST(idle_blocks_go_in_time) {
-    make(_i, "cache-idle=10ms");
+    make(_i, "");
+    a->caches->idle_ns = 10 * MS;
     warm(A);
     uint64_t idle = stats_of(a).front_idle;
     MUST_LE(2 * MIB, idle);
@@ -242,7 +245,8 @@ TEST(idle_blocks_go_in_time) {
 }
 
 TEST(idle_blocks_stay_for_ever) {
-    make(_i, "cache-idle=never");
+    make(_i, "");
+    a->caches->idle_ns = UINT64_MAX;
     warm(A);
     for (int i = 0; i < 5 * 4096; i++) {
         give(take(3000, A), A);

@@ -72,16 +72,11 @@ TEST(test_preallocation_by_compatibility) {
     EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     if (strcmp(truth[_i].prealloc, NONE) == 0) {
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
-        ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
         ck_assert_ptr_null(sources.of[WEIR_SETTING_PREALLOC]);
         return;
     }
     assert_shown(WEIR_SETTING_PREALLOC, truth[_i].prealloc);
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], source_name(truth[_i].source));
-    /* At the first request, never at load; and of nothing there is no time. */
-    ck_assert_int_eq(options.prealloc_at, some ? WEIR_PREALLOC_AT_FIRST : WEIR_PREALLOC_AT_DEFAULT);
-    if (some)
-        ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC_AT], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
     ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
@@ -113,7 +108,6 @@ TEST(test_own_variable_beats_compatibility) {
     EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 1, WEIR_OK);
     assert_shown(WEIR_SETTING_PREALLOC, "3GiB");
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], "WEIR_PREALLOC");
-    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT)); /* create */
 }
 
 TEST(test_field_beats_every_variable) {
@@ -122,14 +116,6 @@ TEST(test_field_beats_every_variable) {
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "0", NULL, 0), WEIR_OK);
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
     assert_shown(WEIR_SETTING_PREALLOC, "0");
-    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
-}
-
-TEST(test_time_that_is_set_stays) {
-    set_row(_i);
-    set_variable("WEIR_PREALLOC_AT", "create");
-    ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.prealloc_at, WEIR_PREALLOC_AT_CREATE);
 }
 
 TEST(test_no_compatibility) {
@@ -165,9 +151,9 @@ TEST(test_compatibility_switch) {
 }
 
 TEST(test_switches_of_parts) {
-    static const char *const names[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
+    static const char *const names[] = {"WEIR_RUN_SAMPLES",
                                         "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-                                        "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+                                        "WEIR_RUN_VERBOSE"};
     static const char *const good[] = {"0", "off", "False", "no", "1", "ON", "true", "yes", ""};
     static const char *const bad[] = {"2", "maybe", "0 "};
 
@@ -188,9 +174,8 @@ TEST(test_direct_is_not_preallocated) {
     set_row(_i);
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", "platform");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
+    ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
-    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
 }
 
 /* Only these three are false; "FALSE" is true, and an empty variable is not set, as in JAX. */
@@ -326,30 +311,30 @@ TEST(test_largest_tf_value) {
 /* x: XLA_PYTHON_CLIENT_ALLOCATOR, t: TF_GPU_ALLOCATOR, g: TF_FORCE_GPU_ALLOW_GROWTH. */
 static const struct {
     const char *x, *t, *g;
-    int engine, arena;
+    int engine;
     char source;
 } engine_truth[] = {
-    {NULL, NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, NULL, "true", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
-    {NULL, NULL, "1", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
-    {NULL, NULL, "false", WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, NULL, "0", WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
-    {NULL, "cuda_malloc_async", "true", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
-    {NULL, "CUDA_MALLOC_ASYNC", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
-    {NULL, "cuda_malloc", NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {NULL, "memory_guard", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
-    {"platform", NULL, NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
-    {"PLATFORM", NULL, NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
-    {"default", NULL, NULL, WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
-    {"bfc", NULL, NULL, WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
-    {"cuda_async", NULL, NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 'x'},
-    {"bfc", "cuda_malloc_async", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_DEFAULT, 'x'},
-    {"cuda_async", NULL, "true", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 'x'},
-    {"platform", "cuda_malloc_async", NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
-    {"vmm", NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {"address", NULL, NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
-    {"vmm", "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
+    {NULL, NULL, NULL, WEIR_ENGINE_DEFAULT, 0},
+    {NULL, NULL, "true", WEIR_ENGINE_BFC, 'g'},
+    {NULL, NULL, "1", WEIR_ENGINE_BFC, 'g'},
+    {NULL, NULL, "false", WEIR_ENGINE_DEFAULT, 0},
+    {NULL, NULL, "0", WEIR_ENGINE_DEFAULT, 0},
+    {NULL, "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, 't'},
+    {NULL, "cuda_malloc_async", "true", WEIR_ENGINE_POOL, 't'},
+    {NULL, "CUDA_MALLOC_ASYNC", NULL, WEIR_ENGINE_POOL, 't'},
+    {NULL, "cuda_malloc", NULL, WEIR_ENGINE_DEFAULT, 0},
+    {NULL, "memory_guard", "true", WEIR_ENGINE_BFC, 'g'},
+    {"platform", NULL, NULL, WEIR_ENGINE_DIRECT, 'x'},
+    {"PLATFORM", NULL, NULL, WEIR_ENGINE_DIRECT, 'x'},
+    {"default", NULL, NULL, WEIR_ENGINE_BFC, 'x'},
+    {"bfc", NULL, NULL, WEIR_ENGINE_BFC, 'x'},
+    {"cuda_async", NULL, NULL, WEIR_ENGINE_POOL, 'x'},
+    {"bfc", "cuda_malloc_async", "true", WEIR_ENGINE_BFC, 'x'},
+    {"cuda_async", NULL, "true", WEIR_ENGINE_POOL, 'x'},
+    {"platform", "cuda_malloc_async", NULL, WEIR_ENGINE_DIRECT, 'x'},
+    {"vmm", NULL, NULL, WEIR_ENGINE_DEFAULT, 0},
+    {"address", NULL, NULL, WEIR_ENGINE_DEFAULT, 0},
+    {"vmm", "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, 't'},
 };
 
 TEST(test_engine_by_compatibility) {
@@ -363,7 +348,6 @@ TEST(test_engine_by_compatibility) {
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
     EXPECT_READ_AT(&sources, WEIR_PLACE_OWN, 0, WEIR_OK);
     ck_assert_int_eq(options.engine, engine_truth[_i].engine);
-    ck_assert_int_eq(options.arena, engine_truth[_i].arena);
     if (engine_truth[_i].source)
         ck_assert_str_eq(sources.of[WEIR_SETTING_ENGINE], name);
     else
@@ -372,18 +356,9 @@ TEST(test_engine_by_compatibility) {
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", engine_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
-    set_variable("WEIR_ENGINE", "platform");
+    set_variable("WEIR_ENGINE", "direct");
     EXPECT_READ_AT(NULL, WEIR_PLACE_OWN, 0, WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
-    ck_assert_int_eq(options.arena, WEIR_ARENA_DEFAULT);
-}
-
-TEST(test_arena_kind_that_is_set_stays) {
-    set_variable("TF_FORCE_GPU_ALLOW_GROWTH", "true");
-    set_variable("WEIR_ARENA", "fixed");
-    ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.engine, WEIR_ENGINE_ARENA);
-    ck_assert_int_eq(options.arena, WEIR_ARENA_FIXED);
+    ck_assert_int_eq(options.engine, WEIR_ENGINE_DIRECT);
 }
 
 /* ---- compatibility: a user's place ----------------------------------------------------------- */
@@ -433,13 +408,11 @@ TEST(test_compatibility_in_a_users_place) {
     set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", place_truth[_i].f);
     EXPECT_READ_AT(&sources, place_truth[_i].place, 0, WEIR_OK);
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
-    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ARENA));
     if (place_truth[_i].source) {
         assert_shown(WEIR_SETTING_PREALLOC, place_truth[_i].prealloc);
         ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], source_name(place_truth[_i].source));
     } else {
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
-        ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
     }
 }
 
@@ -485,13 +458,12 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "environment", 60, setup, NULL);
 
     ADD_FOR_EACH(tests, (int)COUNT(truth), test_preallocation_by_compatibility,
-                 test_own_variable_beats_compatibility, test_field_beats_every_variable,
-                 test_time_that_is_set_stays, test_no_compatibility,
+                 test_own_variable_beats_compatibility, test_field_beats_every_variable, test_no_compatibility,
                  test_direct_is_not_preallocated);
     ADD_TESTS(tests, test_compatibility_switch, test_words_of_preallocate, test_fractions,
               test_both_fractions, test_largest_tf_value, test_mistakes_in_a_users_place,
-              test_what_a_framework_alone_reads, test_arena_kind_that_is_set_stays);
-    ADD_FOR_EACH(tests, 6, test_switches_of_parts);
+              test_what_a_framework_alone_reads);
+    ADD_FOR_EACH(tests, 4, test_switches_of_parts);
     ADD_FOR_EACH(tests, 4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility);
     ADD_FOR_EACH(tests, (int)COUNT(bad_compat), test_bad_compatibility_variable);
     ADD_FOR_EACH(tests, (int)COUNT(engine_truth), test_engine_by_compatibility);

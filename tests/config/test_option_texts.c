@@ -95,11 +95,9 @@ static const struct {
     {"growth", "remaining:1.01", "at most 1", "remaining:FRACTION"},
     {"growth", "remaining:50%", "follows", "remaining:FRACTION"},
     {"growth", "remaining:0.5:1GiB", "follows", "remaining:FRACTION"},
-    {"engine", "", "empty", "mapped, pool, bfc or direct"},
-    {"engine", "regions", "none of the words", "mapped, pool, bfc or direct"},
-    {"engine", "default", "none of the words", "mapped, pool, bfc or direct"},
-    {"arena", "growing", "none of the words", "fixed, regions or mapped"},
-    {"prealloc-at", "now", "none of the words", "create or first"},
+    {"engine", "", "empty", "mapped, pool, bfc, bfc-fixed or direct"},
+    {"engine", "regions", "none of the words", "mapped, pool, bfc, bfc-fixed or direct"},
+    {"engine", "default", "none of the words", "mapped, pool, bfc, bfc-fixed or direct"},
     {"latency", "2", "none of the words", "on or off"},
     {"log", "verbose", "none of the words", "none, error, warning, info or debug"},
     {"device", "", "empty", "cuda, cuda:N, model or model:N"},
@@ -135,9 +133,6 @@ static const struct {
     {"keep-free", "512", "write 512MiB", "a size"},
     {"prealloc-min", "8", "write 8MiB", "a size"},
     {"prealloc-min", "some", "", "a size"},
-    {"prealloc-deadline", "0", "gets nothing", "or never"},
-    {"prealloc-deadline", "soon", "no", "or never"},
-    {"prealloc-mode", "", "empty", "foreground or background"},
     {"grow-ahead", "", "empty", "a size or two"},
     {"grow-ahead", "1GiB:", "empty", "a size or two"},
     {"grow-ahead", ":1GiB", "empty", "a size or two"},
@@ -152,12 +147,6 @@ static const struct {
     {"cache-limit", "0.05", "write 5%", "or max"},
     {"cache-limit", "101%", "it is more than 100%", "or max"},
     {"cache-limit", "5%free", "a share of what is free", "a percentage of what is in use (5%)"},
-    {"cache-idle", "", "empty", "or never"},
-    {"cache-idle", "0", "set cache-limit to 0 for that", "or never"},
-    {"cache-idle", "0s", "set cache-limit to 0 for that", "or never"},
-    {"cache-idle", "nevermore", "not a whole number", "or never"},
-    {"cache-idle", "-1", "negative", "or never"},
-    {"cache-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
     {"profile", "on", "it is a switch; a file of that name is ./on", "a file, a folder, or off"},
     {"profile", "0", "it is a switch", "a file, a folder, or off"},
@@ -175,9 +164,6 @@ static const struct {
     {"decay", "-1", "negative", "or off"},
     {"decay", "never", "not a whole number", "or off"},
     {"decay", "4294967295", "too large", "or off"},
-    {"event-ring", "0", "too small", "1 to 1048576"},
-    {"event-ring", "1048577", "too large", "1 to 1048576"},
-    {"event-ring", "1K", "not a whole number", "1 to 1048576"},
     {"priority", "0", "too small", "1 to 1000"},
     {"priority", "1001", "too large", "1 to 1000"},
     {"priority", "-1", "negative", "1 to 1000"},
@@ -321,11 +307,9 @@ static const struct {
     {"engine", "pool", NULL},
     {"engine", "mapped", NULL},
     {"engine", "bfc", NULL},
+    {"engine", "bfc-fixed", NULL},
     {"engine", "direct", NULL},
-    {"engine", "ARENA", "bfc"},
-    {"engine", "platform", "direct"},
-    {"arena", "fixed", NULL},
-    {"arena", "regions", NULL},
+    {"engine", "BFC", "bfc"},
     {"prealloc", "8GiB", NULL},
     {"prealloc", "1.5GiB", "1536MiB"},
     {"prealloc", "0", NULL},
@@ -338,12 +322,9 @@ static const struct {
     {"prealloc", "0.0001%", NULL},
     {"prealloc", "33.3333%free", NULL},
     {"prealloc", "max", NULL},
-    {"arena", "mapped", NULL},
     {"packing", "compact", NULL},
     {"packing", "balanced", NULL},
     {"packing", "fast", NULL},
-    {"prealloc-at", "create", NULL},
-    {"prealloc-at", "first", NULL},
     {"growth", "exact", NULL},
     {"growth", "bfc", NULL},
     {"growth", "step:64MiB", NULL},
@@ -373,8 +354,6 @@ static const struct {
     {"recovery-timeout", "2s", NULL},
     {"recovery-timeout", "3000ms", "3s"},
     {"recovery-timeout", "4294967294", "4294967294ms"},
-    {"event-ring", "1", NULL},
-    {"event-ring", "1048576", NULL},
     {"latency", "on", NULL},
     {"latency", "0", "off"},
     {"latency", "yes", "on"},
@@ -387,10 +366,6 @@ static const struct {
     {"cache-limit", "5%", NULL},
     {"cache-limit", "0.5%", NULL},
     {"cache-limit", "max", NULL},
-    {"cache-idle", "250", "250ms"},
-    {"cache-idle", "2s", NULL},
-    {"cache-idle", "Never", "never"},
-    {"cache-idle", "4294967294", "4294967294ms"},
     {"stream-checks", "on", NULL},
     {"stream-checks", "false", "off"},
     {"harden", "off", NULL},
@@ -400,11 +375,6 @@ static const struct {
     {"prealloc-min", "0", NULL},
     {"prealloc-min", "4GiB", NULL},
     {"prealloc-min", "10%", NULL},
-    {"prealloc-deadline", "never", NULL},
-    {"prealloc-deadline", "250", "250ms"},
-    {"prealloc-deadline", "2s", NULL},
-    {"prealloc-mode", "Background", "background"},
-    {"prealloc-mode", "foreground", NULL},
     {"grow-ahead", "0", NULL},
     {"grow-ahead", "1GiB", "1GiB:2GiB"},
     {"grow-ahead", "256MiB:1GiB", NULL},
@@ -524,71 +494,6 @@ TEST(test_any_text) {
         }
 }
 
-/* One word names what two settings named: the options come to the same, by text and by value. */
-TEST(test_engine_words) {
-    static const struct {
-        const char *engine, *arena; /* NULL: not set */
-        int is, has;
-        const char *shown;
-    } cases[] = {
-        {"mapped", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {"arena", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {"bfc", "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {NULL, "mapped", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {"mapped", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_MAPPED, "mapped"},
-        {"bfc", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
-        {"arena", NULL, WEIR_ENGINE_BFC, WEIR_ARENA_REGIONS, "bfc"},
-        {"arena", "fixed", WEIR_ENGINE_BFC, WEIR_ARENA_FIXED, "bfc"},
-        {"pool", "mapped", WEIR_ENGINE_POOL, WEIR_ARENA_MAPPED, "pool"},
-        {"direct", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
-        {"platform", NULL, WEIR_ENGINE_DIRECT, WEIR_ARENA_REGIONS, "direct"},
-    };
-    weir_options completed;
-    char text[128];
-
-    for (size_t i = 0; i < COUNT(cases); i++) {
-        ck_assert_int_eq(weir_options_init(&options), WEIR_OK);
-        if (cases[i].engine)
-            ck_assert_int_eq(weir_options_set(&options, "engine", cases[i].engine, NULL, 0),
-                             WEIR_OK);
-        if (cases[i].arena)
-            ck_assert_int_eq(weir_options_set(&options, "arena", cases[i].arena, NULL, 0), WEIR_OK);
-        weir__option_show(&options, WEIR_SETTING_ENGINE, text, sizeof text);
-        ck_assert_str_eq(text, cases[i].shown);
-        ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
-        ck_assert_int_eq(completed.engine, cases[i].is);
-        ck_assert_int_eq(completed.arena, cases[i].has);
-    }
-    ck_assert_int_eq(weir_options_init(&options), WEIR_OK);
-    options.engine = WEIR_ENGINE_MAPPED;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(completed.arena, WEIR_ARENA_MAPPED);
-    ck_assert_int_eq(completed.growth, WEIR_GROWTH_EXACT);
-}
-
-/* Names that settings had are theirs still. */
-TEST(test_earlier_names) {
-    ck_assert_int_eq(weir_options_set(&options, "leave", "1GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.leave.value, GIB);
-    ck_assert_int_eq(weir_options_set(&options, "headroom", "1GiB:3GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.headroom_high.value, 3 * GIB);
-    ck_assert_int_eq(weir_options_set(&options, "keep-free", "2GiB", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.leave.value, 2 * GIB);
-    ck_assert_int_eq(weir_options_set(&options, "leave", "much", message, sizeof message),
-                     WEIR_E_PARSE);
-    assert_contains(message, "keep-free 'much': ");
-    ck_assert_int_eq(weir_options_set(&options, "front", "off", NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.front, WEIR_SWITCH_OFF);
-    ck_assert_int_eq(weir_options_set(&options, "front-cache", "5%", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.front_cache.value, 50000);
-    ck_assert_int_eq(weir_options_set(&options, "front-idle", "2s", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.front_idle_ms, 2000);
-    ck_assert_int_eq(weir_options_set(&options, "verdict", "stderr", NULL, 0), WEIR_OK);
-    ck_assert_str_eq(options.verdict, "stderr");
-    ck_assert_int_eq(weir_options_set(&options, "ledger", "off", NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.ledger, WEIR_SWITCH_OFF);
-}
-
 /* "default" says nothing: a default is shown as what it means. */
 TEST(test_defaults_are_shown) {
     static const struct {
@@ -596,27 +501,21 @@ TEST(test_defaults_are_shown) {
         const char *pool, *fixed_arena;
     } cases[] = {
         {WEIR_SETTING_DEVICE, "cuda", "cuda"},
-        {WEIR_SETTING_ENGINE, "pool", "bfc"},
-        {WEIR_SETTING_ARENA, "regions", "fixed"},
+        {WEIR_SETTING_ENGINE, "pool", "bfc-fixed"},
         {WEIR_SETTING_PACKING, "balanced", "balanced"},
         {WEIR_SETTING_PREALLOC, "0", "0"},
-        {WEIR_SETTING_PREALLOC_AT, "create", "create"},
         {WEIR_SETTING_GROWTH, "exact", "bfc"},
         {WEIR_SETTING_LIMIT, "max", "75%"},
         {WEIR_SETTING_RELEASE_THRESHOLD, "max", "max"},
         {WEIR_SETTING_RECOVERY_TIMEOUT, "1s", "1s"},
-        {WEIR_SETTING_EVENT_RING, "1024", "1024"},
         {WEIR_SETTING_LATENCY, "off", "off"},
         {WEIR_SETTING_LOG, "none", "none"},
         {WEIR_SETTING_FRONT, "on", "on"},
         {WEIR_SETTING_FRONT_CACHE, "2%, at first 32MiB", "2%, at first 32MiB"},
-        {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
         {WEIR_SETTING_GROW_AHEAD, "0", "0"},
         {WEIR_SETTING_PREALLOC_MIN, "0", "0"},
-        {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
-        {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
         {WEIR_SETTING_PROFILE, "off", "off"},
         {WEIR_SETTING_VERDICT, "off", "off"},
         {WEIR_SETTING_DECAY, "off", "off"},
@@ -633,17 +532,16 @@ TEST(test_defaults_are_shown) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].pool);
     }
-    options.engine = WEIR_ENGINE_ARENA;
-    options.arena = WEIR_ARENA_FIXED;
+    options.engine = WEIR_ENGINE_BFC_FIXED;
     for (size_t i = 0; i < COUNT(cases); i++) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].fixed_arena);
     }
-    options.arena = WEIR_ARENA_MAPPED;
+    options.engine = WEIR_ENGINE_MAPPED;
     options.packing = WEIR_PACKING_COMPACT;
     weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
     ck_assert_str_eq(text, "off");
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
     ck_assert_str_eq(text, "off");
 }
@@ -657,12 +555,6 @@ TEST(test_percentage_of_what_is_in_use) {
     ck_assert_int_eq(options.limit.kind, WEIR_AMOUNT_OF_TOTAL);
 }
 
-/* For ever is no time: the struct has its largest number for it. */
-TEST(test_never) {
-    ck_assert_int_eq(weir_options_set(&options, "cache-idle", "never", NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(options.front_idle_ms, UINT32_MAX);
-}
-
 int main(void) {
     Suite *suite = suite_create("option texts");
     TCase *tests = suite_add_case(suite, "text", 60, setup, NULL);
@@ -671,8 +563,7 @@ int main(void) {
     ADD_TESTS(tests, test_growth_replaces_all_of_it, test_long_factor_is_refused,
               test_control_characters_are_not_repeated, test_names_of_files, test_set_refuses,
               test_driver_result, test_device_text_is_kept, test_device_parse,
-              test_round_trip_covers_every_row, test_engine_words, test_earlier_names,
-              test_defaults_are_shown, test_percentage_of_what_is_in_use, test_never);
+              test_defaults_are_shown, test_percentage_of_what_is_in_use);
     ADD_FOR_EACH(tests, (int)COUNT(bad_options), test_bad_option);
     ADD_FOR_EACH(tests, (int)COUNT(round_trips), test_round_trip);
     ADD_FOR_EACH(tests, WEIR_SETTING_COUNT, test_any_text);

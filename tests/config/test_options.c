@@ -263,7 +263,7 @@ static int is_file(int setting) {
 TEST(test_bad_own_variable) {
     struct weir_sources sources = {.of = {NULL}};
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
-    set_variable("WEIR_ENGINE", "arena"); /* must not be applied either */
+    set_variable("WEIR_ENGINE", "bfc"); /* must not be applied either */
     /* any other text names a file */
     set_variable(row->variable, is_file(_i) ? "" : "4X");
     weir_options before = options;

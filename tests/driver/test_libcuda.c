@@ -70,7 +70,7 @@ static int child_same(void) {
     options.prealloc = (weir_amount){.value = 512 * MIB, .kind = WEIR_AMOUNT_BYTES};
     CHILD_MUST(weir_allocator_create(&options, &allocator) == WEIR_OK);
     CHILD_MUST(info(&after, &total) == 0);
-    printf("engine %d arena %d devices %d taken %d\n", options.engine, options.arena, devices,
+    printf("engine %d devices %d taken %d\n", options.engine, devices,
            before - after >= 512 * MIB);
     CHILD_MUST(weir_alloc(allocator, 100, stream, &block) == WEIR_OK);
     CHILD_MUST(fill((uintptr_t)block, 9, 100, stream) == 0 &&
@@ -139,10 +139,10 @@ static void none(void) {
 
 static const struct {
     const char *settings;
-    int engine, arena;
-} engines[] = {{"WEIR_ENGINE=pool", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT},
-               {"WEIR_ENGINE=arena WEIR_ARENA=regions", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
-               {"WEIR_ENGINE=arena WEIR_ARENA=mapped", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED}};
+    int engine;
+} engines[] = {{"WEIR_ENGINE=pool", WEIR_ENGINE_POOL},
+               {"WEIR_ENGINE=bfc", WEIR_ENGINE_BFC},
+               {"WEIR_ENGINE=mapped", WEIR_ENGINE_MAPPED}};
 
 CASE("libcuda", 60, none, none);
 
@@ -151,8 +151,7 @@ TEST_EACH(ROWS(engines), a_program_sees_what_weir_does) {
     const char *text = run("same", engines[_i].settings);
 
     snprintf(wanted, sizeof wanted,
-             "engine %d arena %d devices 1 taken 1\nbyte 9 device 0\ngiven back 1\n",
-             engines[_i].engine, engines[_i].arena);
+             "engine %d devices 1 taken 1\nbyte 9 device 0\ngiven back 1\n", engines[_i].engine);
     if (text)
         ck_assert_str_eq(text, wanted);
 }

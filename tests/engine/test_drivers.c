@@ -148,7 +148,7 @@ TEST(a_device_that_maps_nothing) {
     (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
     weir_options options = plain(KIND_REGIONS, 0);
 
-    options.arena = WEIR_ARENA_MAPPED;
+    options.engine = WEIR_ENGINE_MAPPED;
     if (!_i)
         table.cuDeviceGetAttribute = maps_nothing;
     EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));

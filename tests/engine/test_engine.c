@@ -16,7 +16,7 @@ static void set_up(void) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    MUST(weir__counters_open(&counters, 8, 0));
+    MUST(weir__counters_open(&counters, 0));
     engine = bare_engine();
     engine_options.log = WEIR_LOG_INFO;
     device.log = WEIR_LOG_INFO;

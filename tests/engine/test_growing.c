@@ -275,7 +275,7 @@ TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     logging.log = WEIR_LOG_ERROR;
     expect_words("");
     logging.log = WEIR_LOG_WARNING;
-    logging.engine = WEIR_ENGINE_ARENA;
+    logging.engine = WEIR_ENGINE_BFC;
     ck_assert_ptr_null(strstr(logged(create_and_destroy), "makes each synchronisation release"));
 }
 
@@ -318,7 +318,7 @@ TEST(shares_that_do_not_fall_draw_a_warning) {
 
     log_warnings(KIND_FIXED, 0);
     logging.limit = share;
-    expect_words("a fixed arena keeps the share that it has now");
+    expect_words("engine bfc-fixed keeps the share that it has now");
     log_warnings(KIND_REGIONS, 0);
     logging.limit = share;
     expect_words("");
@@ -328,7 +328,7 @@ TEST(shares_that_do_not_fall_draw_a_warning) {
         logging.prealloc = much[i];
         expect_words("goes whole or not at all");
     }
-    logging.arena = WEIR_ARENA_MAPPED;
+    logging.engine = WEIR_ENGINE_MAPPED;
     expect_words("");
     log_warnings(KIND_POOL, 0);
     logging.limit = logging.prealloc = share;
@@ -343,14 +343,8 @@ TEST(settings_without_effect_draw_a_warning) {
     expect_words("no effect with engine bfc\n");
     logging.packing = WEIR_PACKING_COMPACT;
     expect_words("packing has no effect with engine bfc\n");
-    log_warnings(KIND_POOL, 0);
-    logging.arena = WEIR_ARENA_MAPPED;
-    expect_words("arena has no effect with engine pool\n");
     log_warnings(KIND_MAPPED, 0);
-    logging.engine = WEIR_ENGINE_MAPPED;
     expect_words("");
-    logging.arena = WEIR_ARENA_FIXED;
-    expect_words("arena has no effect with engine mapped\n");
     log_warnings(KIND_DIRECT, 0);
     expect_words("");
     logging.prealloc = bytes_amount(MIB);
@@ -360,7 +354,7 @@ TEST(settings_without_effect_draw_a_warning) {
     log_warnings(KIND_FIXED, GIB);
     expect_words("");
     logging.leave = bytes_amount(MIB);
-    expect_words("keep-free has no effect with a fixed arena: its size is the limit\n");
+    expect_words("keep-free has no effect with engine bfc-fixed: its size is the limit\n");
 }
 
 static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,

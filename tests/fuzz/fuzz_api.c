@@ -591,7 +591,6 @@ static void call_something(struct fuzz_bytes *in) {
 static void choose_options(struct fuzz_bytes *in) {
     static const uint64_t limits[] = {0, 64 * MIB, 100 * MIB, 160 * MIB};
     static const uint32_t timeouts[] = {1, 5, 100, UINT32_MAX};
-    static const uint32_t idle[] = {0, 1, 100, UINT32_MAX};
     static const int policies[] = {WEIR_GROWTH_DEFAULT,   WEIR_GROWTH_EXACT,     WEIR_GROWTH_STEP,
                                    WEIR_GROWTH_GEOMETRIC, WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC};
     static const weir_amount caches[] = {{0, WEIR_AMOUNT_DEFAULT, 0},
@@ -599,8 +598,8 @@ static void choose_options(struct fuzz_bytes *in) {
                                          {2 * MIB, WEIR_AMOUNT_BYTES, 0},
                                          {0, WEIR_AMOUNT_MAX, 0},
                                          {50000, WEIR_AMOUNT_OF_IN_USE, 0}};
-    static const int engines[ENGINES] = {WEIR_ENGINE_POOL, WEIR_ENGINE_ARENA, WEIR_ENGINE_ARENA,
-                                         WEIR_ENGINE_PLATFORM};
+    static const int engines[ENGINES] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC_FIXED, WEIR_ENGINE_BFC,
+                                         WEIR_ENGINE_DIRECT};
     weir_options *o = &w.options;
     unsigned limit, flags;
 
@@ -608,7 +607,6 @@ static void choose_options(struct fuzz_bytes *in) {
     o->device = "model";
     w.engine = (int)fuzz_choice(in, ENGINES);
     o->engine = engines[w.engine];
-    o->arena = w.engine == 1 ? WEIR_ARENA_FIXED : WEIR_ARENA_DEFAULT;
     o->front = (int)fuzz_choice(in, 3);
     o->growth = policies[fuzz_choice(in, 6)];
     limit = fuzz_choice(in, 4);
@@ -618,14 +616,11 @@ static void choose_options(struct fuzz_bytes *in) {
     w.looks = flags & 1;
     o->stream_checks = flags & 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_DEFAULT;
     o->latency = flags & 4 ? WEIR_SWITCH_ON : WEIR_SWITCH_DEFAULT;
-    o->prealloc_at = flags & 8 ? WEIR_PREALLOC_AT_FIRST : WEIR_PREALLOC_AT_DEFAULT;
     if (flags & 16)
-        o->prealloc = (weir_amount){40 * MIB, WEIR_AMOUNT_BYTES, 0};
+        o->prealloc = (weir_amount){40 * MIB, WEIR_AMOUNT_BYTES, flags & 8 ? 1 : 0};
     if (flags & 32)
         o->release_threshold = (weir_amount){flags & 64 ? 32 * MIB : 0, WEIR_AMOUNT_BYTES, 0};
-    o->event_ring = flags & 128 ? 2 : 0;
     o->recovery_timeout_ms = timeouts[fuzz_choice(in, 4)];
-    o->front_idle_ms = idle[fuzz_choice(in, 4)];
     o->front_cache = caches[fuzz_choice(in, 5)];
 }
 

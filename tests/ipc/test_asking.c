@@ -385,8 +385,7 @@ TEST(how_long_a_share_asks) {
 
     options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuMemAlloc(&most, 512 * MIB));

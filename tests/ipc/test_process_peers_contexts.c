@@ -378,7 +378,7 @@ TEST_EACH(3, test_growth_leaves_room) {
     struct child c;
     unsigned taken = 0;
 
-    start(&c, "%d leave 256MiB", kinds[_i]);
+    start(&c, "%d keep-free 256MiB", kinds[_i]);
     do {
         ask(&c, "take 32");
         taken += 32;
@@ -393,8 +393,8 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     struct child idle, needy;
     struct figures f;
 
-    start(&idle, "%d leave 128MiB", kinds[_i]);
-    start(&needy, "%d leave 128MiB", kinds[_i]);
+    start(&idle, "%d keep-free 128MiB", kinds[_i]);
+    start(&needy, "%d keep-free 128MiB", kinds[_i]);
     fill(&idle, 768);
     takes(&needy, 4, 128);
     f = figures_of(&needy);
@@ -409,7 +409,7 @@ TEST(test_room_is_measured) {
     struct child c;
 
     start_model(CAPACITY);
-    start(&c, "0 leave 256MiB");
+    start(&c, "0 keep-free 256MiB");
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 512 * MIB), 0);
     expect(&c, "take 128", "WEIR_OK");
     expect(&c, "take 256", "WEIR_E_LIMIT");
@@ -420,7 +420,7 @@ TEST(test_room_is_measured) {
 TEST_EACH(2, test_more_than_there_is) {
     struct child c;
 
-    begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
+    begin(&c, _i == 0 ? "0 keep-free 2GiB" : "0 keep-free max");
     hear(&c);
     ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "keep-free '2GiB' is above the device's 1GiB"
                                                   : "keep-free 'max' is above the device's 1GiB"));

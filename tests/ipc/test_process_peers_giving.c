@@ -67,7 +67,7 @@ TEST_EACH(3, test_one_block_keeps_its_region_alone) {
 TEST_EACH(2, test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
-    start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
+    start(&one, "%s", _i == 0 ? "0 limit share:8" : "0 keep-free 32MiB");
     fill(&one, 896);
     expect(&one, "take 40", "WEIR_OK");
     start(&needy, "0");
@@ -77,8 +77,8 @@ TEST_EACH(2, test_one_block_beside_who_comes_later) {
 TEST_EACH(2, test_without_the_registry_it_is_refused) {
     struct child idle, needy;
 
-    start(&idle, "%s", _i == 0 ? "0 ledger off" : "0");
-    start(&needy, "%s", _i == 1 ? "0 ledger off" : "0");
+    start(&idle, "%s", _i == 0 ? "0 registry off" : "0");
+    start(&needy, "%s", _i == 1 ? "0 registry off" : "0");
     fill(&idle, 896);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
@@ -140,7 +140,7 @@ TEST(test_most_idle_gives_first) {
 TEST(test_work_that_uses_it_is_waited_for) {
     struct child idle, needy;
 
-    start(&idle, "0 front off");
+    start(&idle, "0 cache off");
     start(&needy, "0");
     takes(&idle, 14, 64);
     expect(&idle, "work 50", "busy");
@@ -153,7 +153,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
 TEST(test_what_cannot_be_given_once) {
     struct child idle, needy;
 
-    start(&idle, "0 front off");
+    start(&idle, "0 cache off");
     start(&needy, "0");
     fill(&idle, 896);
     expect(&idle, "fail", "it will");
@@ -201,8 +201,8 @@ TEST(test_the_whole_device) {
 
 /* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
 TEST_EACH(2, test_not_above_the_own_limit) {
-    static const char *const words[] = {"0 limit 256MiB front off",
-                                        "0 limit 256MiB leave 32MiB front off"};
+    static const char *const words[] = {"0 limit 256MiB cache off",
+                                        "0 limit 256MiB keep-free 32MiB cache off"};
     struct child idle, needy;
 
     start(&needy, "%s", words[_i]);
@@ -239,7 +239,7 @@ TEST(test_until_what_fits_is_free) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start_each("0 front off", &one, &needy);
+    start_each("0 cache off", &one, &needy);
     takes(&one, 8, 64);
     ck_assert_uint_eq(figures_of(&one).in_use, 512);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
@@ -271,7 +271,7 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start_each("0 front off", &one, &needy);
+    start_each("0 cache off", &one, &needy);
     takes(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
     say(&needy, "take 128"); /* 64 are free */
@@ -288,9 +288,9 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
     struct child one, needy;
 
     start_model(CAPACITY);
-    start(&needy, "0 front off");
+    start(&needy, "0 cache off");
     if (_i == 0) {
-        start(&one, "0 front off");
+        start(&one, "0 cache off");
         takes(&one, 13, 64);
     } else {
         ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
@@ -331,7 +331,7 @@ static uint64_t ask_for(uint64_t bytes) {
 TEST(test_asked_for_more_than_there_is) {
     struct child idle;
 
-    start(&idle, "0 front off");
+    start(&idle, "0 cache off");
     fill(&idle, 512);
     start_model(CAPACITY);
     open_registry(&registry);
@@ -386,7 +386,7 @@ TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
 TEST_EACH(2, test_a_region_that_is_part_of_a_share_cannot_be_given) {
     struct child one, two;
 
-    start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " front off");
+    start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " cache off");
     start_model(CAPACITY);
     ck_assert_uint_eq(could_give(), 0); /* it was promised */
     start(&two, "0 limit share");

@@ -71,7 +71,7 @@ static void until_reserve(struct child *c, uint64_t most) {
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
 TEST_EACH(3, test_reserve_above_a_share_goes) {
     struct child full, late;
-    const char *also = _i == 2 ? " front off" : "";
+    const char *also = _i == 2 ? " cache off" : "";
     int kind = _i == 1 ? KIND_MAPPED : KIND_POOL;
     uint64_t began;
 
@@ -127,81 +127,6 @@ static unsigned piece_of(int kind) {
     return kind == KIND_MAPPED ? 40 : 0;
 }
 
-/* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
-TEST_EACH(4, test_preallocated_shares_in_the_background) {
-    static const struct {
-        int kind;
-        const char *one, *two;
-        unsigned reserve;
-    } ways[] = {
-        {KIND_POOL, "share", "share", 480},
-        {KIND_MAPPED, "share", "share", 480},
-        {KIND_POOL, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
-        {KIND_MAPPED, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
-    };
-    struct child one, two;
-
-    start(&one, "%d prealloc %s", ways[_i].kind, ways[_i].one);
-    start(&two, "%d prealloc %s prealloc-mode background", ways[_i].kind, ways[_i].two);
-    ck_assert_uint_eq(figures_of(&two).reserve, 0);
-    for (int i = 0; i < 100 && figures_of(&two).reserve < ways[_i].reserve; i++)
-        expect(&two, "later 20", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&two).reserve, ways[_i].reserve - piece_of(ways[_i].kind));
-    ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(ways[_i].kind));
-}
-
-/* A part of the deadline, and no longer. */
-TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
-    struct child slow, two;
-
-    start(&slow, "0 prealloc share");
-    stop(&slow);
-    start(&two, "0 prealloc share prealloc-deadline 300ms");
-    ck_assert_uint_le(figures_of(&two).reserve, 32);
-    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
-}
-
-/* The thread comes again until the other one answers. */
-TEST(test_a_share_in_the_background_beside_a_stopped_one) {
-    struct child slow, two;
-
-    start(&slow, "0 prealloc share");
-    start(&two, "0 prealloc share prealloc-mode background prealloc-deadline 60s");
-    stop(&slow);
-    say(&two, "later 20"); /* nobody gives: what a share leaves is had by the request itself */
-    hear(&two);
-    ck_assert_uint_le(figures_of(&two).reserve, 32);
-    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
-    for (int i = 0; i < 1000 && figures_of(&two).reserve < 480; i++) {
-        ask(&two, "later 20");
-    }
-    ck_assert_uint_ge(figures_of(&two).reserve, 480);
-}
-
-/* Who comes meanwhile has it end where its share is by then. */
-TEST(test_a_share_in_the_background_falls_for_who_comes) {
-    struct weir_registry_entry says = {0};
-    struct child one, two;
-    uint64_t since;
-
-    start(&one, "0 prealloc share prealloc-mode background");
-    expect(&one, "later 2", "WEIR_OK");
-    ck_assert_uint_lt(figures_of(&one).reserve, 512);
-    start(&two, "0");
-    since = weir__registry_now();
-    start_model(CAPACITY);
-    look_at_registry(&registry);
-    weir__registry_ring(&registry);
-    for (int slot = 0; says.pid != (uint64_t)one.pid || says.heartbeat_ns < since;
-         slot = (slot + 1) % 2)
-        (void)weir__registry_read(&registry, slot, &says); /* until it has heard of that */
-    weir__registry_close(&registry);
-    for (int i = 0; i < 100; i++)
-        expect(&one, "later 20", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&one).reserve, 480);
-    ck_assert_uint_le(figures_of(&one).reserve, 512);
-}
-
 /* What others have given back by the time that its turn comes is had. */
 TEST(test_a_share_asks_when_its_turn_has_come) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
@@ -246,7 +171,7 @@ static uint64_t share_beside_a_slow_one(void) {
     start_model(CAPACITY);
     look_at_registry(&registry);
     stop(&slow);
-    begin(&two, "0 prealloc share prealloc-deadline 20s");
+    begin(&two, "0 prealloc share");
     while (!is_asking(&two) && !has_said(&two))
         nap(1);
     nap(150);
@@ -267,17 +192,6 @@ TEST(test_a_share_waits_for_those_that_are_slow) {
     for (int tries = 0; tries < 8 && got != 480; tries++)
         got = share_beside_a_slow_one();
     ck_assert_uint_eq(got, 480);
-}
-
-/* What is free is taken before the deadline, though others do not answer until then. */
-TEST(test_a_share_is_not_waited_for_until_the_deadline) {
-    struct child stopped, two;
-
-    start(&stopped, "0");
-    fill(&stopped, 704);
-    stop(&stopped);
-    start(&two, "0 prealloc share prealloc-min 128MiB prealloc-deadline 800ms");
-    ck_assert_uint_ge(figures_of(&two).reserve, 256);
 }
 
 /* Who grows again by what it gave is not asked for ever. */
@@ -302,14 +216,13 @@ TEST(test_a_share_beside_one_that_grows_again) {
 
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
-TEST_EACH(4, test_preallocated_shares_leave_room) {
-    int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
+TEST_EACH(2, test_preallocated_shares_leave_room) {
+    int kind = _i == 0 ? KIND_POOL : KIND_MAPPED;
     struct child one, two;
 
-    start(&one, "%d prealloc share:4 leave 128MiB", kind);
+    start(&one, "%d prealloc share:4 keep-free 128MiB", kind);
     ck_assert_uint_eq(figures_of(&one).reserve, 896);
-    start(&two, "%d prealloc share:3 leave 128MiB prealloc-at %s", kind,
-          _i / 2 == 0 ? "create" : "first");
+    start(&two, "%d prealloc share:3 keep-free 128MiB", kind);
     expect(&two, "take 1", "WEIR_OK");
     ck_assert_uint_le(512, figures_of(&one).reserve);
     ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(kind));
@@ -334,14 +247,10 @@ TEST(test_weights_of_nothing) {
 }
 
 /* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
-TEST_EACH(2, test_a_share_caps_what_was_preallocated) {
+TEST(test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
-    start(&one, "%s",
-          _i == 0 ? "0 limit share prealloc 768MiB"
-                  : "0 limit share prealloc 768MiB prealloc-mode background");
-    while (figures_of(&one).reserve < 768)
-        expect(&one, "later 10", "WEIR_OK");
+    start(&one, "0 limit share prealloc 768MiB");
     expect(&one, "take 320", "WEIR_OK");
     start(&two, "0 limit share");
     expect_limit(&one, 512);
@@ -390,11 +299,10 @@ TEST_EACH(2, test_reserve_that_was_promised_stays) {
 }
 
 /* Also beside a preallocated share. */
-TEST_EACH(4, test_reserve_that_was_promised_stays_beside_a_share) {
+TEST_EACH(3, test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
-        "0 prealloc share release-threshold 512MiB front off",
-        "3 prealloc share prealloc-mode background prealloc-min 512MiB"};
+        "0 prealloc share release-threshold 512MiB cache off"};
     struct child one, others[3], needy;
 
     start(&one, "%s", ways[_i]);

@@ -129,12 +129,12 @@ TEST_EACH(6, test_an_oom_report_without_the_registry) {
     static const struct {
         const char *other, *request, *advice;
     } cases[] = {
-        {"0", "0 ledger off", "Try --registry on (WEIR_REGISTRY=on).|"},
-        {"0", "0 ledger off recovery-timeout 0", "Try --registry on --recovery-timeout 1s|"},
-        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
-        {"", "4 ledger off", "Trim the other pools, or free their blocks: no setting makes room.|"},
-        {"0", "0 ledger off", "Wait for other processes, or end them (weir info "},
-        {"0 ledger off", "0 ledger off", "Wait for other processes, or end them (weir info "},
+        {"0", "0 registry off", "Try --registry on (WEIR_REGISTRY=on).|"},
+        {"0", "0 registry off recovery-timeout 0", "Try --registry on --recovery-timeout 1s|"},
+        {"0 registry off", "0 registry off", "Wait for other processes, or end them (weir info "},
+        {"", "4 registry off", "Trim the other pools, or free their blocks: no setting makes room.|"},
+        {"0", "0 registry off", "Wait for other processes, or end them (weir info "},
+        {"0 registry off", "0 registry off", "Wait for other processes, or end them (weir info "},
     };
     struct child other, small, needy;
     char wanted[160];

@@ -307,14 +307,12 @@ TEST(what_has_no_use_for_it_says_so) {
     weir_options options = options_for(POOL, 64 * MIB, 0);
 
     catch_log();
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     options.growth = WEIR_GROWTH_DEFAULT;
     expect_log(&options, "grow-ahead has no effect with engine direct");
-    options.engine = WEIR_ENGINE_ARENA;
-    options.arena = WEIR_ARENA_FIXED;
-    expect_log(&options, "grow-ahead has no effect with a fixed arena");
+    options.engine = WEIR_ENGINE_BFC_FIXED;
+    expect_log(&options, "grow-ahead has no effect with engine bfc-fixed");
     options.engine = WEIR_ENGINE_POOL;
-    options.arena = WEIR_ARENA_DEFAULT;
     options.release_threshold = bytes_amount(32 * MIB);
     expect_log(&options, "makes each synchronisation release what grow-ahead reserved");
 }
@@ -329,23 +327,6 @@ TEST(what_cannot_be_told_is_left_alone) {
     AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_refusals, 0);
-    destroy(a);
-}
-
-/* The thread, which has given grow-ahead up, still does what it is told. */
-TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
-    weir_options options = options_for(_i, 64 * MIB, 0);
-    real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
-    catch_log();
-    options.log = WEIR_LOG_WARNING;
-    options.prealloc = bytes_amount(256 * MIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    weir_allocator *a = make_on(&real, &options);
-    AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
-    AWAIT(stats_of(a).prealloc_asked == 256 * MIB);
-    AWAIT(stats_of(a).prealloc_pending == 0); /* the thread says one before the other */
     destroy(a);
 }
 
@@ -501,53 +482,6 @@ TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
     destroy(a);
 }
 
-/* ---- while others are asked ------------------------------------------------------------------ */
-
-static weir_allocator *_Atomic beside;
-static _Atomic int asked, went_on;
-
-static int lacks_some(const struct weir_reserve *v, struct weir_reclaim *s, uint64_t enough,
-                      uint64_t wanted) {
-    (void)v, (void)enough;
-    s->lacks = s->is_answered ? 0 : wanted;
-    return s->is_answered;
-}
-
-/* Answers when the other one's thread has made a step, or a long time is over. */
-static void wait_for_a_step(const struct weir_reserve *v, struct weir_reclaim *s) {
-    uint64_t before = stats_of(atomic_load(&beside)).ahead_steps;
-
-    (void)v;
-    atomic_store(&asked, 1);
-    for (int i = 0; i < 5000 && stats_of(atomic_load(&beside)).ahead_steps == before; i++)
-        nap(1);
-    atomic_store(&went_on, stats_of(atomic_load(&beside)).ahead_steps > before);
-    s->lacks = 0;
-    s->is_answered = 1;
-}
-
-/* A process that does not answer is no reason for other allocators to wait for memory. */
-TEST(others_are_asked_beside_the_steps_of_all) {
-    weir_allocator *b = make(&real, _i, 64 * MIB, 64 * MIB);
-    weir_options options = options_for(_i, 0, 0);
-    options.prealloc = bytes_amount(GIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    weir_allocator *a = make_on(&real, &options);
-    a->preallocation.look = lacks_some;
-    a->preallocation.ask = wait_for_a_step;
-    atomic_store(&beside, b);
-    OK(weir_free(a, take(a, MIB, A), A));
-    while (!atomic_load(&asked))
-        nap(1);
-    void *block = take(b, 60 * MIB, A);
-    AWAIT(stats_of(a).reserve >= GIB);
-    ck_assert(atomic_load(&went_on));
-    OK(weir_free(b, block, A));
-    destroy(a);
-    destroy(b);
-}
-
 int main(void) {
     Suite *suite = suite_create("ahead");
     TCase *tests = suite_add_case(suite, "thread", 120, open_device, NULL);
@@ -557,14 +491,13 @@ int main(void) {
                  a_failure_is_tried_again_ever_later, a_child_of_fork_neither_grows_nor_hangs,
                  destroying_ends_it_promptly, what_is_busy_goes_on, two_allocators_have_one_each,
                  a_capture_goes_on_beside_it, no_stream_of_the_program_is_touched,
-                 beside_threads_at_work, others_are_asked_beside_the_steps_of_all);
+                 beside_threads_at_work);
     ADD_FOR_ROWS(tests, POOL, POOL + 1, destroying_ends_a_long_pause);
     ADD_TESTS(tests, what_has_room_does_not_wait_for_a_step, what_has_no_use_for_it_says_so);
     ADD_FOR_EACH(tests, 2, who_has_to_grow_waits_for_what_comes,
                  a_limit_that_is_lowered_meanwhile_is_the_cause);
     ADD_FOR_EACH(tests, 3, what_does_not_come_leaves_nothing);
-    ADD_FOR_ROWS(tests, POOL, REGIONS, what_cannot_be_told_is_left_alone,
-                 what_cannot_be_told_is_preallocated_as_far_as_can_be);
+    ADD_FOR_ROWS(tests, POOL, REGIONS, what_cannot_be_told_is_left_alone);
     tests = suite_add_case(suite, "exit", 120, NULL, NULL);
     ADD_FOR_EACH(tests, WAYS, a_process_may_exit_meanwhile);
     return run_suite(suite, CK_FORK);

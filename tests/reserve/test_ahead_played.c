@@ -318,10 +318,7 @@ TEST(whoever_finds_a_turn_goes_on) {
 
 /* Nothing is begun on a device that is lost, and the end is as prompt. */
 TEST(a_lost_device_is_left_alone) {
-    weir_options options = options_for(_i % WAYS, _i < WAYS ? 0 : 6 * GIB, 0);
-    if (_i < WAYS)
-        options.prealloc = bytes_amount(6 * GIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    weir_options options = options_for(_i, 6 * GIB, 0);
     weir_allocator *a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
     weir__ahead_hold(a->reserve.ahead);
@@ -392,24 +389,6 @@ TEST(a_high_mark_below_the_low_one) {
     OK(weir_allocator_destroy(a));
 }
 
-/* What a failure says could be had is not taken before the program can ask for it. */
-TEST(a_failure_leaves_what_there_is) {
-    weir_options options = options_for(_i, 0, 0);
-    void *block = NULL;
-    CUdeviceptr hog;
-    options.prealloc = bytes_amount(4 * GIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.growth = WEIR_GROWTH_BFC; /* takes nine tenths of what was refused */
-    weir_allocator *a = make_on(driver, &options);
-    CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
-    weir__model_advance(5 * MS);
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
-    weir_refusal failure = last_failure();
-    OK(weir_free(a, take(a, failure.largest, A), A));
-    destroy(a);
-    CU(driver->cuMemFree(hog));
-}
-
 TEST(pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
     uint64_t pause = 0, before = 0, refusals;
@@ -460,8 +439,7 @@ int main(void) {
 
     ADD_FOR_EACH(tests, WAYS, on_the_model_it_costs_requests_nothing, turns_come_when_they_are_due,
                  it_begins_with_the_allocator, more_than_can_be_had, whoever_finds_a_turn_goes_on,
-                 without_a_thread_there_is_an_allocator, a_high_mark_below_the_low_one,
-                 a_failure_leaves_what_there_is);
+                 without_a_thread_there_is_an_allocator, a_high_mark_below_the_low_one);
     ADD_FOR_ROWS(tests, POOL, POOL_ALONE + 1, the_less_is_idle_the_sooner_they_come);
     ADD_FOR_ROWS(tests, MAPPED, WAYS, the_less_is_idle_the_sooner_they_come);
     ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1,
@@ -470,7 +448,7 @@ int main(void) {
               idle_pieces_do_not_deceive_it);
     ADD_FOR_EACH(tests, 4, what_lies_together_is_what_a_request_needs);
     ADD_FOR_EACH(tests, 2, what_lies_together_may_be_had_no_more, without_a_thread_memory_moves);
-    ADD_FOR_EACH(tests, 2 * WAYS, a_lost_device_is_left_alone);
+    ADD_FOR_EACH(tests, WAYS, a_lost_device_is_left_alone);
     ADD_FOR_EACH(tests, 1, pauses_after_failures_double_to_a_bound);
     ADD_FOR_ROWS(tests, REGIONS, WAYS, pauses_after_failures_double_to_a_bound,
                  a_hit_costs_what_it_did);

@@ -138,11 +138,11 @@ static weir_options options_for(int way) {
     options.device = "model";
     options.decay_ms = HALF_LIFE_MS;
     options.log = WEIR_LOG_WARNING;
-    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
+    options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL;
     if (way == POOL_WITHOUT_CACHES)
         options.front = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT && way != REGIONS) {
-        options.arena = WEIR_ARENA_MAPPED;
+        options.engine = WEIR_ENGINE_MAPPED;
         options.packing = way == MAPPED_FIT ? WEIR_PACKING_COMPACT
                           : way == MAPPED   ? WEIR_PACKING_BALANCED
                                             : WEIR_PACKING_FAST;
@@ -475,9 +475,7 @@ TEST(off_is_off) {
 TEST(where_there_is_nothing_to_give) {
     weir_options options = options_for(REGIONS);
 
-    if (_i == 0)
-        options.engine = WEIR_ENGINE_PLATFORM;
-    options.arena = _i == 0 ? WEIR_ARENA_DEFAULT : WEIR_ARENA_FIXED;
+    options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;
     open_with(&options);
     (void)lines();
     MUST(strstr(logged, "weir: warning: decay has no effect with"));
@@ -486,11 +484,11 @@ TEST(where_there_is_nothing_to_give) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
     expect_lines(__LINE__, 1);
     MUST(strstr(logged, _i == 0 ? "weir: error: weir_decay: engine direct reserves no memory\n"
-                                : "weir: error: weir_decay: a fixed arena keeps its size\n"));
+                                : "weir: error: weir_decay: engine bfc-fixed keeps its size\n"));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(a, 0));
     expect_lines(__LINE__, 1);
     MUST(strstr(logged, _i == 0 ? "weir: error: weir_low_memory: engine direct reserves no memory\n"
-                                : "weir: error: weir_low_memory: a fixed arena keeps its size\n"));
+                                : "weir: error: weir_low_memory: engine bfc-fixed keeps its size\n"));
     close_it();
 }
 

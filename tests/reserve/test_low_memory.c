@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/allocator_internal.h"
 #include "tests/fixtures/blocks.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"
@@ -503,11 +504,10 @@ TEST(all_in_recovery_at_once) {
         weir_options options = options_for(world);
 
         options.recovery_timeout_ms = 20;
-        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
         options.prealloc = bytes_amount(500 * MIB);
         if (worlds[world].kind != KIND_FIXED)
             options.headroom = bytes_amount(100 * MIB);
-        of[i] = make(&options);
+        OK(weir__allocator_create_later(driver, &options, &of[i], NULL, 0));
     }
     for (int i = 0; i < THREADS; i++)
         MUST(pthread_create(&thread[i], NULL, struggle, of[i % ALLOCATORS]) == 0);

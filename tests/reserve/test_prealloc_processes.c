@@ -162,64 +162,6 @@ TEST(who_dies_gives_it_up) {
     MUST(waitpid(holder.pid, NULL, 0) == holder.pid);
 }
 
-/* Nothing is there, and that is no failure. */
-TEST(a_deadline_may_pass_in_the_queue) {
-    struct weir_process_lock before = WEIR_PROCESS_LOCK_NONE;
-    weir_options options = options_for(_i, GIB);
-    char name[WEIR_UUID_BYTES];
-    lock_name(name);
-    MUST_EQ(weir__process_lock_try(&before, name), 1);
-    options.prealloc_deadline_ms = 1; /* a pause is no shorter */
-    make_with(&options);
-    expect_log("got and kept 0B; the deadline has passed");
-    MUST_EQ(stats_of(a).reserve, 0);
-    weir__process_lock_give(&before);
-}
-
-TEST(a_deadline_bounds_the_wait) {
-    weir_options options = options_for(_i, GIB);
-    struct holder holder = hold_apart();
-    struct child child;
-    options.prealloc_deadline_ms = 2000; /* of which the wait takes half */
-    child = start(&options);
-    struct outcome o = outcome_of(&child);
-    ck_assert_int_eq(o.status, WEIR_OK);
-    ck_assert_uint_eq(o.kept, GIB);
-    MUST_LE(1000, o.took_ms + 1);
-    MUST_LE(o.took_ms, 30000);
-    ck_assert_msg(strstr(o.log, "another process has not ended its own") != NULL, "%s", o.log);
-    let_go(&holder);
-}
-
-/* The thread waits; neither creation nor a request does. */
-TEST(in_the_background_others_are_waited_for_too) {
-    struct holder holder = hold_apart();
-    int good = 0, state;
-    pid_t child = fork();
-
-    if (child == 0) {
-        uint64_t from = real_ms();
-        alarm(60);
-        start_model(8 * GIB);
-        real = *driver;
-        real.aside = NULL;
-        make_on(&real, _i, GIB, "prealloc-mode=background");
-        give(take(1000, A), A);
-        nap(100);
-        good = real_ms() - from < 30000 && stats_of(a).prealloc_got == 0 &&
-               stats_of(a).prealloc_pending > 0;
-        MUST(write(holder.tell, "", 1) == 1);
-        await_reserve(GIB);
-        good = good && stats_of(a).prealloc_waited_ns > 50 * MS;
-        (void)weir_allocator_destroy(a);
-        _exit(!good);
-    }
-    close(holder.tell);
-    MUST(waitpid(child, &state, 0) == child);
-    ck_assert_int_eq(state, 0);
-    MUST(waitpid(holder.pid, &state, 0) == holder.pid);
-}
-
 TEST(many_at_once) {
     weir_options options = options_for(_i, 0);
     struct child child[6];
@@ -346,13 +288,10 @@ int main(void) {
     Suite *suite = suite_create("preallocation of processes");
     TCase *tests = suite_add_case(suite, "amounts", 60, set_up, tear_down);
 
-    ADD_FOR_EACH(tests, WAYS, a_deadline_may_pass_in_the_queue);
     ADD_TESTS(tests, without_a_lock_it_goes_on);
     tests = suite_add_case(suite, "processes", 60, set_up_apart, tear_down);
     ADD_FOR_EACH(tests, WAYS, one_after_the_other, many_at_once);
-    ADD_TESTS(tests, who_dies_gives_it_up, a_deadline_bounds_the_wait,
-              in_the_background_others_are_waited_for_too, the_lock_excludes,
-              a_child_of_fork_does_not_keep_it);
+    ADD_TESTS(tests, who_dies_gives_it_up, the_lock_excludes, a_child_of_fork_does_not_keep_it);
     ADD_FOR_EACH(tests, 2, a_number_that_was_lost);
     ADD_FOR_EACH(tests, 3, a_link_is_not_followed_nor_a_pipe_waited_for);
     return run_suite(suite, CK_FORK);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_preallocation.c: preallocation: a least amount, a deadline, and what the first requests need on the host.
+/* test_preallocation.c: preallocation: a least amount, and what the first requests need on the host.
  */
 #include "tests/fixtures/preallocated.h"
 
@@ -27,7 +27,6 @@ TEST(partial_success_is_reported) {
     ck_assert_uint_eq(s.prealloc_asked, 4 * GIB);
     MUST_BE_WITHIN(least_of(_i), s.prealloc_got, GIB);
     ck_assert_uint_eq(s.prealloc_kept, s.reserve);
-    ck_assert_uint_eq(s.prealloc_pending, 0);
 }
 
 /* A driver's pool gives back whole units, down to no more than its threshold. */
@@ -51,19 +50,6 @@ TEST(a_limit_of_parts_of_units) {
     MUST_EQ(stats_of(a).reserve, 96 * MIB);
 }
 
-/* In chunks, until the device has no more; on a device whose clock is the host's. */
-TEST(before_the_deadline_the_device_may_end) {
-    copy_driver();
-    table.charge = NULL;
-    make_on(&table, _i, 3 * GIB + 512 * MIB, "prealloc-deadline=10000ms");
-    MUST_EQ(stats_of(a).prealloc_kept, 3 * GIB + 512 * MIB);
-    destroy();
-    (void)leave(2 * GIB + 256 * MIB);
-    make(_i, 3 * GIB + 512 * MIB, "prealloc-deadline=10000ms");
-    expect_log(end_of_device(_i));
-    MUST_BE_WITHIN(2 * GIB, stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
-}
-
 /* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
 TEST(a_device_that_does_not_tell_again_what_is_free) {
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
@@ -78,7 +64,7 @@ TEST(what_stands_against_more_is_named) {
                                          "; a share leaves 128MiB of the device",
                                          "; the limit is 2GiB"};
     weir_options options = options_for(_i % WAYS, 5 * GIB);
-    int way = _i / WAYS % 3, is_behind = _i / WAYS / 3 % 2, is_little = _i / WAYS / 6;
+    int way = _i / WAYS % 3, is_little = _i / WAYS / 3;
     if (is_little && way != 1)
         return; /* of which a share leaves more than there is */
     (void)leave(is_little ? 100 * MIB : 6 * GIB);
@@ -89,15 +75,15 @@ TEST(what_stands_against_more_is_named) {
         options.ledger = WEIR_SWITCH_OFF;
     }
     if (way == 2)
-        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    options.prealloc_mode = is_behind ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
-    make_with(&options);
+        OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
+    else
+        make_with(&options);
     if (way == 2)
         OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
     weir__model_advance(1000 * MS);
     give(take(3 * MIB, A), A);
-    if (way != 1 || is_behind) /* else a share is what others leave */
+    if (way != 1) /* a share is what others leave */
         expect_log(causes[way]);
     destroy();
     options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX};
@@ -113,11 +99,11 @@ TEST(what_a_call_gets_is_told) {
     const char *const causes[] = {"; keep-free keeps for others 3GiB", "; the limit is 1GiB",
                                   strchr(end_of_device(way), ';')};
     static const char *const settings[] = {"keep-free=3GiB", "",
-                                           "prealloc=share prealloc-at=first registry=off"};
+                                           "prealloc=share registry=off"};
     char expected[128], kept[32];
     size_t reserve = 0;
     (void)leave(4 * GIB);
-    make(way, 0, settings[cause]);
+    make_later(way, 0, settings[cause]);
     OK(weir_preallocate(a, 512 * MIB, NULL));
     if (cause == 1)
         OK(weir_set_limit(a, bytes_amount(GIB)));
@@ -139,7 +125,7 @@ TEST(why_a_call_gets_nothing_is_told) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
     expect_log("weir: error: weir_preallocate: the driver (before 11.3) does not report");
     destroy();
-    options.engine = WEIR_ENGINE_PLATFORM;
+    options.engine = WEIR_ENGINE_DIRECT;
     make_with(&options);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
     expect_log("weir: error: weir_preallocate: engine direct reserves no memory");
@@ -159,7 +145,7 @@ TEST(why_a_call_gets_nothing_is_told) {
 
 /* Of settings that both stand against it, the one that it met; a share is one too. */
 TEST(which_limit_it_was_is_named) {
-    make(_i, 5 * GIB, "keep-free=1GiB prealloc-at=first");
+    make_later(_i, 5 * GIB, "keep-free=1GiB");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
     expect_log("; the limit is 2GiB");
@@ -168,7 +154,7 @@ TEST(which_limit_it_was_is_named) {
     make(_i, 8 * GIB + 8 * MIB, "limit=share");
     expect_log("; the limit, a share, is 8GiB");
     destroy();
-    make(_i, 8 * GIB + 8 * MIB, "limit=share prealloc-at=first");
+    make_later(_i, 8 * GIB + 8 * MIB, "limit=share");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
     expect_log("; the limit is 2GiB");
@@ -212,7 +198,6 @@ TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     CUdeviceptr hoard = leave(GIB);
 
-    options.prealloc_mode = _i % 2 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_DEFAULT;
     options.prealloc_min = bytes_amount(2 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options));
     expect_message("requested 4GiB, at least 2GiB, got only ");
@@ -258,7 +243,7 @@ TEST(the_least_is_no_more_than_the_whole) {
 TEST(requests_fail_until_the_least_is_there) {
     CUdeviceptr hoard = leave(GIB);
     void *block = NULL;
-    make(_i, 4 * GIB, "prealloc-at=first prealloc-min=2GiB");
+    make_later(_i, 4 * GIB, "prealloc-min=2GiB");
     ck_assert_uint_eq(stats_of(a).reserve, 0);
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
@@ -290,26 +275,6 @@ TEST(the_least_alone_is_the_whole) {
     expect_message("prealloc-min '1GiB' is more than prealloc");
 }
 
-/* ---- the deadline ---------------------------------------------------------------------------- */
-
-TEST(a_deadline_ends_it_with_what_there_is) {
-    make_slow(2000 * MS); /* what it waits for other processes is real, and counts too */
-    make_on(&slow, _i, 6 * GIB, "prealloc-deadline=3000ms");
-    expect_log("requested 6GiB, got and kept");
-    ck_assert(strstr(logged, "the deadline has passed") != NULL);
-    weir_statistics s = stats_of(a);
-    MUST_BE_WITHIN(GIB, s.prealloc_kept, 2 * GIB);
-    ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
-    MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 30000 * MS : 10000 * MS); /* eleven handles a step */
-    destroy();
-    fail_to_make_on(&slow, WEIR_E_NO_MEMORY, _i, 6 * GIB,
-                    "prealloc-deadline=3000ms prealloc-min=3GiB");
-    expect_message("at least 3GiB, got");
-    expect_message("deadline has passed");
-    make_on(&slow, _i, 6 * GIB, "prealloc-deadline=never prealloc-min=3GiB");
-    ck_assert_uint_eq(stats_of(a).prealloc_got, 6 * GIB);
-}
-
 /* ---- what the first requests need on the host ------------------------------------------------ */
 
 enum { FIRST = 96 };
@@ -330,19 +295,13 @@ static void expect_nothing_is_made(size_t bytes) {
 
 /* By the preallocation, however it is done. */
 TEST(tables_are_made_beforehand) {
-    weir_options options = options_for(_i / 4, 7 * GIB);
-    if (_i / 4 == POOL_ALONE) /* which has none */
+    weir_options options = options_for(_i / 2, 7 * GIB);
+    if (_i / 2 == POOL_ALONE) /* which has none */
         return;
-    real = *driver;
-    real.aside = NULL;
-    options.prealloc = _i % 4 == 3 ? bytes_amount(0) : options.prealloc;
-    options.prealloc_mode = _i % 4 == 1 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
-    options.prealloc_deadline_ms = _i % 4 == 2 ? 100000 : options.prealloc_deadline_ms;
-    make_with_on(&real, &options);
-    if (_i % 4 == 3)
+    options.prealloc = _i % 2 ? bytes_amount(0) : options.prealloc;
+    make_with(&options);
+    if (_i % 2)
         OK(weir_preallocate(a, 7 * GIB, NULL));
-    else
-        await_reserve(7 * GIB);
     expect_nothing_is_made(64 * MIB);
 }
 
@@ -381,17 +340,16 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "amounts", 60, set_up, tear_down);
 
     ADD_FOR_EACH(tests, WAYS, partial_success_is_reported, parts_of_units_are_kept,
-                 before_the_deadline_the_device_may_end,
                  a_device_that_does_not_tell_again_what_is_free, which_limit_it_was_is_named,
                  a_share_that_the_driver_refuses, less_than_the_least_is_a_failure,
                  the_least_is_no_more_than_the_whole, requests_fail_until_the_least_is_there,
-                 the_least_alone_is_the_whole, a_deadline_ends_it_with_what_there_is);
+                 the_least_alone_is_the_whole);
     ADD_FOR_ROWS(tests, POOL, REGIONS, a_limit_of_parts_of_units);
-    ADD_FOR_EACH(tests, 12 * WAYS, what_stands_against_more_is_named);
+    ADD_FOR_EACH(tests, 6 * WAYS, what_stands_against_more_is_named);
     ADD_FOR_EACH(tests, 3 * WAYS, what_a_call_gets_is_told);
     ADD_TESTS(tests, why_a_call_gets_nothing_is_told, a_mapped_arena_has_tables_from_the_start);
     ADD_FOR_EACH(tests, 2, what_a_variable_asks_is_held_to_the_limit);
-    ADD_FOR_EACH(tests, 4 * WAYS, tables_are_made_beforehand);
+    ADD_FOR_EACH(tests, 2 * WAYS, tables_are_made_beforehand);
     ADD_FOR_EACH(tests, MAPPED, tables_have_a_bound);
     return run_suite(suite, CK_FORK);
 }

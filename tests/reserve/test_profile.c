@@ -112,37 +112,11 @@ TEST(at_least_what_must_be) {
     MUST_EQ(s.profile_asked, 0);
 }
 
-TEST(in_the_background_where_that_is_asked) {
-    weir_options options = options_for(_i);
-    weir_statistics before = run(_i, 40);
-    weir_allocator *a;
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    OK(weir_allocator_create(&options, &a));
-    for (int i = 0; i < 100; i++) { /* a step each */
-        void *block;
-
-        weir__model_advance(10 * MS);
-        OK(weir_alloc(a, 4 * MIB + (size_t)(i % 7) * 256 * KIB, A, &block));
-        OK(weir_free(a, block, A));
-    }
-    weir_statistics s = stats_of(a);
-    MUST_EQ(s.profile_asked, before.reserve_peak);
-    MUST_EQ(s.prealloc_asked, before.reserve_peak);
-    MUST_EQ(s.prealloc_pending, 0);
-    MUST_LE(1, s.ahead_steps);
-    load(a, 40);
-    MUST_EQ(stats_of(a).growth_allocs, s.growth_allocs);
-    OK(weir_allocator_destroy(a));
-    s = run(_i, 40);
-    MUST_EQ(s.profile_runs, 2);
-}
-
 TEST(at_the_first_request_where_that_is_asked) {
     weir_options options = options_for(POOL);
     weir_statistics before = run(POOL, 40);
     weir_allocator *a;
-    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    OK(weir_allocator_create(&options, &a));
+    OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     weir_statistics s = stats_of(a);
     MUST_EQ(s.reserve, 0);
     MUST_EQ(s.profile_asked, before.reserve_peak);
@@ -213,7 +187,6 @@ TEST(no_more_than_the_limit) {
 
 static void other_engine(weir_options *o) {
     o->engine = WEIR_ENGINE_POOL;
-    o->arena = WEIR_ARENA_DEFAULT;
 }
 static void other_packing(weir_options *o) {
     o->packing = WEIR_PACKING_COMPACT;
@@ -227,12 +200,12 @@ static void other_limit(weir_options *o) {
 static void other_caches(weir_options *o) {
     o->front = WEIR_SWITCH_OFF;
 }
-static void other_arena(weir_options *o) {
-    o->arena = WEIR_ARENA_REGIONS;
+static void other_regions(weir_options *o) {
+    o->engine = WEIR_ENGINE_BFC;
     o->growth = WEIR_GROWTH_EXACT;
 }
 static void (*const others[])(weir_options *o) = {other_engine, other_packing, other_growth,
-                                                  other_limit,  other_caches,  other_arena};
+                                                  other_limit,  other_caches,  other_regions};
 
 TEST(other_settings_are_told_apart) {
     weir_options options = options_for(MAPPED);
@@ -317,9 +290,7 @@ TEST(engines_with_nothing_to_learn) {
     weir_options options = options_for(REGIONS);
     weir_allocator *a;
 
-    if (_i == 0)
-        options.engine = WEIR_ENGINE_PLATFORM;
-    options.arena = _i == 0 ? WEIR_ARENA_DEFAULT : WEIR_ARENA_FIXED;
+    options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;
     OK(weir_allocator_create(&options, &a));
     EXPECT_WARNINGS(1, "profile", "has no effect");
     load(a, 10);
@@ -327,8 +298,8 @@ TEST(engines_with_nothing_to_learn) {
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_profile_save(a, file));
     expect_lines(__LINE__, 1);
-    MUST(strstr(logged, "weir: error: weir_profile_save: engine direct and fixed arenas have "
-                        "nothing to learn\n"));
+    MUST(strstr(logged, "weir: error: weir_profile_save: engines direct and bfc-fixed "
+                        "have nothing to learn\n"));
     OK(weir_allocator_destroy(a));
     MUST(access(file, F_OK) != 0);
 }
@@ -504,8 +475,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "runs", 60, set_up, tear_down);
 
     ADD_FOR_EACH(tests, WAYS, the_second_run_does_not_grow, a_larger_load_raises_it_at_once,
-                 a_smaller_load_lowers_it_after_four_runs, at_least_what_must_be,
-                 in_the_background_where_that_is_asked, no_more_than_the_device_has_free,
+                 a_smaller_load_lowers_it_after_four_runs, at_least_what_must_be, no_more_than_the_device_has_free,
                  no_more_than_the_limit);
     ADD_TESTS(tests, a_preallocation_that_is_set_wins, a_threshold_below_it_is_raised,
               at_the_first_request_where_that_is_asked, an_idle_run_is_not_noted,

@@ -47,12 +47,10 @@ TEST(create_refuses_options_out_of_range) {
     bad[count++].device = "";
     bad[count++].engine = 99;
     bad[count++].engine = -1;
-    bad[count++].arena = 4;
     bad[count++].prealloc.kind = WEIR_AMOUNT_SHARE + 1;
     bad[count++].prealloc.reserved = -1;
     bad[count++].prealloc_min.reserved = 1;
     bad[count++].prealloc.value = 1; /* a value of no kind */
-    bad[count++].prealloc_at = 3;
     bad[count++].growth = 7;
     bad[count++].growth = WEIR_GROWTH_CALLBACK; /* without a function */
     bad[count].growth = WEIR_GROWTH_GEOMETRIC;
@@ -61,7 +59,6 @@ TEST(create_refuses_options_out_of_range) {
     bad[count++].growth_factor = 1.5;
     bad[count++].limit = bytes_amount(0);
     bad[count++].limit = (weir_amount){.value = 1000001, .kind = WEIR_AMOUNT_OF_TOTAL};
-    bad[count++].event_ring = 1048577;
     bad[count++].latency = 3;
     bad[count++].log = 6;
     bad[count++].size = 0;
@@ -83,13 +80,11 @@ TEST(create_refuses_options_out_of_range) {
 /* Where the struct ended in a version between the first and this one: before a field that came later. */
 static int is_end_of_options(size_t bytes) {
 #define BEFORE(field) offsetof(weir_options, field)
-    static const size_t ends[] = {BEFORE(front),         BEFORE(front_idle_ms),
-                                  BEFORE(front_cache),   BEFORE(stream_checks),
+    static const size_t ends[] = {BEFORE(front),         BEFORE(front_cache),   BEFORE(stream_checks),
                                   BEFORE(packing),       BEFORE(harden),
                                   BEFORE(oom_callback),  BEFORE(oom_callback_data),
                                   BEFORE(headroom),      BEFORE(headroom_high),
-                                  BEFORE(prealloc_min),  BEFORE(prealloc_deadline_ms),
-                                  BEFORE(prealloc_mode), BEFORE(profile),
+                                  BEFORE(prealloc_min),  BEFORE(profile),
                                   BEFORE(decay_ms),      BEFORE(internal_dependencies),
                                   BEFORE(ledger),        BEFORE(priority),
                                   BEFORE(leave),         BEFORE(verdict),
@@ -605,7 +600,7 @@ TEST(the_default_allocator) {
 
     ck_assert_int_eq(setenv("WEIR_DEVICE", device_name, 1), 0);
     ck_assert_int_eq(setenv("WEIR_PREALLOC", "12 apples", 1), 0);
-    ck_assert_int_eq(setenv("WEIR_ENGINE", "arena", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_ENGINE", "bfc", 1), 0);
     ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* the reason is logged */
     EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
     ck_assert_int_ge(dup2(null_log, STDERR_FILENO), 0);

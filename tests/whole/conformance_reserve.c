@@ -41,17 +41,17 @@ done:
 TEST(preallocation_as_an_option) {
     CUstream s = make_stream();
 
-    for (int at = WEIR_PREALLOC_AT_CREATE; at <= WEIR_PREALLOC_AT_FIRST; at++) {
+    for (int later = 0; later < 2; later++) {
         weir_options options = options_for(_i, 256 * MIB);
         weir_statistics stats;
         weir_allocator *a;
         void *block;
 
         options.prealloc = bytes_amount(192 * MIB);
-        options.prealloc_at = at;
+        options.prealloc.reserved = later;
         OK(weir_allocator_create(&options, &a));
         stats = check_identities(a);
-        if (at == WEIR_PREALLOC_AT_FIRST)
+        if (later && _i != KIND_FIXED)
             ck_assert_uint_eq(stats.reserve, 0);
         block = take(a, 100 * MIB, s);
         stats = check_identities(a);
@@ -73,54 +73,6 @@ TEST(preallocation_as_an_option) {
         OK(weir_allocator_destroy(a));
     }
     drop_stream(s);
-}
-
-/* A part of the preallocation at once, the rest and grow-ahead by the thread, or, on the model, by requests of
- * the engine while time passes. */
-TEST(in_the_background_the_reserve_grows_too) {
-    weir_options options = options_for(_i, 512 * MIB);
-    int grows = _i == KIND_POOL || _i == KIND_REGIONS, done = 0;
-    CUstream s = make_stream();
-    size_t before = device_free();
-    weir_statistics stats;
-    weir_allocator *a;
-    void *block;
-
-    options.prealloc = bytes_amount(256 * MIB);
-    options.prealloc_min = bytes_amount(64 * MIB);
-    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.headroom = bytes_amount(128 * MIB);
-    options.front_cache = bytes_amount(0);
-    OK(weir_allocator_create(&options, &a));
-    if (grows)
-        ck_assert_uint_ge(stats_of(a).reserve, 64 * MIB);
-    for (int i = 0; i < 5000 && grows && !done; i++) {
-        OK(weir_free(a, take(a, MIB, s), s));
-        driver->sleep_ns(2000000);
-        stats = stats_of(a);
-        done = stats.prealloc_pending == 0 && stats.reserve >= 256 * MIB;
-    }
-    ck_assert_int_eq(done, grows);
-    stats = check_identities(a);
-    if (grows)
-        ck_assert_uint_ge(stats.prealloc_got, 256 * MIB);
-    block = take(a, 150 * MIB, s);
-    if (grows)
-        ck_assert_uint_eq(stats_of(a).growth_allocs, stats.growth_allocs);
-    for (int i = 0; i < 5000 && grows; i++) {
-        OK(weir_free(a, take(a, MIB, s), s));
-        driver->sleep_ns(2000000);
-        stats = stats_of(a);
-        if (stats.reserve - stats.in_use >= 128 * MIB)
-            break;
-    }
-    if (grows) {
-        ck_assert_uint_ge(stats.reserve - stats.in_use, 128 * MIB);
-        ck_assert_uint_gt(stats.ahead_steps, 0);
-    }
-    OK(weir_free(a, block, s));
-    finish(a, s);
-    expect_free_again(before);
 }
 
 TEST(trim_gives_idle_reserve_back) {
@@ -193,7 +145,7 @@ TEST(idle_reserve_decays) {
     options.decay_ms = 20;
     options.growth = WEIR_GROWTH_EXACT;
     if (_i == 2)
-        options.arena = WEIR_ARENA_MAPPED;
+        options.engine = WEIR_ENGINE_MAPPED;
     OK(weir_allocator_create(&options, &a));
     kept = take(a, MIB, s);
     fill(kept, MIB, 0x42, s);
@@ -224,8 +176,8 @@ TEST(idle_reserve_decays) {
 /* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
  * asks for 0.75.  Then the first is told that memory is low. */
 TEST(a_full_device_takes_what_another_allocator_has_idle) {
-    static const int arenas[] = {0, WEIR_ARENA_REGIONS, WEIR_ARENA_MAPPED};
-    weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
+    static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_MAPPED};
+    weir_options options = options_for(KIND_POOL, 0);
     CUstream s = make_stream(), t = make_stream();
     size_t late = on_cuda ? 128 * MIB : 8 * MIB; /* the model fills at once */
     weir_allocator *rich, *poor;
@@ -234,7 +186,7 @@ TEST(a_full_device_takes_what_another_allocator_has_idle) {
     uint64_t before;
 
     options.growth = WEIR_GROWTH_EXACT;
-    options.arena = arenas[_i];
+    options.engine = engines[_i];
     options.decay_ms = 3600000; /* no base of a pool, which one block would hold */
     OK(weir_allocator_create(&options, &rich));
     options = options_for(KIND_POOL, 0);
@@ -319,8 +271,7 @@ TEST(the_release_threshold_holds_at_synchronisations) {
 }
 
 static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, preallocate_grows_to_what_was_asked, preallocation_as_an_option,
-                 in_the_background_the_reserve_grows_too, trim_gives_idle_reserve_back,
+    ADD_FOR_EACH(tests, KIND_COUNT, preallocate_grows_to_what_was_asked, preallocation_as_an_option, trim_gives_idle_reserve_back,
                  trim_keeps_what_it_is_told_to);
     ADD_FOR_EACH(tests, 3, idle_reserve_decays,
                  a_full_device_takes_what_another_allocator_has_idle);

@@ -168,7 +168,6 @@ TEST(random_work_on_several_streams) {
     struct work *w = malloc(sizeof *w);
     weir_allocator *a;
 
-    options.event_ring = 4096;
     options.latency = WEIR_SWITCH_ON;
     OK(weir_allocator_create(&options, &a));
     everybody.parts = 0;
@@ -240,7 +239,6 @@ TEST(random_work_in_four_threads) {
     pthread_t thread[THREADS + 1];
     weir_allocator *a;
 
-    options.event_ring = 4096;
     OK(weir_allocator_create(&options, &a));
     everybody.parts = 0;
     for (int i = 0; i < THREADS; i++)
@@ -271,30 +269,30 @@ TEST(the_ring_keeps_the_latest_events) {
     weir_event events[12];
     size_t count = 99;
 
-    options.event_ring = 4;
     options.growth = WEIR_GROWTH_EXACT;
     OK(weir_allocator_create(&options, &a));
     OK(weir_events(a, 0, events, sizeof events[0], 12, &count));
     ck_assert_uint_eq(count, 0);
-    for (size_t i = 1; i <= 10; i++)
-        OK(weir_preallocate(a, i * 32 * MIB, NULL));
+    for (size_t i = 0; i < 515; i++) { /* 1030 events, of which 1024 are kept */
+        OK(weir_preallocate(a, 32 * MIB, NULL));
+        OK(weir_trim(a, 0, NULL));
+    }
     OK(weir_events(a, 0, events, sizeof events[0], 12, &count));
-    ck_assert_uint_eq(count, 4);
-    for (size_t i = 0; i < 4; i++) {
+    ck_assert_uint_eq(count, 12);
+    for (size_t i = 0; i < 12; i++) {
         ck_assert_uint_eq(events[i].sequence, 7 + i);
         ck_assert_uint_eq(events[i].got, 32 * MIB);
-        ck_assert_uint_eq(events[i].asked, 32 * MIB);
-        ck_assert_uint_eq(events[i].reserve_after, (7 + i) * 32 * MIB);
-        ck_assert_int_eq(events[i].cause, WEIR_EVENT_PREALLOC);
-        ck_assert_int_eq(events[i].shrink, 0);
+        ck_assert_uint_eq(events[i].reserve_after, i % 2 == 0 ? 32 * MIB : 0);
+        ck_assert_int_eq(events[i].cause, i % 2 == 0 ? WEIR_EVENT_PREALLOC : WEIR_EVENT_TRIM);
+        ck_assert_int_eq(events[i].shrink, i % 2 != 0);
     }
-    OK(weir_events(a, 8, events, sizeof events[0], 12, &count));
+    OK(weir_events(a, 1028, events, sizeof events[0], 12, &count));
     ck_assert_uint_eq(count, 2);
-    ck_assert_uint_eq(events[0].sequence, 9);
+    ck_assert_uint_eq(events[0].sequence, 1029);
     OK(weir_events(a, 0, events, sizeof events[0], 2, &count));
     ck_assert_uint_eq(count, 2);
     ck_assert_uint_eq(events[0].sequence, 7);
-    OK(weir_events(a, 10, events, sizeof events[0], 12, &count));
+    OK(weir_events(a, 1030, events, sizeof events[0], 12, &count));
     ck_assert_uint_eq(count, 0);
     OK(weir_events(a, UINT64_MAX, events, sizeof events[0], 12, &count));
     ck_assert_uint_eq(count, 0);

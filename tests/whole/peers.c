@@ -27,11 +27,11 @@
 enum { BLOCK = 64, SPEED_BLOCK = 256, COPIES = 20, ROUNDS = 7 }; /* MiB; how often */
 
 static const struct {
-    const char *name, *engine, *arena, *front;
+    const char *name, *engine, *front;
 } kinds[] = {
-    {"pool", "pool", NULL, "on"},
-    {"pool, front off", "pool", NULL, "off"},
-    {"mapped arena", "arena", "mapped", "on"},
+    {"pool", "pool", "on"},
+    {"pool, front off", "pool", "off"},
+    {"mapped", "mapped", "on"},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -90,9 +90,7 @@ static weir_allocator *make(int kind, const char *peers) {
     must(weir_options_set(&options, "device", device_name, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "engine", kinds[kind].engine, text, sizeof text) ==
                  WEIR_OK &&
-             (!kinds[kind].arena || weir_options_set(&options, "arena", kinds[kind].arena, text,
-                                                     sizeof text) == WEIR_OK) &&
-             weir_options_set(&options, "front", kinds[kind].front, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "cache", kinds[kind].front, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
          "the settings can be read");
@@ -225,8 +223,8 @@ static int answer(const char *what, int kind) {
         must(find_copies(), "copies");
         weir_options_init(&options);
         options.device = "cuda:1";
-        options.engine = kinds[kind].arena ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL;
-        options.arena = kinds[kind].arena ? WEIR_ARENA_MAPPED : WEIR_ARENA_DEFAULT;
+        options.engine =
+            strcmp(kinds[kind].engine, "pool") == 0 ? WEIR_ENGINE_POOL : WEIR_ENGINE_MAPPED;
         must(weir_allocator_create(&options, &there) == WEIR_OK &&
                  weir_alloc(there, BLOCK * MIB, stream[1], &other) == WEIR_OK,
              "a block there");
@@ -347,6 +345,9 @@ int main(int argc, char **argv) {
             check_speed(i);
         else
             result(0, kinds[i].name, "the driver's copies are found");
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(kinds[i].engine, "pool") == 0)
+            check_sharing(i);
     printf("1..%d\n", number);
     return failures > 0;
 }

@@ -47,7 +47,6 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     s->growth = (int)pick(&state, 7);
     s->threshold = (int)pick(&state, 4);
     s->cache = (int)pick(&state, 6);
-    s->idle = (int)pick(&state, 3);
     s->patience = (int)pick(&state, 3);
     s->packing = (int)pick(&state, 4);
     s->threads = 1 + (unsigned)pick(&state, THREADS);
@@ -71,8 +70,6 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     if (pick(&state, 5) == 0 && s->kind != DIRECT)
         s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick(&state, 48));
     s->at_first = (int)pick(&state, 2);
-    s->behind = (int)pick(&state, 2);
-    s->hurries = pick(&state, 4) == 0;
     if (pick(&state, 3) == 0 && s->kind != DIRECT && s->kind != ARENA_FIXED)
         s->half_life_ms = 1 + pick(&state, 100);
     s->learns = pick(&state, 6) == 0;
@@ -84,8 +81,7 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     s->latency = pick(&state, 4) == 0;
 }
 
-static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
-                                              "arena mapped", "platform"};
+static const char *const kind_words[KINDS] = {"pool", "bfc-fixed", "bfc", "mapped", "direct"};
 
 void sim_describe(uint64_t seed, FILE *out) {
     struct settings s;
@@ -93,14 +89,14 @@ void sim_describe(uint64_t seed, FILE *out) {
     sim_draw_settings(&s, seed);
     fprintf(out,
             "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
-            "%u threads, %u streams%s%s%s, headroom %llu MiB, prealloc %llu MiB%s%s%s, half-life "
+            "%u threads, %u streams%s%s%s, headroom %llu MiB, prealloc %llu MiB%s, half-life "
             "%llu ms%s%s\n",
             kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
             s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
             s.faults ? ", faults" : "", s.asks ? ", asks" : "",
             (unsigned long long)(s.headroom / MIB), (unsigned long long)(s.prealloc / MIB),
-            s.at_first ? " at first" : "", s.behind ? " behind" : "", s.hurries ? " at once" : "",
+            s.at_first ? " at first" : "",
             (unsigned long long)s.half_life_ms, s.learns ? ", learns" : "",
             s.old ? ", old driver" : "");
 }
@@ -146,11 +142,10 @@ weir_options sim_options(const struct settings *s) {
     weir_options_init(&options);
     options.device = "model";
     options.engine = s->kind == POOL     ? WEIR_ENGINE_POOL
-                     : s->kind == DIRECT ? WEIR_ENGINE_PLATFORM
-                                         : WEIR_ENGINE_ARENA;
-    options.arena = s->kind == ARENA_FIXED    ? WEIR_ARENA_FIXED
-                    : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
-                                              : WEIR_ARENA_DEFAULT;
+                     : s->kind == DIRECT       ? WEIR_ENGINE_DIRECT
+                     : s->kind == ARENA_FIXED  ? WEIR_ENGINE_BFC_FIXED
+                     : s->kind == ARENA_MAPPED ? WEIR_ENGINE_MAPPED
+                                               : WEIR_ENGINE_BFC;
     options.packing = s->packing;
     options.internal_dependencies = s->dependencies;
     if (s->limit)
@@ -160,19 +155,13 @@ weir_options sim_options(const struct settings *s) {
     options.release_threshold = thresholds[s->threshold];
     options.front = s->front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.front_cache = caches[s->cache];
-    options.front_idle_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->idle];
     options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
     options.harden = s->harden;
     if (s->headroom)
         options.headroom = bytes_amount(s->headroom);
     if (s->prealloc)
         options.prealloc = bytes_amount(s->prealloc);
-    if (s->at_first)
-        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-    if (s->behind)
-        options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    if (s->hurries)
-        options.prealloc_deadline_ms = 2;
+    options.prealloc.reserved = s->prealloc && s->at_first; /* as another program's variable */
     options.decay_ms = s->half_life_ms;
     if (s->learns)
         options.profile = sim_profile_path();

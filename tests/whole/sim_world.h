@@ -72,7 +72,7 @@ enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, DIRECT, KINDS };
 struct settings {
     int kind, front, checks;
     uint64_t capacity, limit; /* limit 0: none */
-    int growth, threshold, cache, idle, patience, packing, dependencies;
+    int growth, threshold, cache, patience, packing, dependencies;
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
@@ -83,7 +83,7 @@ struct settings {
     uint64_t longest_ns;           /* work */
     uint64_t headroom;             /* bytes; 0: none */
     uint64_t prealloc;             /* likewise, */
-    int at_first, behind, hurries; /* when, by whom, and with a deadline */
+    int at_first;                  /* set if the first request preallocates */
     uint64_t half_life_ms;         /* 0: no decay */
     int learns;                    /* it has a profile */
     int old;                       /* the driver is one that tells no stream's id */

@@ -633,17 +633,17 @@ static const struct {
     const char *setting[4][2];
 } runs[] = {
     {"pool", {{"engine", "pool"}, {"limit", "192MiB"}}},
-    {"arena", {{"engine", "arena"}, {"limit", "192MiB"}}},
-    {"arena, mapped", {{"engine", "arena"}, {"arena", "mapped"}, {"limit", "192MiB"}}},
-    {"arena, mapped, fit",
+    {"bfc", {{"engine", "bfc"}, {"limit", "192MiB"}}},
+    {"mapped", {{"engine", "mapped"}, {"limit", "192MiB"}}},
+    {"mapped, compact",
      {{"engine", "mapped"},
-      {"packing", "fit"},
+      {"packing", "compact"},
       {"internal-dependencies", "on"},
       {"limit", "192MiB"}}},
-    {"pool, little kept", {{"engine", "pool"}, {"limit", "192MiB"}, {"front-cache", "256KiB"}}},
-    {"pool alone", {{"engine", "pool"}, {"limit", "192MiB"}, {"front", "off"}}},
-    {"platform", {{"engine", "platform"}, {"limit", "192MiB"}, {"front", "on"}}},
-    {"headroom", {{"engine", "pool"}, {"limit", "192MiB"}, {"headroom", "16MiB"}}},
+    {"pool, little kept", {{"engine", "pool"}, {"limit", "192MiB"}, {"cache-limit", "256KiB"}}},
+    {"pool alone", {{"engine", "pool"}, {"limit", "192MiB"}, {"cache", "off"}}},
+    {"direct", {{"engine", "direct"}, {"limit", "192MiB"}, {"cache", "on"}}},
+    {"grow-ahead", {{"engine", "pool"}, {"limit", "192MiB"}, {"grow-ahead", "16MiB"}}},
 };
 
 enum { RUNS = sizeof runs / sizeof runs[0] };

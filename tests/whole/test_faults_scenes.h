@@ -550,7 +550,8 @@ enum {
     GRAPHS = 16, /* of captures: what cannot be put back may break one */
     REGIONS = 32, /* of arenas of regions alone */
     PROFILE = 64, /* it saves a profile, */
-    LEARNED = 128 /* and there is one of an earlier run */
+    LEARNED = 128, /* and there is one of an earlier run */
+    LATER = 256    /* the first request preallocates */
 };
 
 struct situation {
@@ -584,7 +585,6 @@ static void with_profile(weir_options *o) {
 }
 
 #define LIMIT "limit=256MiB"
-#define BEHIND "prealloc=200MiB prealloc-mode=background"
 #define HARDENED "harden=guard,poison,zero-stream"
 #define MOVES "packing=compact internal-dependencies=on limit=512MiB"
 /* What A has freed is all there is, and not done yet. */
@@ -611,7 +611,7 @@ static const struct situation situations[] = {
     {"create, preallocated", CREATE_MAY, NEW, "prealloc=64MiB", "", "create"},
     {"create, threshold", CREATE_MAY, NEW, "prealloc=64MiB release-threshold=16MiB", "", "create"},
     {"first request", ALLOC_MAY, 0, "", "", "take 0 1000 A"},
-    {"first request preallocates", ALLOC_MAY, 0, "prealloc=64MiB prealloc-at=first", "",
+    {"first request preallocates", ALLOC_MAY, LATER, "prealloc=64MiB", "",
      "take 0 1000 A"},
     {"growth by steps", ALLOC_MAY, 0, "growth=step:96MiB latency=on", "take 1 1000 A",
      "take 0 150MiB A"},
@@ -667,8 +667,6 @@ static const struct situation situations[] = {
     {"decay beside a request", ALLOC_MAY, 0, "decay=10ms", "idle-for-long", "take 3 3MiB A"},
     {"decay", TRIM_MAY | MAY(E_NOT_SUPPORTED), 0, "decay=10ms", "idle-for-long", "decay"},
     {"steps of headroom", ALLOC_MAY, 0, "grow-ahead=100MiB", "little-is-idle", "take 3 3MiB A"},
-    {"create, preallocated behind", CREATE_MAY, NEW, BEHIND, "", "create"},
-    {"preallocation behind", ALLOC_MAY, 0, BEHIND, "little-is-idle", "take 3 3MiB A"},
     {"create, latency", CREATE_MAY, NEW, "latency=on", "", "create"},
     {"create, with a profile", CREATE_MAY, NEW | LEARNED, "", "", "create"},
     {"save a profile", STATS_MAY | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY), PROFILE, "",

@@ -91,7 +91,7 @@ void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
     tell(&told, status, text,
-         was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT") && !getenv("WEIR_VERDICT")
+         was_refused(&r, bytes, status) && !getenv("WEIR_OOM_REPORT")
              ? "; set WEIR_OOM_REPORT=stderr for the cause"
              : "");
 }

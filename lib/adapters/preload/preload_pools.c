@@ -239,7 +239,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
         return options->limit.kind != WEIR_AMOUNT_OF_FREE;
     case WEIR_E_NOT_SUPPORTED:
     case WEIR_E_NO_DEVICE:
-        return options->peers || weir__options_map(options);
+        return options->peers || options->engine == WEIR_ENGINE_MAPPED;
     default:
         return 0;
     }
@@ -254,7 +254,6 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
     limit_to(options, s->device, s->kind.most);
-    options->prealloc_at = WEIR_PREALLOC_AT_FIRST; /* which is when it is made */
     if (!is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_min = options->prealloc;

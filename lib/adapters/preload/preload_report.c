@@ -622,38 +622,15 @@ void weir__report_due(void) {
 
 /* ---- the process --------------------------------------------------------------------------------- */
 
-/* Takes this library out of the environment of programs that this process starts. */
 static pid_t own_process;
 
 static void end(void);
 
 static __attribute__((constructor)) void begin(void) {
-    static const char own[] = "libweir-preload.so";
-    const char *preload = getenv("LD_PRELOAD");
-    char others[4096];
-    size_t at = 0;
-
     own_process = getpid();
     snprintf(program, sizeof program, "%s", program_invocation_short_name);
     (void)at_quick_exit(end);
     keep_error();
-    if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
-        return;
-    while (*preload) {
-        size_t length = strcspn(preload, ": "), name = sizeof own - 1;
-        int is_own = length >= name && strncmp(preload + length - name, own, name) == 0;
-
-        if (!is_own && length > 0 && at + length + 2 < sizeof others) {
-            if (at > 0)
-                others[at++] = ':';
-            memcpy(others + at, preload, length);
-            at += length;
-        }
-        preload += length;
-        preload += *preload != '\0';
-    }
-    others[at] = '\0';
-    (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
 /* Returns 1 if a library of that name is mapped, else 0.  Does not call the dynamic linker, which this call may have

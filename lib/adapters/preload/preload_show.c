@@ -133,7 +133,7 @@ void weir__show_begin(void) {
     static atomic_int has_begun;
     int before = errno, error = 0;
 
-    if (atomic_exchange(&has_begun, 1) || !weir__run_switch("WEIR_RUN_TOP", 1))
+    if (atomic_exchange(&has_begun, 1))
         return;
     weir__process_command(show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "driver/nvtx_abi.h"
+#include "adapters/record/nvtx_abi.h"
 
 #define WEIR_RECORD_EXPORT __attribute__((visibility("default")))
 

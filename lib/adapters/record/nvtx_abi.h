@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* nvtx_abi.h: the part of NVTX 3 that `weir record' reads, written from the interface between NVTX and tools.
+ *
+ * Source: nvtx3/nvToolsExt.h and nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0) and of NVIDIA/NVTX, which keep
+ * the interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c compares this file with the toolkit.
+ *
+ * A program that uses NVTX has a table of pointers for each module; each pointer leads to a variable of the program that
+ * holds one function of the interface.  NVTX calls the tool's InitializeInjectionNvtx2 with a function that finds these
+ * tables.  The tool writes its own functions into the variables that it needs, and returns nonzero.
+ */
+#ifndef WEIR_NVTX_ABI_H
+#define WEIR_NVTX_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The export table that has `table_of'. */
+enum { WEIR_NVTX_ETID_CALLBACKS = 1 };
+
+/* Modules. */
+enum { WEIR_NVTX_CORE = 1, WEIR_NVTX_CORE2 = 5 };
+
+/* Functions of the module CORE. */
+enum {
+    WEIR_NVTX_MARK_EX = 1,
+    WEIR_NVTX_MARK_A = 2,
+    WEIR_NVTX_MARK_W = 3,
+    WEIR_NVTX_RANGE_START_EX = 4,
+    WEIR_NVTX_RANGE_START_A = 5,
+    WEIR_NVTX_RANGE_START_W = 6,
+    WEIR_NVTX_RANGE_PUSH_EX = 8,
+    WEIR_NVTX_RANGE_PUSH_A = 9,
+    WEIR_NVTX_RANGE_PUSH_W = 10,
+    WEIR_NVTX_RANGE_POP = 11
+};
+
+/* Functions of the module CORE2. */
+enum {
+    WEIR_NVTX_DOMAIN_MARK_EX = 1,
+    WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,
+    WEIR_NVTX_DOMAIN_RANGE_PUSH_EX = 4,
+    WEIR_NVTX_DOMAIN_RANGE_POP = 5,
+    WEIR_NVTX_DOMAIN_REGISTER_STRING_A = 10,
+    WEIR_NVTX_DOMAIN_REGISTER_STRING_W = 11
+};
+
+enum {
+    WEIR_NVTX_MESSAGE_ASCII = 1,
+    WEIR_NVTX_MESSAGE_UNICODE = 2,
+    WEIR_NVTX_MESSAGE_REGISTERED = 3
+};
+enum { WEIR_NVTX_NO_PUSH_POP_TRACKING = -2 };
+
+struct weir_nvtx_attributes {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t color_type;
+    uint32_t color;
+    int32_t payload_type, reserved;
+    uint64_t payload; /* a union in NVTX */
+    int32_t message_type;
+    const void *message; /* a union in NVTX: char, wchar_t, or the result of registering a string */
+};
+
+typedef void (*weir_nvtx_function)(void);
+
+struct weir_nvtx_callbacks {
+    size_t struct_size;
+    int (*table_of)(int module, weir_nvtx_function ***table, unsigned int *size);
+};
+
+typedef const void *weir_nvtx_export_table(uint32_t id);
+typedef int weir_nvtx_initialize(weir_nvtx_export_table *find);
+
+#endif
