@@ -345,9 +345,6 @@ int main(int argc, char **argv) {
             check_speed(i);
         else
             result(0, kinds[i].name, "the driver's copies are found");
-    for (int i = 0; i < KINDS; i++)
-        if (strcmp(kinds[i].engine, "pool") == 0)
-            check_sharing(i);
     printf("1..%d\n", number);
     return failures > 0;
 }
