@@ -584,7 +584,8 @@ TORCH_INTERPRETER = python3
 EXTRA_DIST += tests/torch/check-features tests/torch/check-newer tests/torch/cudart.c
 .PHONY: check-torch-model
 check-torch-model: all tests/libcuda/libcuda.la
-	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' TEST_TIMEOUT=1200 \
+	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' \
+	TEST_TIMEOUT=$$((2 * $${FEATURES_SECONDS:-300} + 600)) \
 	$(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/torch/check-features '$(TORCH_INTERPRETER)'
 	@top_srcdir='$(top_srcdir)' top_builddir=. SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' TEST_TIMEOUT=1200 \
 	$(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/torch/check-newer '$(TORCH_INTERPRETER)'
