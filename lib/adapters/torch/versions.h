@@ -136,7 +136,7 @@ class Interface : public cca::CUDAAllocator {
 // Returns the pool's own allocator in PyTorch 2.6 and 2.7.  In newer versions createOrIncrefPool has set the allocator.
 inline Source active_source([[maybe_unused]] MempoolId_t id) {
 #if WEIR_TORCH_VERSION < 208
-    if (id == active_id())
+    if (active_pool() && active_pool()->id() == id)
         return borrowed(active_pool()->allocator());
 #endif
     return nullptr;

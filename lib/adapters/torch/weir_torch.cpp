@@ -187,7 +187,7 @@ class Allocator final : public Interface {
     void init(int wanted) override {
         std::unique_lock<std::mutex> lock(mutex);
         size_t now = std::max(std::min(static_cast<size_t>(wanted), MOST), count.load());
-        for (size_t device = 0; device < now; device++) {
+        for (size_t device = count.load(); device < now; device++) {
             devices[device].number = static_cast<DeviceIndex>(device);
             devices[device].history = &history;
         }
