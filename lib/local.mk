@@ -290,8 +290,6 @@ torch_shim = \
 	lib/adapters/torch/errors.h \
 	lib/adapters/torch/history.h \
 	lib/adapters/torch/interface.txt \
-	lib/adapters/torch/oom_text.h \
-	lib/adapters/torch/pool_source.h \
 	lib/adapters/torch/sharing.h \
 	lib/adapters/torch/snapshot.h \
 	lib/adapters/torch/versions.h \

@@ -60,28 +60,10 @@ using weir_torch::MempoolId_t;
 constexpr MempoolId_t ONE{0, 1}, TWO{0, 2};
 constexpr size_t MIB = 1 << 20;
 
-// What 2.11 gave more parameters.
 #if WEIR_TORCH_VERSION >= 211
 constexpr const char *OTHER_FRACTION = ", or per_process_memory_fraction in PYTORCH_ALLOC_CONF";
-cca::SnapshotInfo snapshot_of(weir_torch::Allocator *a, MempoolId_t id) {
-    return a->snapshot(id, true);
-}
-void record(weir_torch::Allocator *a) {
-    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false, {});
-}
-void lend_none(weir_torch::Allocator *a, MempoolId_t id) {
-    a->setUseOnOOM(0, id, false);
-}
 #else
 constexpr const char *OTHER_FRACTION = "";
-cca::SnapshotInfo snapshot_of(weir_torch::Allocator *a, MempoolId_t id) {
-    return a->snapshot(id);
-}
-void record(weir_torch::Allocator *a) {
-    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false);
-}
-void lend_none(weir_torch::Allocator *, MempoolId_t) {
-}
 #endif
 
 void pools(weir_torch::Allocator *a) {
@@ -98,13 +80,13 @@ void pools(weir_torch::Allocator *a) {
     a->beginAllocateToPool(0, ONE, all);
     a->beginAllocateToPool(0, TWO, all);
     void *block = a->raw_alloc_with_stream(MIB, nullptr);
-    auto segments = snapshot_of(a, TWO).segments; // the pool that began last
+    auto segments = a->snapshot(TWO, true).segments; // the pool that began last
     MUST(segments.size() > 0 && segments[0].owner_private_pool_id == TWO);
     MUST(!segments[0].is_expandable);
     a->endAllocateToPool(0, TWO);
     a->endAllocateToPool(0, ONE);
     a->raw_delete(block);
-    lend_none(a, {7, 7}); // no such pool
+    a->setUseOnOOM(0, {7, 7}, false); // succeeds although there is no such pool
 }
 
 void limits(weir_torch::Allocator *a) {
@@ -119,13 +101,13 @@ void limits(weir_torch::Allocator *a) {
 void events(weir_torch::Allocator *a) {
     auto reserved = [&] { return a->getDeviceStats(0).reserved_bytes[0].current; };
     int64_t grown = 0, shrunk = 0, before, during;
-    record(a);
+    a->recordHistory(true, nullptr, 1000, cca::RecordContext::NEVER, false, {});
     before = reserved();
     void *block = a->raw_alloc_with_stream(300 * MIB, nullptr);
     during = reserved();
     a->raw_delete(block);
     a->emptyCache();
-    auto snapshot = snapshot_of(a, {0, 0});
+    auto snapshot = a->snapshot({0, 0}, true);
     for (const auto &entry : snapshot.device_traces[0]) {
         auto bytes = static_cast<int64_t>(entry.size_);
         if (entry.action_ == Entry::SEGMENT_MAP || entry.action_ == Entry::SEGMENT_ALLOC)

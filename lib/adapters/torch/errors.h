@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// errors.h: weir's statuses as PyTorch's errors, and exceptions past weir, which is C and holds locks.
+// errors.h: weir's statuses as PyTorch's errors, the exceptions of functions that weir calls, and the text of an
+// OutOfMemoryError.
+//
+// Include versions.h before this file.
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <exception>
-#include <utility>
 
 #include <c10/util/Exception.h>
 
@@ -12,10 +15,14 @@
 
 namespace weir_torch {
 
-// The exception of a function that weir called.  It must not pass through weir, which holds locks.
-inline thread_local std::exception_ptr thrown;
-inline std::atomic<bool> has_thrown{false}; // on any thread, ever: most programs' requests need not look
+using c10::CachingDeviceAllocator::format_size;
 
+// The exception of a function that weir called.  The exception must not pass through weir, which holds locks.
+inline thread_local std::exception_ptr thrown;
+// The flag is true once any thread has had such an exception.  In most programs a request reads only this flag.
+inline std::atomic<bool> has_thrown{false};
+
+// Calls the function.  If the function throws, keeps the exception for rethrow() and returns a default value.
 template <class Call> auto guarded(Call call) -> decltype(call()) {
     try {
         return call();
@@ -36,6 +43,34 @@ inline void rethrow() {
 inline void check(weir_status status, const char *what) {
     rethrow();
     TORCH_CHECK(status == WEIR_OK, "weir: ", what, ": ", weir_status_message(status));
+}
+
+// Returns weir's report about the last failure, or "" if there is no report.
+inline std::string advice_on(weir_allocator *allocator) {
+    weir_verdict verdict;
+    std::memset(&verdict, 0, sizeof verdict);
+    verdict.size = sizeof verdict;
+    if (weir_last_verdict(allocator, &verdict) != WEIR_OK)
+        return {};
+    std::string text(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, nullptr, 0) + 1, '\0');
+    (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, &text[0], text.size());
+    text.pop_back();
+    return "\n" + text;
+}
+
+// Replaces the report's advice about weir's limit by advice about PyTorch's fraction, because the program has set the limit
+// through the fraction.
+inline std::string with_fraction(std::string advice) {
+    static const char end[] = " or more";
+    size_t from = advice.find("Call weir_set_limit with ");
+    size_t to = from == std::string::npos ? from : advice.find(end, from);
+    std::string instead = "Raise torch.cuda.set_per_process_memory_fraction";
+#if WEIR_TORCH_VERSION >= 211
+    instead += ", or per_process_memory_fraction in PYTORCH_ALLOC_CONF";
+#endif
+    if (to != std::string::npos)
+        advice.replace(from, to + sizeof end - 1 - from, instead);
+    return advice;
 }
 
 } // namespace weir_torch

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: MIT
-// history.h: what PyTorch wants to remember of its allocator: the last events of each device, with stacks; annotations;
-// observers.
+// history.h: what PyTorch records about its allocator: the last events of each device with stacks, annotations, and
+// observers.  PyTorch's own types hold the records, so that snapshots have PyTorch's own format.
 //
-// PyTorch's own types hold all of it, so that snapshots are in PyTorch's own format.  Include versions.h before.
+// Include versions.h before this file.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <memory>
+#include <deque>
 #include <mutex>
 #include <shared_mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/util/ApproximateClock.h>
-
-#include <weir/tensors.h>
 
 namespace weir_torch {
 
@@ -29,55 +22,37 @@ inline thread_local Context free_context;
 inline thread_local std::string user_metadata;
 inline thread_local std::vector<std::string> compile_contexts;
 
-// Sets it for a scope.
-class FreeContext {
-  public:
+// Sets the stack of frees for a scope.
+struct FreeContext {
     explicit FreeContext(Context context) { free_context = std::move(context); }
-    FreeContext(const FreeContext &) = delete;
-    FreeContext &operator=(const FreeContext &) = delete;
     ~FreeContext() { free_context = nullptr; }
 };
 
-// The last `most` events.
+// The last events of a device.
 class Ring {
   public:
+    // Sets how many events the ring keeps.
     void resize(size_t most) {
         std::lock_guard<std::mutex> guard(mutex);
-        entries = oldest_first();
-        limit = most > 0 ? most : 1;
-        if (entries.size() > limit)
-            entries.erase(entries.begin(), entries.end() - static_cast<ptrdiff_t>(limit));
-        next = 0;
+        limit = most;
+        while (entries.size() > limit)
+            entries.erase(entries.begin());
     }
     void add(const cca::TraceEntry &entry) {
         std::lock_guard<std::mutex> guard(mutex);
-        if (entries.size() < limit) {
-            entries.push_back(entry);
-        } else {
-            entries[next] = entry;
-            next = (next + 1) % limit;
-        }
-    }
-    void clear() {
-        std::lock_guard<std::mutex> guard(mutex);
-        entries.clear();
-        next = 0;
+        if (entries.size() == limit)
+            entries.erase(entries.begin());
+        entries.push_back(entry);
     }
     std::vector<cca::TraceEntry> read() {
         std::lock_guard<std::mutex> guard(mutex);
-        return oldest_first();
+        return {entries.begin(), entries.end()};
     }
 
   private:
-    std::vector<cca::TraceEntry> oldest_first() const {
-        std::vector<cca::TraceEntry> all(entries.begin() + static_cast<ptrdiff_t>(next),
-                                         entries.end());
-        all.insert(all.end(), entries.begin(), entries.begin() + static_cast<ptrdiff_t>(next));
-        return all;
-    }
     std::mutex mutex;
-    std::vector<cca::TraceEntry> entries;
-    size_t next = 0, limit = 1;
+    std::deque<cca::TraceEntry> entries;
+    size_t limit = 1; // at least 1 outside History::set()
 };
 
 class History {
@@ -89,35 +64,33 @@ class History {
         recorder.store(on ? recorder_ : nullptr);
         when.store(on ? when_ : cca::RecordContext::NEVER);
         skips = std::move(skips_);
+        limit = std::max(most, size_t(1));
         for (auto &ring : rings) {
-            ring->resize(most);
             if (clears || !on)
-                ring->clear();
+                ring.resize(0);
+            ring.resize(limit);
         }
         if (clears || !on)
             annotations.clear();
-        limit = most;
-        note_watched();
+        update_watched();
     }
     bool is_recording() const { return recording.load(std::memory_order_relaxed); }
     bool is_watched() const { return watched.load(std::memory_order_relaxed); }
 
-    // The stack now, if stacks are recorded from that level on.
+    // Returns the current stack if the program records stacks of this level, else NULL.
     Context gather(cca::RecordContext level) const {
         auto create = recorder.load(std::memory_order_relaxed);
         return create && when.load(std::memory_order_relaxed) >= level ? create() : nullptr;
     }
     void open(size_t devices) {
         std::lock_guard<std::shared_mutex> guard(shared);
-        while (rings.size() < devices) {
-            rings.push_back(std::make_unique<Ring>());
-            rings.back()->resize(limit);
-        }
+        while (rings.size() < devices)
+            rings.emplace_back().resize(limit);
     }
     void add_tracker(cca::AllocatorTraceTracker tracker) {
         std::lock_guard<std::shared_mutex> guard(shared);
         trackers.push_back(std::move(tracker));
-        note_watched();
+        update_watched();
     }
     void annotate(const std::vector<std::pair<std::string, std::string>> &pairs, int device) {
         std::lock_guard<std::shared_mutex> guard(shared);
@@ -130,16 +103,16 @@ class History {
     }
 
 #if WEIR_TORCH_VERSION >= 214
-    // Adds an event that names a live block.
+    // Adds an event with the program's text about a live block.
     void annotate_block(c10::DeviceIndex device, const weir_tensors_block &block, std::string text) {
-        EventTags tags = {id_from(block.pool), compile_context(), std::move(text)};
         add(trace_entry(cca::TraceEntry::ANNOTATE, device, block.address, block.bytes,
                         reinterpret_cast<cudaStream_t>(block.stream),
-                        gather(cca::RecordContext::ALLOC), std::move(tags)));
+                        gather(cca::RecordContext::ALLOC), id_from(block.pool), compile_context(),
+                        std::move(text)));
     }
 #endif
 
-    // Called under the lock of the device's tensors.
+    // Adds an event of weir.  weir calls this function under the lock of the device's tensors.
     void event(int device, const weir_tensors_event &event) {
         auto action = static_cast<cca::TraceEntry::Action>(event.action);
         Context context;
@@ -157,25 +130,21 @@ class History {
         }
         add(trace_entry(action, static_cast<c10::DeviceIndex>(device), event.address, event.bytes,
                         reinterpret_cast<cudaStream_t>(event.stream), std::move(context),
-                        {id_from(event.pool), compile_context(), user_metadata}));
+                        id_from(event.pool), compile_context(), user_metadata));
     }
 
     void read(cca::SnapshotInfo &out, bool with_traces) {
         auto to_ns = clock.makeConverter();
         std::lock_guard<std::shared_mutex> guard(shared);
         for (auto &ring : rings) {
-            out.device_traces.emplace_back();
-            if (with_traces)
-                out.device_traces.back() = ring->read();
+            out.device_traces.push_back(with_traces ? ring.read() : decltype(ring.read())());
             for (auto &entry : out.device_traces.back())
                 entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
         }
-        if (!with_traces)
-            return;
-        for (auto entry : annotations) {
+        if (with_traces)
+            out.external_annotations = annotations;
+        for (auto &entry : out.external_annotations)
             entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
-            out.external_annotations.push_back(std::move(entry));
-        }
     }
 
   private:
@@ -184,30 +153,27 @@ class History {
         for (const auto &tracker : trackers)
             tracker(entry);
         if (is_recording() && !is_skipped(entry.action_))
-            rings[static_cast<size_t>(entry.device_)]->add(entry);
+            rings[static_cast<size_t>(entry.device_)].add(entry);
     }
     static std::string compile_context() {
         return compile_contexts.empty() ? "N/A" : compile_contexts.back();
     }
-    // Returns true if the program has named the action, by PyTorch's word for it, among those to skip.
+    // Returns true if the program skips events of this action, which the program names by PyTorch's word for the action.
     bool is_skipped(cca::TraceEntry::Action action) const {
         static const char *const words[] = {"alloc",         "free_requested", "free_completed",
                                             "segment_alloc", "segment_free",   "segment_map",
                                             "segment_unmap", "snapshot",       "oom",
                                             "annotate"};
-        for (const auto &skip : skips)
-            if (skip == words[action])
-                return true;
-        return false;
+        return std::find(skips.begin(), skips.end(), words[action]) != skips.end();
     }
-    void note_watched() { watched.store(recording || !trackers.empty()); }
+    void update_watched() { watched.store(recording || !trackers.empty()); }
 
-    std::shared_mutex shared; // of what is no atomic
+    std::shared_mutex shared; // guards all members that are not atomic
     std::atomic<bool> recording{false}, watched{false};
     std::atomic<cca::CreateContextFn> recorder{nullptr};
     std::atomic<cca::RecordContext> when{cca::RecordContext::NEVER};
     std::vector<std::string> skips;
-    std::vector<std::unique_ptr<Ring>> rings;
+    std::deque<Ring> rings;
     std::vector<cca::AllocatorTraceTracker> trackers;
     std::vector<Annotation> annotations;
     c10::ApproximateClockToUnixTimeConverter clock;

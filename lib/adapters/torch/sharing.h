@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: MIT
-// sharing.h: tensors that other processes open: handles as PyTorch sends them, and what was opened here.
+// sharing.h: tensors that several processes use: the handles that PyTorch sends, and the memory of other processes that
+// this process has opened.
 //
-// Include errors.h before.
+// Include errors.h before this file.
 #pragma once
 
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_map>
 
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
-
-#include <weir/weir.h>
 
 namespace weir_torch {
 
-// The text that PyTorch sends to another process begins with a letter.  The letter says whether CUDA's or weir's handle
+// PyTorch sends a text to the other process.  The first letter of the text says whether CUDA or weir made the handle that
 // follows.
 constexpr char CUDA_HANDLE = 'c';
 constexpr char WEIR_HANDLE = 'w';
 
-inline c10::cuda::CUDACachingAllocator::ShareableHandle share(void *block) {
+inline cca::ShareableHandle share(void *block) {
     size_t bytes = 0, offset = 0;
     weir_status status = weir_tensors_ipc_make(block, nullptr, 0, &bytes, &offset);
     TORCH_CHECK(status != WEIR_E_NOT_SUPPORTED,
@@ -49,13 +45,12 @@ inline void *open_handle(const std::string &handle) {
                 "run both processes under weir");
     char message[512] = "";
     int device;
-    weir_status status =
-        weir_ipc_open(handle.c_str() + 1, &device, &base, message, sizeof message);
+    weir_status status = weir_ipc_open(handle.c_str() + 1, &device, &base, message, sizeof message);
     TORCH_CHECK(status == WEIR_OK, "weir: opening another process's tensor: ", message);
     return base;
 }
 
-// Opened once for each handle, and closed with its last user.
+// Opens the memory of a handle once, and closes the memory when its last user ends.
 class OpenedMemory {
   public:
     std::shared_ptr<void> get(const std::string &handle) {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* shim.h: where the shim for a PyTorch lies, and whether a process is to have it.
+/* shim.h: the path of the shim for a PyTorch, the lock of the processes that compile shims, and PyTorch's variables.
  *
  * Glossary
- *   shim      weir_torch.cpp of this folder, compiled for one PyTorch; its weir_torch_install makes weir its allocator
- *   build id  of that PyTorch's libc10_cuda.so, in hexadecimal: neither its version nor a size shows which virtual
- *             functions it calls, and in which order
+ *   shim      weir_torch.cpp of this folder, compiled for one PyTorch.  The shim's weir_torch_install makes weir the
+ *             allocator of this PyTorch.
+ *   build id  the build id of PyTorch's libc10_cuda.so, in hexadecimal.  PyTorch's version does not tell which virtual
+ *             functions PyTorch calls, and in which order.
  *
- * The program makes shims, and the preload library loads them, so both take the path from here.
+ * `weir torch' compiles shims, and the preload library loads shims, so both read the path here.
  *
- * Must not know: how a shim is made, or loaded.
+ * Must not know: how a shim is compiled or loaded.
  */
 #ifndef WEIR_SHIM_H
 #define WEIR_SHIM_H
@@ -29,35 +30,35 @@ int weir__shim_id_in(const void *notes, size_t bytes, char id[WEIR_BUILD_ID_BYTE
 /* Reads the build id of a 64-bit ELF file.  Returns 1 if the file has one, else 0. */
 int weir__shim_id_of(const char *path, char id[WEIR_BUILD_ID_BYTES]);
 
-/* Writes the path of the shim for a build id, with ".so" or ".failed" as `ending`, by XDG_CACHE_HOME and HOME.  Returns 1,
- * or 0 if neither variable names a folder or the path is too long. */
+/* Writes the path of the shim for a build id below XDG_CACHE_HOME or HOME.  `ending` is ".so" or ".failed".  Returns 1 on
+ * success, 0 if neither variable names a folder or the path is too long. */
 int weir__shim_path(char *path, size_t bytes, const char *id, const char *ending);
 
-/* Opens a file beside the shims and locks it for as long as the file, or a copy of it in a child process, is open.  A
- * process that makes a shim holds this lock; several processes may hold it.  The folder exists.  Returns the file, or -1
- * with errno. */
+/* Opens a file beside the shims, whose folder exists, and locks the file until the file is closed here and in all children.
+ * Each process that compiles a shim holds this lock, and several processes may hold the lock at once.  Returns the file on
+ * success, -1 with errno if the file cannot be opened or locked. */
 int weir__shim_lock(void);
 
-/* Locks the shim for a build id in that file, so that one process compiles it.  Returns 1 if another process has locked
- * this shim, else 0. */
+/* Locks the shim for a build id in the file of weir__shim_lock(), so that one process compiles the shim.  Returns 1 if
+ * another process has locked the shim, else 0. */
 int weir__shim_is_others(int file, const char *id);
 
-/* Waits while the shim's file is missing and a process holds the lock.  Returns 1, or 0 if the process still holds the
- * lock after the timeout. */
+/* Waits while the shim's file is missing and a process holds the lock of weir__shim_lock().  Returns 0 if a process still
+ * holds the lock after the timeout, else 1. */
 int weir__shim_await(const char *path, uint64_t timeout_ns);
 
-/* Reads the line that says why the shim for a build id could not be made and what the user can do.  Returns 1, or 0 if no
- * failure is noted. */
+/* Reads the line that says why compiling the shim for a build id failed and what the user can do.  Returns 1 if there is
+ * such a line, else 0. */
 int weir__shim_failure(const char *id, char *why, size_t bytes);
 
-/* Checks that nobody else can have written to a file that is loaded as code.  Returns 1 if the file is a plain file of this
- * user, or of root, and only its owner may write to it, else 0. */
+/* Checks that no other user can have changed a file before the process loads the file as code.  Returns 1 if the file is a
+ * plain file of this user or of root, and only the owner may write to the file, else 0. */
 int weir__shim_is_safe(const char *path);
 
-/* Returns the variable by which the user chose among PyTorch's own allocators, or NULL if there is none. */
+/* Returns the variable with which the user chose one of PyTorch's own allocators, or NULL if no such variable is set. */
 const char *weir__shim_unwanted_by(void);
-/* Finds an option by its name in a list of PyTorch's (NAME:VALUE,... where a value may be a list in brackets).  Returns the
- * option with its length, or NULL if the list lacks it. */
+/* Finds an option by name in a list of PyTorch's options (NAME:VALUE,... where a value may be a list in brackets).  Returns
+ * the option and writes the option's length, or returns NULL if the list lacks the option. */
 const char *weir__torch_option(const char *list, const char *name, size_t *length);
 
 #endif

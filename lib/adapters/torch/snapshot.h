@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// snapshot.h: weir's blocks and PyTorch's settings as PyTorch's snapshot has them.
+// snapshot.h: weir's blocks and PyTorch's settings in the form of PyTorch's snapshots.
 //
-// Include errors.h, versions.h and history.h before.
+// Include errors.h and history.h before this file.
 #pragma once
 
-#include <utility>
-#include <vector>
+#include <c10/cuda/CUDAAllocatorConfig.h>
 
 namespace weir_torch {
 
@@ -13,13 +12,14 @@ struct Listing {
     std::vector<cca::SegmentInfo> *segments;
     c10::DeviceIndex device;
     bool with_stacks, is_expandable;
-    uint64_t segment; // weir's
-    bool has_stream;  // the last segment's is known
+    uint64_t segment; // weir's address of the last segment
+    bool has_stream;  // true if a block of the last segment has had a stream
 };
 
 inline void add(Listing *listing, const weir_tensors_block *block) {
     auto &segments = *listing->segments;
-    // A segment of PyTorch's has blocks of one kind and one stream, so a segment is shown as several where these meet.
+    // In PyTorch, all blocks of a segment are small or all are large, and all belong to one stream.  A segment of weir
+    // becomes several segments where neighbouring blocks differ.
     bool is_large = block->is_free || block->bytes > WEIR_TENSORS_SMALL;
     bool has_stream = !block->is_free && !block->is_pending;
     auto stream = reinterpret_cast<cudaStream_t>(block->stream);

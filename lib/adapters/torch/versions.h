@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// versions.h: which PyTorch this is (2.6 or later), and what old ones lack or name otherwise, in the form of new ones.
+// versions.h: the version of this PyTorch, 2.6 or later, and the parts of older versions in the form of newer versions.
 //
-// Below, a method of weir_torch.cpp asks for the version only if newer ones changed its parameters.
+// weir_torch.cpp tests the version only where a newer PyTorch has more methods or more statistics.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/ApproximateClock.h>
@@ -31,6 +32,9 @@ namespace cca = c10::cuda::CUDACachingAllocator;
 using MempoolId_t = decltype(cca::SegmentInfo::owner_private_pool_id);
 using c10::CachingDeviceAllocator::StatType;
 
+// A pool's own allocator.
+using Source = std::shared_ptr<cca::CUDAAllocator>;
+
 inline MempoolId_t id_from(weir_tensors_id id) {
     return {id.first, id.second};
 }
@@ -38,7 +42,7 @@ inline weir_tensors_id id_to(MempoolId_t id) {
     return {id.first, id.second};
 }
 
-// Events of weir have PyTorch's numbers.
+// weir numbers its events as PyTorch does.
 using Entry = cca::TraceEntry;
 static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUESTED) == 1 &&
                   int(Entry::FREE_COMPLETED) == WEIR_TENSORS_FREE_COMPLETED &&
@@ -47,71 +51,95 @@ static_assert(int(Entry::ALLOC) == WEIR_TENSORS_ALLOC && int(Entry::FREE_REQUEST
                   int(Entry::OOM) == WEIR_TENSORS_OOM,
               "as in weir_tensors_event");
 
-// The parts of an event that only newer versions have.
-struct EventTags {
-    MempoolId_t pool;
-    std::string compile_context, user_metadata;
-};
-
+// Returns an event with the current time.  Older versions have no pool, no compiled region or no metadata in an event.
 inline Entry trace_entry(Entry::Action action, c10::DeviceIndex device, size_t address,
                          size_t bytes, cudaStream_t stream,
-                         std::shared_ptr<c10::GatheredContext> context, EventTags tags) {
+                         std::shared_ptr<c10::GatheredContext> context,
+                         [[maybe_unused]] MempoolId_t pool,
+                         [[maybe_unused]] std::string compile_context,
+                         [[maybe_unused]] std::string metadata) {
     auto time = c10::getApproximateTime();
 #if WEIR_TORCH_VERSION >= 210
-    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
-                 std::move(tags.compile_context), std::move(tags.user_metadata));
+    return Entry(action, device, address, bytes, stream, pool, time, std::move(context),
+                 std::move(compile_context), std::move(metadata));
 #elif WEIR_TORCH_VERSION >= 208
-    return Entry(action, device, address, bytes, stream, tags.pool, time, std::move(context),
-                 std::move(tags.compile_context));
+    return Entry(action, device, address, bytes, stream, pool, time, std::move(context),
+                 std::move(compile_context));
 #else
-    (void)tags;
     return Entry(action, device, address, bytes, stream, time, std::move(context));
 #endif
 }
 
-#if WEIR_TORCH_VERSION >= 208
+#if WEIR_TORCH_VERSION >= 211
 using Interface = cca::CUDAAllocator;
-inline cca::CUDAAllocator *active_allocator(MempoolId_t) {
-    return nullptr; // a pool has it from the start
-}
 #else
-// PyTorch 2.6 and 2.7 have a MemPoolContext for each thread.  It names the pool of a snapshot and of empty_cache, and the
-// allocator of the pool.
-inline MempoolId_t active_pool() {
-    auto *pool = c10::cuda::MemPoolContext::getActiveMemPool();
-    return pool ? pool->id() : MempoolId_t{0, 0};
+// Returns a pointer that does not own the allocator, because the pool's owner keeps the allocator.
+inline Source borrowed(cca::CUDAAllocator *own) {
+    return {own, [](cca::CUDAAllocator *) {}};
 }
-inline cca::CUDAAllocator *active_allocator(MempoolId_t id) {
-    auto *pool = c10::cuda::MemPoolContext::getActiveMemPool();
-    return pool && pool->id() == id ? pool->allocator() : nullptr;
+#if WEIR_TORCH_VERSION < 208
+// Returns the MemPool that the program has entered on this thread, or NULL.  Methods of PyTorch 2.6 and 2.7 have no
+// parameter for this pool or for the pool's own allocator.
+inline c10::cuda::MemPool *active_pool() {
+    return c10::cuda::MemPoolContext::getActiveMemPool();
 }
+inline MempoolId_t active_id() {
+    return active_pool() ? active_pool()->id() : MempoolId_t{0, 0};
+}
+#endif
 
-// The interface of 2.6 and 2.7 in the form of 2.8.  PyTorch calls none of those that have no `final' below.
+// The interface of PyTorch 2.6 to 2.10 in the form of 2.11.  PyTorch calls the methods that are `final`.
 class Interface : public cca::CUDAAllocator {
   public:
+    virtual cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) = 0;
+    virtual void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
+                               cca::RecordContext when, bool clears,
+                               const std::vector<std::string> &skips) = 0;
+    virtual void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, Source own) = 0;
+    virtual void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool on) = 0;
+#if WEIR_TORCH_VERSION >= 208
+    cca::SnapshotInfo snapshot(MempoolId_t id) final {
+        return snapshot(id, true);
+    }
+    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most, cca::RecordContext when,
+                       bool clears) final {
+        recordHistory(on, recorder, most, when, clears, {});
+    }
+    void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
+                            cca::CUDAAllocator *own) final {
+        createOrIncrefPool(device, id, borrowed(own));
+    }
+    void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) final {
+        setUseOnOOM(device, id, true);
+    }
+#else
     virtual void emptyCache(MempoolId_t id) = 0;
     void emptyCache() final {
-        emptyCache(active_pool());
+        emptyCache(active_id());
     }
-    virtual cca::SnapshotInfo snapshot(MempoolId_t id) = 0;
     cca::SnapshotInfo snapshot() final {
-        return snapshot(active_pool());
+        return snapshot(active_id(), true);
     }
-    virtual void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
-                               cca::RecordContext when, bool clears) = 0;
     void recordHistory(bool on, cca::CreateContextFn recorder, size_t most,
                        cca::RecordContext when) final {
-        recordHistory(on, recorder, most, when, false);
+        recordHistory(on, recorder, most, when, false, {});
     }
-    virtual void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id,
-                                    cca::CUDAAllocator *own) = 0;
     void ensureExistsAndIncrefPool(c10::DeviceIndex device, MempoolId_t id) final {
         createOrIncrefPool(device, id, nullptr);
     }
-    virtual void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) = 0;
     virtual void pushCompileContext(std::string &text) = 0;
     virtual void popCompileContext() = 0;
+#endif
 };
 #endif
+
+// Returns the pool's own allocator in PyTorch 2.6 and 2.7.  In newer versions createOrIncrefPool has set the allocator.
+inline Source active_source([[maybe_unused]] MempoolId_t id) {
+#if WEIR_TORCH_VERSION < 208
+    if (active_pool() && active_pool()->id() == id)
+        return borrowed(active_pool()->allocator());
+#endif
+    return nullptr;
+}
 
 } // namespace weir_torch

@@ -1,55 +1,46 @@
 // SPDX-License-Identifier: MIT
 // weir_torch.cpp: PyTorch's allocator interface (c10::cuda::CUDACachingAllocator::CUDAAllocator) over weir/tensors.h.
 //
-// Each method translates: PyTorch's types into weir's, and weir's statuses into PyTorch's errors.  Blocks and pools are
-// in libweir.  Compiled on the user's machine against the headers of the installed PyTorch.
+// Each method translates PyTorch's types into weir's types, and weir's statuses into PyTorch's errors.  libweir manages the
+// blocks and pools.  The user's machine compiles this file against the headers of the installed PyTorch.
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <exception>
-#include <memory>
-#include <mutex>
+#include <functional>
 #include <optional>
-#include <utility>
 
 #include <c10/core/impl/GPUTrace.h>
-#include <c10/cuda/CUDAAllocatorConfig.h>
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/util/env.h>
 
-#include <weir/weir.h>
-
-// Newer versions have the settings by their old names, too, which older versions have alone.
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
-// The next ones need these two.
-#include "errors.h"
 #include "versions.h"
-
+#include "errors.h"
 #include "history.h"
-#include "oom_text.h"
-#include "pool_source.h"
 #include "sharing.h"
 #include "snapshot.h"
+
+// Newer versions deprecate the settings' old names, but older versions have no other names.
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
 namespace weir_torch {
 
 using c10::DataPtr;
 using c10::DeviceIndex;
 
-constexpr size_t UNIT = 512; // what PyTorch rounds sizes to
+constexpr size_t UNIT = 512; // PyTorch rounds sizes up to multiples of this size
+constexpr size_t MOST = 64;  // the number of devices that the shim supports
 
 void raw_free(void *block);
 
-// The context of a device's hooks; one for each device, never freed.
+// ---- functions that weir calls ----
+
+// A device, and the context of its hooks.
 struct Device {
-    int number;
-    History *history;
+    DeviceIndex number = 0;
+    History *history = nullptr;
+    std::atomic<weir_tensors *> tensors{nullptr};
+    std::atomic<int64_t> rejections{0};
+    double fraction = 1; // the part of the device's memory that PyTorch may use
 };
 
 void on_event(void *context, const weir_tensors_event *event) {
@@ -61,7 +52,38 @@ void on_drop(void *, void *note) {
     delete static_cast<Context *>(note);
 }
 
-// The next size up that PYTORCH_ALLOC_CONF's roundup_power2_divisions asks for.
+using Filter = std::function<bool(cudaStream_t)>;
+
+// Returns 1 if requests of the stream are served from the pool, else 0.
+int takes(void *context, weir_stream stream) {
+    auto *filter = static_cast<Filter *>(context);
+    return guarded([&] { return (*filter)(reinterpret_cast<cudaStream_t>(stream)); });
+}
+
+void *source_alloc(void *context, size_t bytes) {
+    auto &own = *static_cast<Source *>(context);
+    return guarded([&] { return own->raw_alloc(bytes); });
+}
+void source_free(void *context, void *segment) {
+    auto &own = *static_cast<Source *>(context);
+    guarded([&] { own->raw_delete(segment); });
+}
+void source_end(void *context) {
+    delete static_cast<Source *>(context);
+}
+
+// Creates the pool, or adds a user to an existing pool.
+void open_pool(weir_tensors *tensors, MempoolId_t id, Source own) {
+    weir_tensors_source source = {nullptr, source_alloc, source_free, source_end};
+    if (own)
+        source.context = new Source(std::move(own));
+    check(weir_tensors_pool_open(tensors, id_to(id), source.context ? &source : nullptr),
+          "memory pool");
+}
+
+// ---- sizes ----
+
+// Rounds a size up to the next division of its power of two (roundup_power2_divisions of PYTORCH_ALLOC_CONF).
 size_t divided(size_t bytes, size_t divisions) {
     size_t floor = size_t(1) << (63 - __builtin_clzll(bytes));
     if (floor == bytes)
@@ -79,17 +101,13 @@ size_t rounded(size_t bytes) {
 }
 
 struct State final : cca::AllocatorState {
-    explicit State(weir_tensors_state *state_) : state(state_) {
+    explicit State(weir_tensors_state *saved)
+        : state(saved, [](weir_tensors_state *last) { weir_tensors_state_destroy(last); }) {
     }
-    State(const State &) = delete;
-    State &operator=(const State &) = delete;
-    ~State() override {
-        weir_tensors_state_destroy(state);
-    }
-    weir_tensors_state *state;
+    std::shared_ptr<weir_tensors_state> state;
 };
 
-// While caching is turned off, each block is one cudaMalloc.
+// Allocates a block while the program has turned caching off.  CUDA serves each of these blocks.
 void *uncached_alloc(size_t bytes) {
     void *block = nullptr;
     if (bytes > 0)
@@ -108,7 +126,7 @@ class Allocator final : public Interface {
         TORCH_CHECK_WITH(OutOfMemoryError, bytes < (size_t(1) << 60),
                          "CUDA out of memory. Tried to allocate more than 1EB memory.");
         DeviceIndex device = current();
-        c10::Device place(c10::DeviceType::CUDA, device);
+        c10::Device place(c10::kCUDA, device);
         void *block = nullptr;
         if (C10_UNLIKELY(!isEnabled())) {
             block = uncached_alloc(bytes);
@@ -122,10 +140,7 @@ class Allocator final : public Interface {
         return isEnabled() ? &raw_free : &uncached_free;
     }
     void *raw_alloc(size_t bytes) override {
-        if (bytes == 0 || !isEnabled())
-            return uncached_alloc(bytes);
-        DeviceIndex device = current();
-        return serve(device, bytes, c10::cuda::getCurrentCUDAStream(device));
+        return allocate(bytes).release_context();
     }
     void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
         if (bytes == 0 || !isEnabled())
@@ -157,7 +172,7 @@ class Allocator final : public Interface {
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(block));
         weir_status status = weir_tensors_free(block);
         rethrow();
-        // As the process ends the device may have gone before its tensors.
+        // At the end of the process, the device's context may be destroyed before the tensors are freed.
         if (C10_UNLIKELY(status != WEIR_OK && status != WEIR_E_DEVICE_LOST &&
                          status != WEIR_E_FORKED)) {
             TORCH_CHECK(status != WEIR_E_NOT_OWNED, "invalid device pointer: ", block);
@@ -169,24 +184,25 @@ class Allocator final : public Interface {
 
     // ---- set-up ----
 
-    void init(int count) override {
-        std::lock_guard<std::mutex> guard(mutex);
-        for (int device = static_cast<int>(places.size()); device < count; device++) {
-            places.push_back({device, &history});
-            fractions.push_back(1.0);
+    void init(int wanted) override {
+        std::unique_lock<std::mutex> lock(mutex);
+        size_t now = std::max(std::min(static_cast<size_t>(wanted), MOST), count.load());
+        for (size_t device = count.load(); device < now; device++) {
+            devices[device].number = static_cast<DeviceIndex>(device);
+            devices[device].history = &history;
         }
-        history.open(places.size());
-        is_alone.store(places.size() == 1 && c10::cuda::device_count() == 1);
-        is_initialized.store(true);
+        history.open(now);
+        count.store(now);
+        is_alone.store(now == 1 && c10::cuda::device_count() == 1);
+        lock.unlock();
 #if WEIR_TORCH_VERSION >= 211
         double fraction = cca::CUDAAllocatorConfig::per_process_memory_fraction();
-        if (fraction < 1)
-            for (int device = 0; device < count; device++)
-                limit(static_cast<DeviceIndex>(device), fraction);
+        for (size_t device = 0; device < now && fraction < 1; device++)
+            setMemoryFraction(fraction, static_cast<DeviceIndex>(device));
 #endif
     }
     bool initialized() override {
-        return is_initialized.load();
+        return count.load() > 0;
     }
     void enable(bool on) override {
         caches.store(on);
@@ -201,29 +217,33 @@ class Allocator final : public Interface {
     double getMemoryFraction(DeviceIndex device) override {
         (void)at(device);
         std::lock_guard<std::mutex> guard(mutex);
-        return fractions[static_cast<size_t>(device)];
+        return devices[static_cast<size_t>(device)].fraction;
     }
     void setMemoryFraction(double fraction, DeviceIndex device) override {
         TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
                     ". Please set within [0, 1].");
-        (void)at(device);
+        weir_amount amount = {static_cast<uint64_t>(fraction * 1e6), WEIR_AMOUNT_OF_TOTAL, 0};
+        if (fraction == 1)
+            amount.kind = WEIR_AMOUNT_MAX;
+        weir_allocator *allocator = weir_tensors_allocator(at(device));
         std::lock_guard<std::mutex> guard(mutex);
-        limit(device, fraction);
+        check(weir_set_limit(allocator, amount), "memory fraction");
+        devices[static_cast<size_t>(device)].fraction = fraction;
     }
 #if WEIR_TORCH_VERSION >= 210
     std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override {
-        return {}; // weir's memory is not divided among streams
+        return {}; // weir does not divide its memory among streams
     }
 #endif
 
     void emptyCache(MempoolId_t id = {0, 0}) override {
         FreeContext context(history.gather(cca::RecordContext::ALL));
-        for (size_t device = 0; device < places.size(); device++)
-            if (weir_tensors *tensors = opened(device))
+        for (auto &device : devices)
+            if (weir_tensors *tensors = device.tensors.load())
                 check(weir_tensors_trim(tensors, id_to(id)), "empty_cache");
     }
     void cacheInfo(DeviceIndex device, size_t *largest) override {
-        // What a library may take for its workspace: what the device has free, and what is idle here.
+        // A library may use the free memory of the device, or the idle memory of weir, for its workspace.
         c10::cuda::CUDAGuard guard(device);
         size_t free_bytes = 0, total = 0;
         auto figures = figures_of(at(device));
@@ -237,21 +257,21 @@ class Allocator final : public Interface {
 
     void *getBaseAllocation(void *block, size_t *bytes) override {
         weir_tensors *tensors;
-        auto found = find(block, &tensors);
+        weir_tensors_block found;
+        TORCH_CHECK(weir_tensors_find(block, &tensors, &found) == WEIR_OK,
+                    "invalid device pointer: ", block);
         if (bytes)
             *bytes = found.segment_bytes;
         return reinterpret_cast<void *>(found.segment);
     }
     void recordStream(const DataPtr &data, c10::cuda::CUDAStream stream) override {
-        // Memory of others, as of tensors that came from another process, is not weir's to keep.
+        // weir does not own the memory of other allocators, such as tensors that came from another process.
         if (!data.get() || data.get_deleter() != &raw_free)
             return;
         check(weir_tensors_use(data.get(), reinterpret_cast<weir_stream>(stream.stream())),
               "record_stream");
     }
     cca::ShareableHandle shareIpcHandle(void *block) override {
-        weir_tensors *tensors;
-        (void)find(block, &tensors);
         return share(block);
     }
     std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
@@ -266,7 +286,7 @@ class Allocator final : public Interface {
             C10_CUDA_CHECK(error);
         weir_status status =
             weir_set_access(weir_tensors_allocator(at(to)), device, WEIR_ACCESS_READ_WRITE);
-        if (status != WEIR_E_NOT_SUPPORTED) // memory of cuMemAlloc needs no more
+        if (status != WEIR_E_NOT_SUPPORTED) // memory of cuMemAlloc needs only the call of CUDA
             check(status, "peer access");
     }
     cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
@@ -293,7 +313,7 @@ class Allocator final : public Interface {
         stats.num_alloc_retries = static_cast<int64_t>(f.retries);
         stats.num_ooms = static_cast<int64_t>(f.ooms);
 #if WEIR_TORCH_VERSION >= 212
-        stats.num_oom_rejections = rejections_of[static_cast<size_t>(device)].load();
+        stats.num_oom_rejections = devices[static_cast<size_t>(device)].rejections.load();
         stats.num_ooms -= stats.num_oom_rejections;
 #endif
 #if WEIR_TORCH_VERSION >= 213
@@ -306,27 +326,18 @@ class Allocator final : public Interface {
     }
     void resetAccumulatedStats(DeviceIndex device) override {
         check(weir_tensors_reset_sums(at(device)), "reset of statistics");
-        rejections_of[static_cast<size_t>(device)].store(0);
+        devices[static_cast<size_t>(device)].rejections.store(0);
     }
     void resetPeakStats(DeviceIndex device) override {
         check(weir_tensors_reset_peaks(at(device)), "reset of peaks");
     }
-#if WEIR_TORCH_VERSION >= 211
     cca::SnapshotInfo snapshot(MempoolId_t id, bool with_traces) override {
-#else
-    cca::SnapshotInfo snapshot(MempoolId_t id) override {
-        bool with_traces = true;
-#endif
         cca::SnapshotInfo out{};
-        Listing listing{&out.segments,
-                        0,
-                        records_stacks.load(),
-                        cca::CUDAAllocatorConfig::expandable_segments(),
-                        0,
-                        false};
-        for (size_t device = 0; device < places.size(); device++)
-            if (weir_tensors *tensors = opened(device)) {
-                listing.device = static_cast<DeviceIndex>(device);
+        bool is_expandable = cca::CUDAAllocatorConfig::expandable_segments();
+        Listing listing{&out.segments, 0, records_stacks.load(), is_expandable, 0, false};
+        for (auto &device : devices)
+            if (weir_tensors *tensors = device.tensors.load()) {
+                listing.device = device.number;
                 check(weir_tensors_visit(tensors, id_to(id), list, &listing), "snapshot");
             }
         std::sort(out.segments.begin(), out.segments.end(),
@@ -341,14 +352,8 @@ class Allocator final : public Interface {
     bool isHistoryEnabled() override {
         return history.is_recording();
     }
-#if WEIR_TORCH_VERSION >= 211
     void recordHistory(bool on, cca::CreateContextFn recorder, size_t most, cca::RecordContext when,
                        bool clears, const std::vector<std::string> &skips) override {
-#else
-    void recordHistory(bool on, cca::CreateContextFn recorder, size_t most, cca::RecordContext when,
-                       bool clears) override {
-        std::vector<std::string> skips;
-#endif
         TORCH_CHECK(when == cca::RecordContext::NEVER || recorder);
         history.set(on, recorder, most, when, clears, skips);
         watch();
@@ -409,19 +414,14 @@ class Allocator final : public Interface {
 
     // ---- private pools ----
 
-#if WEIR_TORCH_VERSION >= 211
     void createOrIncrefPool(DeviceIndex device, MempoolId_t id, Source own) override {
-#else
-    void createOrIncrefPool(DeviceIndex device, MempoolId_t id, cca::CUDAAllocator *lent) override {
-        Source own = borrowed(lent);
-#endif
         open_pool(at(device), id, std::move(own));
     }
     void beginAllocateToPool(DeviceIndex device, MempoolId_t id,
                              std::function<bool(cudaStream_t)> filter) override {
         auto context = std::make_unique<Filter>(std::move(filter));
         weir_tensors *tensors = at(device);
-        open_pool(tensors, id, borrowed(active_allocator(id)));
+        open_pool(tensors, id, active_source(id));
         weir_status status = weir_tensors_begin(tensors, id_to(id), takes, context.get());
         if (status != WEIR_OK)
             (void)weir_tensors_pool_close(tensors, id_to(id));
@@ -447,14 +447,9 @@ class Allocator final : public Interface {
             check(status, "getPoolUseCount");
         return users;
     }
-#if WEIR_TORCH_VERSION >= 211
     void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool on) override {
-#else
-    void setUseOnOOM(DeviceIndex device, MempoolId_t id) override {
-        bool on = true;
-#endif
         weir_status status = weir_tensors_pool_lend(at(device), id_to(id), on);
-        if (on || status != WEIR_E_NOT_OWNED) // a MemPool that ends may have gone already
+        if (on || status != WEIR_E_NOT_OWNED) // PyTorch may end a MemPool after the pool has gone
             check(status, "setUseOnOOM");
     }
 #if WEIR_TORCH_VERSION >= 210
@@ -484,11 +479,11 @@ class Allocator final : public Interface {
         struct Change {
             cca::CheckpointDelta delta;
             c10::Device place;
-        } change{{}, c10::Device(c10::DeviceType::CUDA, device)};
+        } change{{}, c10::Device(c10::kCUDA, device)};
         auto *state = dynamic_cast<State *>(saved.get());
         TORCH_CHECK(state, "setCheckpointPoolState: the state is another allocator's");
         check(weir_tensors_restore(
-                  at(device), state->state,
+                  at(device), state->state.get(),
                   [](void *context, void *block) {
                       static_cast<Change *>(context)->delta.ptrs_freed.push_back(block);
                   },
@@ -507,58 +502,44 @@ class Allocator final : public Interface {
     DeviceIndex current() const {
         DeviceIndex device = 0;
         if (C10_LIKELY(is_alone.load(std::memory_order_relaxed)))
-            return device; // the runtime takes a lock to say so
+            return device; // the runtime would take a lock for its answer
         cudaError_t error = c10::cuda::GetDevice(&device);
         if (C10_UNLIKELY(error != cudaSuccess))
             C10_CUDA_CHECK(error);
         return device;
     }
     weir_tensors *opened(size_t device) const {
-        return device < MOST ? tensors_of[device].load(std::memory_order_acquire) : nullptr;
+        return device < MOST ? devices[device].tensors.load(std::memory_order_acquire) : nullptr;
     }
     C10_NOINLINE weir_tensors *open(DeviceIndex device) {
-        TORCH_CHECK(0 <= device && static_cast<size_t>(device) < places.size(),
+        TORCH_CHECK(0 <= device && static_cast<size_t>(device) < count.load(),
                     "Invalid device argument ", static_cast<int>(device), ": did you call init?");
         std::lock_guard<std::mutex> guard(mutex);
-        return open_locked(device);
-    }
-    weir_tensors *open_locked(DeviceIndex device) {
-        weir_tensors_hooks hooks = {&places[static_cast<size_t>(device)], on_event, on_drop};
+        Device *context = &devices[static_cast<size_t>(device)];
+        weir_tensors_hooks hooks = {context, on_event, on_drop};
         weir_tensors *tensors = nullptr;
         weir_status status = weir_tensors_open(device, &hooks, &tensors);
         TORCH_CHECK(status == WEIR_OK, "weir: device ", static_cast<int>(device), ": ",
                     weir_status_message(status));
-        tensors_of[static_cast<size_t>(device)].store(tensors, std::memory_order_release);
+        context->tensors.store(tensors, std::memory_order_release);
         watch();
         return tensors;
     }
     DeviceIndex device_of(const weir_tensors *tensors) const {
-        DeviceIndex device = 0;
-        for (size_t i = 0; i < places.size(); i++)
-            if (opened(i) == tensors)
-                device = static_cast<DeviceIndex>(i);
-        return device;
+        for (const auto &device : devices)
+            if (device.tensors.load() == tensors)
+                return device.number;
+        return 0;
     }
-    // Each device's events come as long as somebody wants to know them.
+    // Turns the events of all devices on while the program records or observes events, else off.
     void watch() {
-        for (size_t device = 0; device < places.size(); device++)
-            if (weir_tensors *tensors = opened(device))
+        for (auto &device : devices)
+            if (weir_tensors *tensors = device.tensors.load())
                 check(weir_tensors_watch(tensors, history.is_watched()), "history");
     }
     weir_tensors *at(DeviceIndex device) {
         weir_tensors *tensors = opened(static_cast<size_t>(device));
         return C10_LIKELY(tensors != nullptr) ? tensors : open(device);
-    }
-    // Under the mutex.
-    void limit(DeviceIndex device, double fraction) {
-        weir_amount amount = {static_cast<uint64_t>(fraction * 1e6), WEIR_AMOUNT_OF_TOTAL, 0};
-        if (fraction == 1) // as without one
-            amount.kind = WEIR_AMOUNT_MAX;
-        weir_tensors *tensors = opened(static_cast<size_t>(device));
-        check(
-            weir_set_limit(weir_tensors_allocator(tensors ? tensors : open_locked(device)), amount),
-            "memory fraction");
-        fractions[static_cast<size_t>(device)] = fraction;
     }
     static weir_tensors_figures figures_of(weir_tensors *tensors) {
         weir_tensors_figures figures;
@@ -567,16 +548,10 @@ class Allocator final : public Interface {
         check(weir_tensors_stats(tensors, &figures), "statistics");
         return figures;
     }
-    static weir_tensors_block find(void *block, weir_tensors **tensors) {
-        weir_tensors_block found;
-        TORCH_CHECK(weir_tensors_find(block, tensors, &found) == WEIR_OK,
-                    "invalid device pointer: ", block);
-        return found;
-    }
 
     // ---- requests ----
 
-    // Streams of PyTorch's own pools, and the default stream, are never destroyed.
+    // Serves a request.  PyTorch never destroys the default stream nor the streams of its own pools, which have odd ids.
     void *serve(DeviceIndex device, size_t bytes, c10::cuda::CUDAStream stream) {
         if (C10_LIKELY(stream.id() == 0)) // the default stream
             return serve(device, bytes, nullptr, 1);
@@ -590,7 +565,7 @@ class Allocator final : public Interface {
         if (C10_UNLIKELY(history.is_recording()))
             if (auto context = history.gather(cca::RecordContext::STATE))
                 note = std::make_unique<Context>(std::move(context));
-        auto ask = [&] {
+        auto allocate_once = [&] {
             weir_status answer =
                 weir_tensors_alloc(tensors, size, bytes, reinterpret_cast<weir_stream>(stream),
                                    lasts, note.get(), &block);
@@ -603,14 +578,14 @@ class Allocator final : public Interface {
             }
             return answer;
         };
-        weir_status status = ask();
+        weir_status status = allocate_once();
         if (C10_UNLIKELY(status != WEIR_OK)) {
             if (is_failure(status) && free_elsewhere())
-                status = ask();
+                status = allocate_once();
             if (status != WEIR_OK)
                 refuse(device, tensors, size, status);
         }
-        (void)note.release(); // the block's now
+        (void)note.release(); // the block owns the note
         if (C10_UNLIKELY(c10::memoryProfilingEnabled()))
             report(tensors, block, static_cast<int64_t>(size));
         const auto *trace = c10::impl::GPUTrace::get_trace();
@@ -621,7 +596,7 @@ class Allocator final : public Interface {
     static bool is_failure(weir_status status) {
         return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
     }
-    // Others in the process that hold memory back.
+    // Calls the functions of other libraries that free idle memory.  Returns true if a function has freed memory.
     static bool free_elsewhere() {
         bool freed = false;
         for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
@@ -633,7 +608,7 @@ class Allocator final : public Interface {
         c10::reportMemoryUsageToProfiler(block, bytes,
                                          static_cast<size_t>(f.allocated_bytes[0].current),
                                          static_cast<size_t>(f.reserved_bytes[0].current),
-                                         c10::Device(c10::DeviceType::CUDA, device_of(tensors)));
+                                         c10::Device(c10::kCUDA, device_of(tensors)));
     }
     [[noreturn]] C10_NOINLINE void refuse(DeviceIndex device, weir_tensors *tensors, size_t bytes,
                                           weir_status status) {
@@ -649,33 +624,30 @@ class Allocator final : public Interface {
 #if WEIR_TORCH_VERSION >= 212
         auto told_rejections = rejection_observers;
 #endif
-        double fraction = fractions[static_cast<size_t>(device)];
+        double fraction = devices[static_cast<size_t>(device)].fraction;
         lock.unlock();
+        auto allocated = static_cast<size_t>(f.allocated_bytes[0].current);
+        auto reserved = static_cast<size_t>(f.reserved_bytes[0].current);
         size_t allowed = static_cast<size_t>(static_cast<double>(total) * fraction);
 #if WEIR_TORCH_VERSION >= 212
-        // A request beyond the fraction, which the driver has not seen, is rejected in other words.
+        // PyTorch has another message if a request exceeds the fraction and never reached the driver.
         double policy = cca::CUDAAllocatorConfig::per_process_memory_fraction();
-        auto reserves = static_cast<size_t>(f.reserved_bytes[0].current);
         if (status == WEIR_E_LIMIT && cca::CUDAAllocatorConfig::throw_on_cudamalloc_oom() &&
             policy < 1 &&
-            static_cast<double>(reserves + bytes) > static_cast<double>(total) * policy) {
-            rejections_of[static_cast<size_t>(device)]++;
+            static_cast<double>(reserved + bytes) > static_cast<double>(total) * policy) {
+            devices[static_cast<size_t>(device)].rejections++;
             for (const auto &observer : told_rejections)
-                observer(device, bytes, reserves, total);
+                observer(device, bytes, reserved, total);
             TORCH_CHECK_WITH(OutOfMemoryError, false,
                              "CUDA out of memory. Allocation was preemptively rejected because it "
                              "would exceed per_process_memory_fraction limit. Requested size: ",
                              format_size(bytes), with_fraction(advice));
         }
 #endif
-        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
-                                         static_cast<size_t>(f.allocated_bytes[0].current),
-                                         static_cast<size_t>(f.reserved_bytes[0].current),
-                                         c10::Device(c10::DeviceType::CUDA, device));
+        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), allocated, reserved,
+                                         c10::Device(c10::kCUDA, device));
         for (const auto &observer : told)
             observer(device, static_cast<int64_t>(bytes), allowed, free_bytes);
-        auto allocated = static_cast<uint64_t>(f.allocated_bytes[0].current);
-        auto reserved = static_cast<uint64_t>(f.reserved_bytes[0].current);
         TORCH_CHECK_WITH(
             OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", format_size(bytes),
             ". GPU ", static_cast<int>(device), " has a total capacity of ", format_size(total),
@@ -709,14 +681,11 @@ class Allocator final : public Interface {
     }
 #endif
 
-    static constexpr size_t MOST = 64;
-    std::atomic<weir_tensors *> tensors_of[MOST] = {};
-    std::atomic<bool> is_initialized{false}, is_alone{false}, caches{true}, records_stacks{false};
+    std::array<Device, MOST> devices;
+    std::atomic<size_t> count{0}; // the number of devices that PyTorch has initialized
+    std::atomic<bool> is_alone{false}, caches{true}, records_stacks{false};
     std::mutex mutex;
-    std::deque<Device> places;
-    std::vector<double> fractions;
     std::vector<cca::OutOfMemoryObserver> observers;
-    std::atomic<int64_t> rejections_of[MOST] = {};
 #if WEIR_TORCH_VERSION >= 212
     std::vector<cca::OomRejectionObserver> rejection_observers;
 #endif
@@ -724,7 +693,7 @@ class Allocator final : public Interface {
     OpenedMemory opened_memory;
 };
 
-Allocator *the_allocator; // never destroyed: tensors may outlive static objects
+Allocator *the_allocator; // is never destroyed, because tensors may outlive static objects
 
 void raw_free(void *block) {
     the_allocator->release(block);
@@ -732,7 +701,7 @@ void raw_free(void *block) {
 
 } // namespace weir_torch
 
-// The build script calls this.  0: an OutOfMemoryError thrown here is caught, and its text is complete.
+// Throws and catches an OutOfMemoryError, for the build script.  Returns 0 if the text of the error is complete, else 1.
 extern "C" int weir_torch_try(void) {
     try {
         TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", 1, " byte");
@@ -742,10 +711,9 @@ extern "C" int weir_torch_try(void) {
     return 1;
 }
 
-// NULL: weir is PyTorch's allocator.  Else why it is not.
+// Makes weir PyTorch's allocator.  Returns NULL on success, else the reason why PyTorch keeps its allocator.
 extern "C" const char *weir_torch_install(void) {
     namespace cca = c10::cuda::CUDACachingAllocator;
-    constexpr auto cuda = c10::DeviceType::CUDA;
     auto *own = cca::get();
 
     if (weir_torch::the_allocator && own == weir_torch::the_allocator)
@@ -758,9 +726,9 @@ extern "C" const char *weir_torch_install(void) {
         return "PYTORCH_NO_CUDA_MEMORY_CACHING is set";
     weir_torch::the_allocator = new weir_torch::Allocator;
     cca::allocator.store(weir_torch::the_allocator);
-    // Newer versions register their own with a priority, below which nothing replaces it.
-    for (int priority = 0; priority < 256 && c10::GetAllocator(cuda) != weir_torch::the_allocator;
-         priority++)
-        c10::SetAllocator(cuda, weir_torch::the_allocator, static_cast<uint8_t>(priority));
+    // Newer versions register their own allocator with a priority, which weir's registration must reach.
+    for (int priority = 0;
+         priority < 256 && c10::GetAllocator(c10::kCUDA) != weir_torch::the_allocator; priority++)
+        c10::SetAllocator(c10::kCUDA, weir_torch::the_allocator, static_cast<uint8_t>(priority));
     return nullptr;
 }

@@ -3,11 +3,11 @@
 
     python weir_torch_build.py OUTPUT LIBRARY
 
-`weir torch --build' and `weir run' start it, as a process of its own.  It needs a C++ compiler (CXX, else c++) but no
-CUDA toolkit: PyTorch's wheel has its own headers, and the wheels that it depends on have CUDA's.  OUTPUT is replaced as
-a whole.  For a PyTorch that is newer than those weir was tried with, weir_torch_interface.py compares its interface, and
-weir_torch_check.cpp checks the shim on the device model, which LIBRARY (libweir-preload.so) has.  On failure the exit
-status is 1; the first line of standard output is the reason, and the compiler's output follows.
+`weir torch --build' and `weir run' start this script in a separate process.  The script needs a C++ compiler (CXX, else
+c++) but no CUDA toolkit, because PyTorch's wheel and the wheels of CUDA have all headers.  The script replaces OUTPUT in
+one step.  If PyTorch is newer than the newest PyTorch of interface.txt, weir_torch_interface.py compares the interfaces,
+and weir_torch_check.cpp checks the shim on the device model of LIBRARY (libweir-preload.so).  On failure the exit status
+is 1, the first line of standard output is the reason, and the compiler's output follows.
 """
 
 import glob
@@ -32,8 +32,14 @@ def fail(reason, details=""):
     sys.exit(1)
 
 
+def run(command, **options):
+    """Runs the command to its end.  Returns the status with the output and the errors as one text."""
+    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False, **options)
+
+
 def cuda_includes(version):
-    """Folders of CUDA's headers.  Wheels of CUDA 13 have no crt/, but Triton's has, so it comes last."""
+    """Returns options for the folders of CUDA's headers.  Wheels of CUDA 13 lack crt/, so Triton's folder comes last."""
     major = (version or "").split(".")[0]
     nvidia, triton = folder_of("nvidia"), folder_of("triton")
     wheels = [f"{nvidia}/cu{major}/include", f"{nvidia}/cuda_runtime/include"]
@@ -45,31 +51,26 @@ def cuda_includes(version):
 
 
 def standard(cpp_extension):
-    """The language that this PyTorch has its extensions compiled with."""
+    """Returns the compiler's option for the C++ standard of this PyTorch's extensions."""
     with open(cpp_extension.__file__, encoding="utf-8") as file:
         found = re.findall(r"common_cflags.*(-std=c\+\+\d+)", file.read())
     return found[-1] if found else "-std=c++17"
 
 
 def loaded(name):
-    """The file of that name, or of a further version (NAME.0.33), that this process has loaded, as a list."""
+    """Returns a list of the files that this process has loaded and whose name is `name`, or begins so (NAME.0.33)."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         paths = {line[line.index("/"):].rstrip("\n") for line in maps if "/" in line}
     wanted = re.compile(re.escape(name) + r"(\.\d+)*")
     return sorted(path for path in paths if wanted.fullmatch(os.path.basename(path)) and os.path.isfile(path))
 
 
-TRY = """
-import ctypes, os, sys
-import torch
-sys.exit(ctypes.CDLL(sys.argv[1], os.RTLD_LAZY).weir_torch_try())
-"""
+TRY = "import ctypes, os, sys, torch; sys.exit(ctypes.CDLL(sys.argv[1], os.RTLD_LAZY).weir_torch_try())"
 
 
 def try_out(library):
-    """Has the shim throw an error in another process, so that a shim that does not fit crashes there, not in a program."""
-    tried = subprocess.run([sys.executable, "-c", TRY, library], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    """Makes the shim throw an error in a separate process.  A shim with a wrong C++ library crashes only that process."""
+    tried = run([sys.executable, "-c", TRY, library])
     if tried.returncode:
         fail(f"{library} does not work here: status {tried.returncode}", tried.stdout[:8000])
 
@@ -80,25 +81,22 @@ def is_newer(version):
 
 
 def compile_with(command):
-    made = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", check=False)
+    made = run(command)
     if made.returncode:
         errors = [line for line in made.stdout.split("\n") if "error" in line] or [f"status {made.returncode}"]
         fail(f"{command[0]} failed: {errors[0]}", made.stdout[:8000])
 
 
 def check_newer(command, shim, library, lib):
-    """Has the shim serve blocks on the device model, in a process of its own that has no settings of weir."""
+    """Checks that the shim serves blocks on the device model, in a separate process without settings of weir."""
     program = f"{shim}.check"
     try:
         compile_with([*command, "-o", program, "-rdynamic", f"-L{lib}", "-lc10_cuda", "-lc10", "-ldl",
                       "-Wl,--allow-shlib-undefined", f"-Wl,-rpath,{lib}"])
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("WEIR_", "PYTORCH_", "LD_P"))}
-        done = subprocess.run([program, shim, library], env={**plain, "WEIR_RUN_TORCH": "0"}, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=120, check=False)
+        done = run([program, shim, library], env={**plain, "WEIR_RUN_TORCH": "0"}, timeout=120)
     except subprocess.TimeoutExpired:
-        fail("the self-check on the device model does not end")
+        fail("the self-check on the device model does not end within 120 s")
     finally:
         if os.path.exists(program):
             os.unlink(program)
@@ -111,7 +109,7 @@ def main(output, library):
     try:
         import torch
         from torch.utils import cpp_extension
-    except Exception as error:  # of PyTorch's own, of any kind
+    except Exception as error:  # PyTorch may raise an error of any class
         fail(f"PyTorch cannot be imported: {error}".split("\n")[0])
     newer = is_newer(torch.version.__version__)
     if newer and (changed := interface.changes(os.path.join(os.path.dirname(torch.__file__), "include"))):
@@ -122,18 +120,18 @@ def main(output, library):
     beside = f"{output}.{os.getpid()}"
     command = [*compiler.split(), standard(cpp_extension), "-O2"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
-    command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # as installed, and in the tree
+    command += ["-I", here, "-I", os.path.join(here, "../../../include")]  # The second folder is for the source tree.
     for option in [("-isystem", path) for path in cpp_extension.include_paths()] + cuda_includes(torch.version.cuda):
         command += option
-    # All are loaded by then, so no path is noted: the loader finds them by their names.  The C++ library is named because
-    # some compilers would put a copy of their own into the shim.
+    # The program has loaded these libraries before the shim, so the loader needs no path.  The C++ library is named because
+    # some compilers would otherwise put a copy of the C++ library into the shim.
     libraries = [f"-L{lib}", "-Wl,--no-as-needed", "-lc10", "-lc10_cuda", *loaded("libstdc++.so.6")]
     try:
         compile_with([*command, "-fPIC", "-shared", os.path.join(here, "weir_torch.cpp"), "-o", beside, *libraries])
         try_out(beside)
         if newer:
             check_newer([*command, os.path.join(here, "weir_torch_check.cpp")], beside, library, lib)
-        os.chmod(beside, 0o644)  # nobody else may write to what is loaded
+        os.chmod(beside, 0o644)  # A program refuses a shim that other users may write to.
         os.replace(beside, output)
     except OSError as error:
         fail(f"no C++ compiler: {error}" if error.filename == compiler.split()[0] else str(error))
@@ -145,7 +143,6 @@ def main(output, library):
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:3])
-    except ValueError as error:
-        fail(str(error).split("\n", maxsplit=1)[0])
-    except Exception as error:  # the user reads one line, not a trace
-        fail(f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0])
+    except Exception as error:  # The user reads one line instead of a traceback.
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        fail(f"{kind}{error}".split("\n", maxsplit=1)[0])

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// weir_torch_check.cpp: the self-check of a shim for a PyTorch that is newer than those weir was tried with.
+// weir_torch_check.cpp: the self-check of a shim for a PyTorch that is newer than the newest PyTorch of interface.txt.
 //
 //     weir_torch_check SHIM LIBWEIR-PRELOAD
 //
-// It is compiled against that PyTorch's headers, so it calls the allocator as PyTorch does.  weir serves from the device
-// model, whose oracle records each use of a block.  The functions below replace CUDA's runtime.  If something is wrong, the
-// program prints it and exits with 1.
+// The program is compiled against the headers of this PyTorch, so the program calls the allocator as PyTorch does.  weir
+// serves memory of the device model, whose oracle records each use of a block.  The functions below replace CUDA's runtime.
+// If a check fails, the program prints the reason and exits with 1.
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ void setHasPrimaryContext(bool (*)(c10::DeviceIndex));
 
 namespace {
 
-// The part of the self-check that runs.
+// The name of the check that runs.
 const char *subject = "start";
 
 [[noreturn]] void fail(const std::string &what) {
@@ -57,7 +57,7 @@ void must(bool is_so, const char *what) {
 }
 
 constexpr size_t MIB = 1 << 20;
-// Live blocks, each with its size and its owner, and the streams.
+// The live blocks, each with its size and its owner.
 std::map<char *, std::pair<size_t, uint64_t>> live;
 uint64_t owners;
 cudaStream_t one, other;
@@ -110,7 +110,7 @@ void check_record_stream() {
     }
 }
 
-// A capture with a private pool, and a checkpoint of the pool.
+// Checks a capture with a private pool, and a checkpoint of the pool.
 void check_capture() {
     c10::MempoolId_t pool{0, 7};
     subject = "capture";
@@ -134,9 +134,10 @@ void check_capture() {
     void *later = allocate(2 * MIB, one);
     cca::endAllocateToPool(0, pool);
     auto delta = cca::setCheckpointPoolState(0, state);
-    must(delta.ptrs_freed == std::vector<void *>{later}, "not the block since then was freed");
+    must(delta.ptrs_freed == std::vector<void *>{later},
+         "the restore freed other blocks than the later block");
     must(delta.dataptrs_allocd.size() == 1 && delta.dataptrs_allocd[0].get() == kept,
-         "the saved block did not come back");
+         "the restore lacks the saved block");
     live.erase(static_cast<char *>(later));
     adopt(kept, 5 * MIB);
     delta.dataptrs_allocd[0].release_context();
@@ -216,5 +217,5 @@ int main(int, char **arguments) {
     } catch (const std::exception &error) {
         fail(error.what());
     }
-    std::_Exit(0); // without PyTorch's destructors
+    std::_Exit(0); // skips PyTorch's destructors, which would call the driver
 }

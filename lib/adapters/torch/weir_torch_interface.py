@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""weir_torch_interface.py: the virtual methods of PyTorch's allocator classes, as its headers declare them.
+"""weir_torch_interface.py: the virtual methods of PyTorch's allocator classes, as PyTorch's headers declare the methods.
 
     python weir_torch_interface.py        # writes interface.txt beside this file, for the PyTorch of this interpreter
 
-interface.txt has the methods of the newest PyTorch that weir was tried with.  A newer PyTorch gets a shim only if none of
-these methods has changed: weir_torch_build.py calls changes().  Comments, white space, and the names and defaults of
-parameters do not count.
+interface.txt lists the methods of the newest PyTorch that weir was tested with.  weir_torch_build.py calls changes(), and
+makes a shim for a newer PyTorch only if none of these methods has changed.  The comparison ignores comments, white space,
+and the names and defaults of parameters.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def end_of(tokens, at):
 
 
 def members_of(tokens, name):
-    """Yields each declaration in the class as a list of tokens."""
+    """Yields each declaration of the class as a list of tokens."""
     named = [i for i, token in enumerate(tokens) if token in ("class", "struct") and name in tokens[i + 1:i + 3]]
     starts = (next((j for j in range(i, len(tokens)) if tokens[j] in ("{", ";")), i) for i in named)
     start = next((i for i in starts if tokens[i] == "{"), None)
@@ -62,7 +62,7 @@ def members_of(tokens, name):
 
 
 def type_of(parameter):
-    """Returns the parameter without its name and its default."""
+    """Returns the type of a parameter, without the parameter's name and default."""
     if "=" in parameter:
         parameter = parameter[:parameter.index("=")]
     named = (len(parameter) > 1 and re.fullmatch(r"[A-Za-z_]\w*", parameter[-1]) and parameter[-2] != "::"
@@ -82,7 +82,7 @@ def parameters_of(tokens):
 
 
 def methods_of(include):
-    """Returns {"CUDAAllocator::name(types) const": (type of the result, "= 0" or a hash of the body)}."""
+    """Returns a dictionary {"CUDAAllocator::name(types) const": (type of the result, "= 0" or a hash of the body)}."""
     methods = {}
     for name, header in CLASSES.items():
         with open(os.path.join(include, header), encoding="utf-8") as file:
@@ -104,7 +104,7 @@ def methods_of(include):
 
 
 def read_table():
-    """Returns the version, as (2, 15), and the methods.  Raises ValueError if there is no such table."""
+    """Returns the version, such as (2, 15), and the methods of interface.txt.  Raises ValueError if the table is unreadable."""
     try:
         with open(TABLE, encoding="utf-8") as file:
             first, *lines = file.read().splitlines()
@@ -115,7 +115,7 @@ def read_table():
 
 
 def changes(include):
-    """Returns why a shim for these headers might not do what PyTorch wants, or None."""
+    """Returns the reason why these headers need another shim than weir has, or None if weir's shim fits the headers."""
     try:
         known, now = read_table()[1], methods_of(include)
     except (OSError, ValueError) as error:
@@ -129,7 +129,8 @@ def changes(include):
             return f"{key} returns {now[key][0]}"
         if text != now[key][1]:
             return f"the default implementation of {key} has changed"
-    # The other allocators of PyTorch, too, have the default of a method that they do not define.  This method has none.
+    # A new method with a default is harmless, because PyTorch's other allocators use the default, too.  Without a default,
+    # the shim does not compile.
     new = [key for key in now if key not in known and now[key][1] == "= 0"]
     return f"{new[0]} is new, and has no default implementation" if new else None
 
