@@ -159,9 +159,8 @@ typedef struct weir_options {
     weir_amount prealloc;
 
     int growth;           /* WEIR_GROWTH_ */
-    uint64_t growth_step; /* bytes; STEP (0 means 64 MiB) */
+    uint64_t growth_step; /* bytes; STEP: the step (0 means 64 MiB); GEOMETRIC: the largest step (0 means none) */
     double growth_factor; /* GEOMETRIC: > 1 (0 means 2); REMAINING: in (0, 1] (0 means 0.5) */
-    uint64_t growth_cap;  /* bytes; GEOMETRIC: the largest step (0 means none) */
     weir_growth_function growth_function; /* CALLBACK; else NULL */
     void *growth_context;
 

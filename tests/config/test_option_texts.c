@@ -15,22 +15,21 @@ static const struct {
     int growth;
     uint64_t step;
     double factor;
-    uint64_t cap;
 } good_growth[] = {
-    {"exact", WEIR_GROWTH_EXACT, 0, 0, 0},
-    {"bfc", WEIR_GROWTH_BFC, 0, 0, 0},
-    {"BFC", WEIR_GROWTH_BFC, 0, 0, 0},
-    {"step", WEIR_GROWTH_STEP, 0, 0, 0},
-    {"step:64MiB", WEIR_GROWTH_STEP, 64 * MIB, 0, 0},
-    {"step:1B", WEIR_GROWTH_STEP, 1, 0, 0},
-    {"geometric", WEIR_GROWTH_GEOMETRIC, 0, 0, 0},
-    {"geometric:2", WEIR_GROWTH_GEOMETRIC, 0, 2, 0},
-    {"geometric:1.5:4GiB", WEIR_GROWTH_GEOMETRIC, 0, 1.5, 4 * GIB},
-    {"geometric:1.0001", WEIR_GROWTH_GEOMETRIC, 0, 1.0001, 0},
-    {"remaining", WEIR_GROWTH_REMAINING, 0, 0, 0},
-    {"remaining:0.5", WEIR_GROWTH_REMAINING, 0, 0.5, 0},
-    {"remaining:.5", WEIR_GROWTH_REMAINING, 0, 0.5, 0},
-    {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1, 0},
+    {"exact", WEIR_GROWTH_EXACT, 0, 0},
+    {"bfc", WEIR_GROWTH_BFC, 0, 0},
+    {"BFC", WEIR_GROWTH_BFC, 0, 0},
+    {"step", WEIR_GROWTH_STEP, 0, 0},
+    {"step:64MiB", WEIR_GROWTH_STEP, 64 * MIB, 0},
+    {"step:1B", WEIR_GROWTH_STEP, 1, 0},
+    {"geometric", WEIR_GROWTH_GEOMETRIC, 0, 0},
+    {"geometric:2", WEIR_GROWTH_GEOMETRIC, 0, 2},
+    {"geometric:1.5:4GiB", WEIR_GROWTH_GEOMETRIC, 4 * GIB, 1.5},
+    {"geometric:1.0001", WEIR_GROWTH_GEOMETRIC, 0, 1.0001},
+    {"remaining", WEIR_GROWTH_REMAINING, 0, 0},
+    {"remaining:0.5", WEIR_GROWTH_REMAINING, 0, 0.5},
+    {"remaining:.5", WEIR_GROWTH_REMAINING, 0, 0.5},
+    {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1},
 };
 
 TEST(test_good_growth) {
@@ -40,10 +39,9 @@ TEST(test_good_growth) {
     ck_assert_int_eq(options.growth, good_growth[_i].growth);
     ck_assert_uint_eq(options.growth_step, good_growth[_i].step);
     ck_assert_double_eq(options.growth_factor, good_growth[_i].factor);
-    ck_assert_uint_eq(options.growth_cap, good_growth[_i].cap);
 }
 
-/* An earlier argument, or callback, does not outlive a new policy. */
+/* A new policy clears the argument and the callback of an earlier policy. */
 TEST(test_growth_replaces_all_of_it) {
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = no_growth;
@@ -52,11 +50,12 @@ TEST(test_growth_replaces_all_of_it) {
     ck_assert_int_eq(weir_options_set(&options, "growth", "geometric:3:1GiB", NULL, 0), WEIR_OK);
     ck_assert(options.growth_function == NULL);
     ck_assert_ptr_null(options.growth_context);
-    ck_assert_uint_eq(options.growth_step, 0);
+    ck_assert_uint_eq(options.growth_step, GIB);
     ck_assert_int_eq(weir_options_set(&options, "growth", "step:1MiB", NULL, 0), WEIR_OK);
     ck_assert_double_eq(options.growth_factor, 0);
-    ck_assert_uint_eq(options.growth_cap, 0);
     ck_assert_uint_eq(options.growth_step, MIB);
+    ck_assert_int_eq(weir_options_set(&options, "growth", "geometric:3", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.growth_step, 0);
 }
 
 static const struct {
