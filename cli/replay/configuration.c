@@ -51,8 +51,8 @@ const struct configuration configurations[] = {
     {"mapped-learned", "mapped, preallocating what a run before needed", MAPPED(""), .learns = 1,
      .by_name_only = 1},
     {"pool-ahead", "pool, an eighth to a quarter of that peak kept idle",
-     WEIR("engine=pool,grow-ahead=@1:@2"), .unusable = foreknows, .by_name_only = 1},
-    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1:@2"),
+     WEIR("engine=pool,grow-ahead=@1"), .unusable = foreknows, .by_name_only = 1},
+    {"mapped-ahead", "mapped, the same kept idle", MAPPED(",grow-ahead=@1"),
      .unusable = foreknows, .by_name_only = 1},
     {.name = NULL},
 };

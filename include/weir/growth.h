@@ -32,7 +32,7 @@ typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *con
 /* X(name, word, value).  What each adds:
  *   EXACT       the request, rounded to what the engine takes from the device at once
  *   STEP        the request rounded up to a multiple of growth_step (64 MiB if 0)
- *   GEOMETRIC   (growth_factor - 1) times reserved memory, at most growth_cap (0: no cap); at least
+ *   GEOMETRIC   (growth_factor - 1) times reserved memory, at most growth_step (0: no cap); at least
  *               the request
  *   REMAINING   growth_factor times what is free on the device, or what the limit leaves if that is
  *               less; at least the request.  RMM's pool does this with 0.5 if it has a maximum size

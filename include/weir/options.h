@@ -159,9 +159,8 @@ typedef struct weir_options {
     weir_amount prealloc;
 
     int growth;           /* WEIR_GROWTH_ */
-    uint64_t growth_step; /* bytes; STEP (0 means 64 MiB) */
+    uint64_t growth_step; /* bytes; STEP: the step (0 means 64 MiB); GEOMETRIC: the largest step (0 means none) */
     double growth_factor; /* GEOMETRIC: > 1 (0 means 2); REMAINING: in (0, 1] (0 means 0.5) */
-    uint64_t growth_cap;  /* bytes; GEOMETRIC: the largest step (0 means none) */
     weir_growth_function growth_function; /* CALLBACK; else NULL */
     void *growth_context;
 
@@ -228,19 +227,19 @@ typedef struct weir_options {
     void *oom_callback_data; /* passed to it; NULL without one */
     /* Background growth: a thread takes memory from the device before a request needs it.  weir_allocator_create
      * reserves `headroom`, as far as the device has it.  When less than `headroom` of reserved memory is idle, a
-     * thread of the allocator adds more, until `headroom_high` is idle.  Its steps take about a tenth of a
+     * thread of the allocator adds more, until twice `headroom` is idle.  Its steps take about a tenth of a
      * millisecond; the pauses between them are shorter the less memory is idle.
      * Memory counts as idle here if it is in no live block and in no per-stream cache.  A request may have to grow
      * reserved memory although more than its size was idle; from then on weir leaves as much as was idle out of the
      * count.  With engine mapped the last idle piece also grows, by up to a quarter of the largest request so far,
-     * or of `headroom_high`.  It does so if it would then hold one of these, no piece does yet, and no more than
-     * `headroom_high` is idle then.
+     * or of twice `headroom`.  The thread enlarges the piece only if the piece then holds as much as the request or
+     * twice `headroom`, no piece holds that yet, and at most twice `headroom` is idle then.
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
-     * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice `headroom`.  More hides more growth and
-     * leaves less to others.  For the engines mapped, pool and bfc. */
-    weir_amount headroom, headroom_high; /* the setting grow-ahead */
+     * BYTES, OF_TOTAL or OF_FREE; twice a share is at most 100%.  Default: none.  More hides more growth and leaves
+     * less to others.  For the engines mapped, pool and bfc. */
+    weir_amount headroom; /* the setting grow-ahead */
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails with E_NO_MEMORY.  If
      * preallocation happens at the first request, that request fails, and so does each later one that finds it still
@@ -260,7 +259,7 @@ typedef struct weir_options {
 
     /* The half-life of decay, milliseconds.  Memory that nothing needed for that long goes back to the device by
      * halves, one each half-life.  weir never goes below the preallocated memory, nor below a release threshold that
-     * is set, nor below the memory that was in use plus headroom_high.  A load that reaches its peak at least once in
+     * is set, nor below the memory that was in use plus twice `headroom`.  A load that reaches its peak at least once in
      * that time keeps its memory.
      * Decay happens in requests that the engine serves, without waiting for anybody, and in weir_decay.  0 or
      * UINT64_MAX: never.  Less gives memory to others sooner, and grows again where a load comes back later than

@@ -104,11 +104,18 @@ static size_t least_limit(const weir_options *options) {
                : WEIR_POOL_UNIT;
 }
 
-/* Amounts become bytes, and are held against each other and the device. */
+/* Returns twice the amount.  weir__budget_bytes() reads a share above 100% as 100%. */
+static weir_amount twice_amount(weir_amount amount) {
+    amount.value = amount.value > UINT64_MAX / 2 ? UINT64_MAX : 2 * amount.value;
+    return amount;
+}
+
+/* Converts the amounts to bytes, and checks them against each other and against the device. */
 static weir_status set_budget(weir_allocator *a, const struct weir_message *message) {
     weir_options *options = &a->options;
     struct weir_device_memory memory;
     weir_status status = weir__read_memory(a, &memory, message);
+    weir_amount twice = twice_amount(options->headroom);
     char asked[32];
 
     if (status != WEIR_OK)
@@ -120,9 +127,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         a->reserve.quota.limit = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->headroom, &memory, 0);
-    a->high = weir__budget_bytes(&options->headroom_high, &memory, 0);
-    if (a->high < a->low) /* shares of different amounts */
-        a->high = a->low;
+    a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory, message);
     if (status != WEIR_OK)

@@ -65,7 +65,7 @@ static size_t wish_of_callback(const weir_options *options, const weir_growth_st
     return options->growth_function(&told, options->growth_context);
 }
 
-/* What the policy would like to add; anything from 0 to SIZE_MAX. */
+/* Returns the bytes that the policy would like to add: any number from 0 to SIZE_MAX. */
 static size_t wish(const weir_options *options, const weir_growth_state *state,
                    const struct weir_growth_cursor *cursor) {
     size_t bytes;
@@ -75,7 +75,8 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
         return whole_steps(state->request, (size_t)options->growth_step);
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale(options->growth_factor - 1, state->reserve);
-        return options->growth_cap ? weir__size_smaller(bytes, (size_t)options->growth_cap) : bytes;
+        return options->growth_step ? weir__size_smaller(bytes, (size_t)options->growth_step)
+                                    : bytes;
     case WEIR_GROWTH_REMAINING:
         return wish_remaining(options, state);
     case WEIR_GROWTH_CALLBACK:

@@ -40,7 +40,8 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
     case WEIR_AMOUNT_BYTES:
         break;
     case WEIR_AMOUNT_MAX:
-        return 1;
+        return row->kind != &weir__option_ahead ||
+               weir__problem(problem, "there is no room beyond max: preallocate max for that");
     case WEIR_AMOUNT_SHARE:
         if (row->kind->read != part_read)
             return weir__problem(problem, "it is a share among processes, which does not do here");
@@ -129,67 +130,13 @@ const struct weir_option_kind weir__option_cache = {
 
 /* ---- grow-ahead ---- */
 
-/* LOW or LOW:HIGH; without HIGH it is twice LOW, which weir__options_fill knows. */
-static int ahead_valid(const struct weir_option_row *row, const weir_amount *low,
-                       const weir_amount *high, struct weir_problem *problem) {
-    if (!amount_valid(row, low, problem) || !amount_valid(row, high, problem))
-        return 0;
-    if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
-        return weir__problem(problem, "there is no room beyond max: preallocate max for that");
-    if (low->kind == WEIR_AMOUNT_DEFAULT && high->kind != WEIR_AMOUNT_DEFAULT)
-        return weir__problem(problem, "options.headroom_high is set, but options.headroom is not");
-    return low->kind != high->kind || high->value >= low->value ||
-           weir__problem(problem, "what follows the colon is less than what precedes it");
-}
-
 static int ahead_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
-    size_t length = strcspn(text, ":");
-    weir_amount low = {0}, high = {0};
-    char first[64];
-
-    if (length >= sizeof first)
-        return weir__problem(problem, "it is too long");
-    snprintf(first, sizeof first, "%.*s", (int)length, text);
-    if (!weir__amount_read(first, &low, problem) ||
-        (text[length] == ':' && !weir__amount_read(text + length + 1, &high, problem)) ||
-        !ahead_valid(row, &low, &high, problem))
-        return 0;
-    options->headroom = low;
-    options->headroom_high = high;
-    return 1;
-}
-
-static void ahead_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                        size_t bytes) {
-    char low[WEIR_SPELL_BYTES], high[WEIR_SPELL_BYTES];
-
-    (void)row;
-    weir__amount_spell(&options->headroom, low, sizeof low);
-    weir__amount_spell(&options->headroom_high, high, sizeof high);
-    if (options->headroom.value == 0)
-        snprintf(text, bytes, "%s", low);
-    else
-        snprintf(text, bytes, "%s:%s", low, high);
-}
-
-static int ahead_check(const struct weir_option_row *row, const weir_options *options,
-                       struct weir_problem *problem) {
-    return ahead_valid(row, &options->headroom, &options->headroom_high, problem);
-}
-
-void weir__option_fill_ahead(weir_options *options) {
-    weir_amount *low = &options->headroom, *high = &options->headroom_high;
-    uint64_t most = low->kind == WEIR_AMOUNT_BYTES ? UINT64_MAX : 1000000;
-
-    if (low->kind == WEIR_AMOUNT_DEFAULT)
-        low->kind = WEIR_AMOUNT_BYTES;
-    if (high->kind != WEIR_AMOUNT_DEFAULT)
-        return;
-    *high = *low;
-    high->value = low->value > most / 2 ? most : 2 * low->value;
+    if (strchr(text, ':'))
+        return weir__problem(problem, "write one size: growth stops when twice that is idle");
+    return amount_read(row, text, options, problem);
 }
 
 const struct weir_option_kind weir__option_ahead = {
-    FUNCTIONS(ahead_read, ahead_spell, amount_is_set, ahead_check),
+    FUNCTIONS(ahead_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};

@@ -30,7 +30,7 @@ static int factor_valid(int growth, double factor, struct weir_problem *problem)
     return 1;
 }
 
-/* What follows the colon of a policy: ":64MiB", ":2:4GiB", ":0.5". */
+/* Reads the text after the colon of a policy: "64MiB", "2:4GiB", "0.5". */
 static int growth_argument(const char *text, weir_options *growth, struct weir_problem *problem) {
     const char *end;
 
@@ -49,12 +49,12 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
         return 0;
     if (*end == '\0')
         return 1;
-    if (!weir__size_read(end + 1, &growth->growth_cap, problem))
+    if (!weir__size_read(end + 1, &growth->growth_step, problem))
         return 0;
-    return growth->growth_cap > 0 || weir__problem(problem, "the cap is 0");
+    return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
 }
 
-/* Sets all five fields: an argument of an earlier policy does not outlive it. */
+/* Sets all fields of growth, so that no argument of an earlier policy stays. */
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
@@ -74,7 +74,6 @@ static int growth_read(const struct weir_option_row *row, const char *text, weir
     options->growth = growth.growth;
     options->growth_step = growth.growth_step;
     options->growth_factor = growth.growth_factor;
-    options->growth_cap = growth.growth_cap;
     options->growth_function = NULL;
     options->growth_context = NULL;
     return 1;
@@ -93,8 +92,8 @@ static void growth_spell(const struct weir_option_row *row, const weir_options *
         weir__bytes_spell(options->growth_step, argument, sizeof argument);
     if (options->growth == WEIR_GROWTH_GEOMETRIC || options->growth == WEIR_GROWTH_REMAINING)
         weir__factor_spell(options->growth_factor, argument, sizeof argument);
-    if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_cap > 0)
-        weir__bytes_spell(options->growth_cap, cap, sizeof cap);
+    if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_step > 0)
+        weir__bytes_spell(options->growth_step, cap, sizeof cap);
     snprintf(text, bytes, "%s%s%s%s%s", word, argument[0] ? ":" : "", argument, cap[0] ? ":" : "",
              cap);
 }

@@ -97,8 +97,6 @@ int weir__option_word_is_set(const struct weir_option_row *row, const weir_optio
 /* Of a field without sign. */
 int weir__option_number_is_set(const struct weir_option_row *row, const weir_options *options);
 
-/* Replaces defaults of grow-ahead by their meaning. */
-void weir__option_fill_ahead(weir_options *options);
 /* The policy that measured best for each engine; see weir-settings(7). */
 int weir__option_default_growth(const weir_options *options);
 

@@ -67,7 +67,8 @@ void weir__options_fill(weir_options *options) {
         options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT)
         options->limit.kind = WEIR_AMOUNT_MAX;
-    weir__option_fill_ahead(options);
+    if (options->headroom.kind == WEIR_AMOUNT_DEFAULT)
+        options->headroom.kind = WEIR_AMOUNT_BYTES;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
     if (options->priority == 0)

@@ -27,8 +27,7 @@ int weir__options_is_size(size_t bytes) {
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (weir__option_rows[i].offset == bytes)
             return bytes >= SMALLEST_SIZE;
-    return bytes == AT(oom_callback) || bytes == AT(oom_callback_data) ||
-           bytes == AT(headroom_high);
+    return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
 }
 
 const char *weir__options_size_problem(const weir_options *options) {

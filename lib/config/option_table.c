@@ -133,11 +133,11 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
         "the log.  The checks wait for the stream.",
         BASIC),
-    ROW(GROW_AHEAD, ahead, headroom, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "LOW[:HIGH]",
-        "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
-        "Grow in the background, so that requests do not wait for growth.  weir reserves LOW at "
-        "first, and grows when less than LOW is idle, up to HIGH (twice LOW by default); % is of "
-        "the device's memory.  A larger size leaves less to other programs.",
+    ROW(GROW_AHEAD, ahead, headroom, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "SIZE",
+        "a size (1GiB, 2%), or 0", "0",
+        "Grow in the background, so that requests do not wait for growth.  weir reserves SIZE at "
+        "first, and grows when less than SIZE is idle, until twice SIZE is idle; % is of the "
+        "device's memory.  A larger size leaves less to other programs.",
         BASIC),
     ROW(PREALLOC_MIN, amount, prealloc_min, NULL, "prealloc-min", "WEIR_PREALLOC_MIN", "SIZE",
         WEIR_SIZE_ACCEPTS, "0",

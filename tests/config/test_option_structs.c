@@ -24,7 +24,7 @@ TEST(test_init) {
         weir_options options;
         unsigned char bytes[512];
     } room;
-    size_t middle = offsetof(weir_options, headroom_high);
+    size_t middle = offsetof(weir_options, prealloc_min);
 
     memset(&room, 0xaa, sizeof room);
     ck_assert_int_eq(weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback)),
@@ -196,6 +196,7 @@ static const struct {
     {"harden: off goes with none", {.harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD}},
     {"decay: it is too long", {.decay_ms = UINT32_MAX}},
     {"internal-dependencies: ", {.internal_dependencies = 3}},
+    {"grow-ahead: there is no room beyond max", {.headroom = {0, WEIR_AMOUNT_MAX, 0}}},
 };
 
 TEST(test_complete_refuses) {

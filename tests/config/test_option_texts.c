@@ -15,22 +15,21 @@ static const struct {
     int growth;
     uint64_t step;
     double factor;
-    uint64_t cap;
 } good_growth[] = {
-    {"exact", WEIR_GROWTH_EXACT, 0, 0, 0},
-    {"bfc", WEIR_GROWTH_BFC, 0, 0, 0},
-    {"BFC", WEIR_GROWTH_BFC, 0, 0, 0},
-    {"step", WEIR_GROWTH_STEP, 0, 0, 0},
-    {"step:64MiB", WEIR_GROWTH_STEP, 64 * MIB, 0, 0},
-    {"step:1B", WEIR_GROWTH_STEP, 1, 0, 0},
-    {"geometric", WEIR_GROWTH_GEOMETRIC, 0, 0, 0},
-    {"geometric:2", WEIR_GROWTH_GEOMETRIC, 0, 2, 0},
-    {"geometric:1.5:4GiB", WEIR_GROWTH_GEOMETRIC, 0, 1.5, 4 * GIB},
-    {"geometric:1.0001", WEIR_GROWTH_GEOMETRIC, 0, 1.0001, 0},
-    {"remaining", WEIR_GROWTH_REMAINING, 0, 0, 0},
-    {"remaining:0.5", WEIR_GROWTH_REMAINING, 0, 0.5, 0},
-    {"remaining:.5", WEIR_GROWTH_REMAINING, 0, 0.5, 0},
-    {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1, 0},
+    {"exact", WEIR_GROWTH_EXACT, 0, 0},
+    {"bfc", WEIR_GROWTH_BFC, 0, 0},
+    {"BFC", WEIR_GROWTH_BFC, 0, 0},
+    {"step", WEIR_GROWTH_STEP, 0, 0},
+    {"step:64MiB", WEIR_GROWTH_STEP, 64 * MIB, 0},
+    {"step:1B", WEIR_GROWTH_STEP, 1, 0},
+    {"geometric", WEIR_GROWTH_GEOMETRIC, 0, 0},
+    {"geometric:2", WEIR_GROWTH_GEOMETRIC, 0, 2},
+    {"geometric:1.5:4GiB", WEIR_GROWTH_GEOMETRIC, 4 * GIB, 1.5},
+    {"geometric:1.0001", WEIR_GROWTH_GEOMETRIC, 0, 1.0001},
+    {"remaining", WEIR_GROWTH_REMAINING, 0, 0},
+    {"remaining:0.5", WEIR_GROWTH_REMAINING, 0, 0.5},
+    {"remaining:.5", WEIR_GROWTH_REMAINING, 0, 0.5},
+    {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1},
 };
 
 TEST(test_good_growth) {
@@ -40,10 +39,9 @@ TEST(test_good_growth) {
     ck_assert_int_eq(options.growth, good_growth[_i].growth);
     ck_assert_uint_eq(options.growth_step, good_growth[_i].step);
     ck_assert_double_eq(options.growth_factor, good_growth[_i].factor);
-    ck_assert_uint_eq(options.growth_cap, good_growth[_i].cap);
 }
 
-/* An earlier argument, or callback, does not outlive a new policy. */
+/* A new policy clears the argument and the callback of an earlier policy. */
 TEST(test_growth_replaces_all_of_it) {
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = no_growth;
@@ -52,11 +50,12 @@ TEST(test_growth_replaces_all_of_it) {
     ck_assert_int_eq(weir_options_set(&options, "growth", "geometric:3:1GiB", NULL, 0), WEIR_OK);
     ck_assert(options.growth_function == NULL);
     ck_assert_ptr_null(options.growth_context);
-    ck_assert_uint_eq(options.growth_step, 0);
+    ck_assert_uint_eq(options.growth_step, GIB);
     ck_assert_int_eq(weir_options_set(&options, "growth", "step:1MiB", NULL, 0), WEIR_OK);
     ck_assert_double_eq(options.growth_factor, 0);
-    ck_assert_uint_eq(options.growth_cap, 0);
     ck_assert_uint_eq(options.growth_step, MIB);
+    ck_assert_int_eq(weir_options_set(&options, "growth", "geometric:3", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.growth_step, 0);
 }
 
 static const struct {
@@ -126,21 +125,17 @@ static const struct {
     {"limit", "1", "write 1MiB, 1GiB, or 1B", "a size"},
     {"limit", "1048575", "a plain number is bytes: write 1048575MiB", "a size"},
     {"prealloc", "0010", "write 10MiB", "a size"},
-    {"grow-ahead", "10", "write 10MiB, 10GiB, or 10B", "a size or two"},
-    {"grow-ahead", "1GiB:10", "write 10MiB", "a size or two"},
+    {"grow-ahead", "10", "write 10MiB, 10GiB, or 10B", "a size (1GiB, 2%), or 0"},
     {"cache-limit", "32", "write 32MiB", "a size"},
     {"release-threshold", "1024", "write 1024MiB", "a size"},
     {"keep-free", "512", "write 512MiB", "a size"},
     {"prealloc-min", "8", "write 8MiB", "a size"},
     {"prealloc-min", "some", "", "a size"},
-    {"grow-ahead", "", "empty", "a size or two"},
-    {"grow-ahead", "1GiB:", "empty", "a size or two"},
-    {"grow-ahead", ":1GiB", "empty", "a size or two"},
-    {"grow-ahead", "2GiB:1GiB", "less than what precedes", "a size or two"},
-    {"grow-ahead", "1GiB:2GiB:3GiB", "", "a size or two"},
-    {"grow-ahead", "max", "preallocate max", "a size or two"},
-    {"grow-ahead", "1GiB:max", "preallocate max", "a size or two"},
-    {"grow-ahead", "0.5", "", "a size or two"},
+    {"grow-ahead", "", "empty", "a size (1GiB, 2%), or 0"},
+    {"grow-ahead", "1GiB:2GiB", "write one size: growth stops when twice that", "a size (1GiB, 2%), or 0"},
+    {"grow-ahead", "1GiB:", "write one size", "a size (1GiB, 2%), or 0"},
+    {"grow-ahead", "max", "preallocate max", "a size (1GiB, 2%), or 0"},
+    {"grow-ahead", "0.5", "", "a size (1GiB, 2%), or 0"},
     {"cache-limit", "", "empty", "a percentage of what is in use (5%)"},
     {"cache-limit", "-1", "negative", "a size (64MiB, 0)"},
     {"cache-limit", "4X", "the unit is unknown", "or max"},
@@ -376,12 +371,11 @@ static const struct {
     {"prealloc-min", "4GiB", NULL},
     {"prealloc-min", "10%", NULL},
     {"grow-ahead", "0", NULL},
-    {"grow-ahead", "1GiB", "1GiB:2GiB"},
-    {"grow-ahead", "256MiB:1GiB", NULL},
-    {"grow-ahead", "2%", "2%:4%"},
-    {"grow-ahead", "75%", "75%:100%"},
-    {"grow-ahead", "1%free:512MiB", NULL},
-    {"grow-ahead", "18446744073709551615", "18446744073709551615:18446744073709551615"},
+    {"grow-ahead", "1GiB", NULL},
+    {"grow-ahead", "2%", NULL},
+    {"grow-ahead", "75%", NULL},
+    {"grow-ahead", "1%free", NULL},
+    {"grow-ahead", "18446744073709551615", NULL},
     {"internal-dependencies", "on", NULL},
     {"registry", "off", NULL},
     {"prealloc", "share", NULL},
@@ -485,8 +479,7 @@ TEST(test_any_text) {
                 weir__option_show(&first, setting, shown, sizeof shown);
                 if (weir_options_set(&second, name, shown, message, sizeof message) != WEIR_OK)
                     ck_abort_msg("%s is shown as %s: %s", text, shown, message);
-                if (setting != WEIR_SETTING_GROWTH && setting != WEIR_SETTING_GROW_AHEAD &&
-                    !same_options(&first, &second))
+                if (setting != WEIR_SETTING_GROWTH && !same_options(&first, &second))
                     ck_abort_msg("%s is shown as %s", text, shown);
                 MUST(weir__options_complete(&first, &second, message, sizeof message) == WEIR_OK);
             }

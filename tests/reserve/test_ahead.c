@@ -35,7 +35,7 @@ static void await_rest(weir_allocator *a) {
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 TEST(off_by_default) {
-    weir_allocator *a = make(&real, _i, 0, 0);
+    weir_allocator *a = make(&real, _i, 0);
     ck_assert_ptr_null(a->reserve.ahead);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     nap(5);
@@ -45,7 +45,7 @@ TEST(off_by_default) {
 }
 
 TEST(little_is_idle_and_then_enough) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB); /* from the beginning */
     await_rest(a);
     MUST_LE(idle_of(a), 512 * MIB + a->reserve.engine->step_bytes);
@@ -67,7 +67,7 @@ TEST(little_is_idle_and_then_enough) {
 }
 
 TEST(another_stream_is_served_from_it) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     void *block[2];
 
     AWAIT(idle_of(a) >= 512 * MIB);
@@ -84,7 +84,7 @@ TEST(another_stream_is_served_from_it) {
 
 /* It has what the limit leaves, and that it gets no more is nobody's error. */
 TEST(the_limit_holds) {
-    weir_options options = options_for(_i, 256 * MIB, 512 * MIB);
+    weir_options options = options_for(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
     weir_allocator *a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_refusals >= 2);
@@ -98,7 +98,7 @@ TEST(the_limit_holds) {
 
 /* A 64th of the device is left alone, and a request may have it. */
 TEST(the_last_part_is_for_requests) {
-    weir_allocator *a = make(&real, _i, 7 * GIB, 10 * GIB);
+    weir_allocator *a = make(&real, _i, 7 * GIB);
     AWAIT(stats_of(a).ahead_refusals >= 2);
     size_t left = device_free();
     MUST_BE_WITHIN(128 * MIB, left, 128 * MIB + a->reserve.engine->step_bytes);
@@ -113,7 +113,7 @@ TEST(a_failure_is_tried_again_ever_later) {
     /* after the n-th a pause of 10 ms, doubled n - 1 times */
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     uint64_t from = real_ms();
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_refusals >= 4);
     for (int i = 0; i < 20; i++, nap(5)) {
         refusals = stats_of(a).ahead_refusals;
@@ -136,7 +136,7 @@ static void wait_for_child(pid_t child) {
 
 /* The child has an allocator whose thread there is not, in the middle of a step or not. */
 TEST(a_child_of_fork_neither_grows_nor_hangs) {
-    weir_allocator *a = make(&real, _i, 2 * GIB, 4 * GIB);
+    weir_allocator *a = make(&real, _i, 2 * GIB);
     void *block = NULL;
 
     for (int i = 0; i < 20; i++) {
@@ -156,7 +156,7 @@ TEST(a_child_of_fork_neither_grows_nor_hangs) {
 
 TEST(destroying_ends_it_promptly) {
     for (int i = 0; i < 30; i++) {
-        weir_allocator *a = make(&real, _i, 4 * GIB, 6 * GIB);
+        weir_allocator *a = make(&real, _i, 4 * GIB);
         OK(weir_free(a, take(a, 10 * MIB, A), A));
         CU(driver->cuStreamSynchronize(A));
         nap(i % 4);
@@ -170,7 +170,7 @@ TEST(destroying_ends_it_promptly) {
 /* A pause of seconds does not keep anybody. */
 TEST(destroying_ends_a_long_pause) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_refusals >= 8); /* the next pause is of 1280 ms */
     weir__model_faults_clear();
     uint64_t from = real_ms();
@@ -179,7 +179,7 @@ TEST(destroying_ends_a_long_pause) {
 }
 
 TEST(what_is_busy_goes_on) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     void *block = take(a, MIB, A);
 
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
@@ -189,8 +189,8 @@ TEST(what_is_busy_goes_on) {
 }
 
 TEST(two_allocators_have_one_each) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
-    weir_allocator *b = make(&real, (_i + 1) % WAYS, 256 * MIB, 768 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
+    weir_allocator *b = make(&real, (_i + 1) % WAYS, 384 * MIB);
 
     AWAIT(idle_of(a) >= 512 * MIB);
     AWAIT(idle_of(b) >= 768 * MIB);
@@ -205,7 +205,7 @@ TEST(two_allocators_have_one_each) {
 /* Growth in another thread harms no capture, whose mode is global here. */
 TEST(a_capture_goes_on_beside_it) {
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB);
     drop_capture(A);
     destroy(a);
@@ -213,7 +213,7 @@ TEST(a_capture_goes_on_beside_it) {
 
 /* The thread's calls are made by somebody who has no context and no stream of the program's. */
 TEST(no_stream_of_the_program_is_touched) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
 
     busy(A, 1000 * MS);
     busy(B, 1000 * MS);
@@ -256,7 +256,7 @@ static void *work(void *argument) {
 }
 
 TEST(beside_threads_at_work) {
-    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *a = make(&real, _i, 256 * MIB);
     struct worker w[3];
     for (int i = 0; i < 3; i++) {
         w[i] = (struct worker){.a = a, .random = 77 + (uint64_t)i};
@@ -284,7 +284,7 @@ TEST(a_process_may_exit_meanwhile) {
         if (child == 0) {
             alarm(20);
             open_device();
-            (void)make(&real, _i, 4 * GIB, 6 * GIB);
+            (void)make(&real, _i, 4 * GIB);
             nap(i % 4);
             exit(0);
         }
@@ -304,7 +304,7 @@ static void expect_log(const weir_options *options, const char *text) {
 }
 
 TEST(what_has_no_use_for_it_says_so) {
-    weir_options options = options_for(POOL, 64 * MIB, 0);
+    weir_options options = options_for(POOL, 64 * MIB);
 
     catch_log();
     options.engine = WEIR_ENGINE_DIRECT;
@@ -319,7 +319,7 @@ TEST(what_has_no_use_for_it_says_so) {
 
 /* Driver 11.2 does not tell what a pool has. */
 TEST(what_cannot_be_told_is_left_alone) {
-    weir_options options = options_for(_i, 64 * MIB, 0);
+    weir_options options = options_for(_i, 64 * MIB);
     real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     catch_log();
     options.log = WEIR_LOG_WARNING;
@@ -375,7 +375,7 @@ static void *ask_meanwhile(void *grower) {
  * another. */
 static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
-    weir_options options = options_for(MAPPED, 0, 0);
+    weir_options options = options_for(MAPPED, 0);
 
     sem_init(&inside, 0, 0);
     sem_init(&go_on, 0, 0);

@@ -77,15 +77,16 @@ TEST(create_refuses_options_out_of_range) {
     expect_free_again(before);
 }
 
-/* Where the struct ended in a version between the first and this one: before a field that came later. */
+/* Returns 1 if some version of weir_options has this size or may get it, else 0.  New fields come at the end of the
+ * struct, so the offset of each later field was its size once. */
 static int is_end_of_options(size_t bytes) {
 #define BEFORE(field) offsetof(weir_options, field)
     static const size_t ends[] = {BEFORE(front),         BEFORE(front_cache),   BEFORE(stream_checks),
                                   BEFORE(packing),       BEFORE(harden),
                                   BEFORE(oom_callback),  BEFORE(oom_callback_data),
-                                  BEFORE(headroom),      BEFORE(headroom_high),
-                                  BEFORE(prealloc_min),  BEFORE(profile),
-                                  BEFORE(decay_ms),      BEFORE(internal_dependencies),
+                                  BEFORE(headroom),      BEFORE(prealloc_min),
+                                  BEFORE(profile),       BEFORE(decay_ms),
+                                  BEFORE(internal_dependencies),
                                   BEFORE(ledger),        BEFORE(priority),
                                   BEFORE(leave),         BEFORE(verdict),
                                   BEFORE(peers)};

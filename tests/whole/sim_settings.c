@@ -114,12 +114,10 @@ static void set_growth(const struct settings *s, weir_options *options) {
                                   WEIR_GROWTH_CALLBACK};
 
     options->growth = growths[s->growth];
-    if (options->growth == WEIR_GROWTH_STEP)
+    if (options->growth == WEIR_GROWTH_STEP || options->growth == WEIR_GROWTH_GEOMETRIC)
         options->growth_step = s->growth_step;
-    if (options->growth == WEIR_GROWTH_GEOMETRIC) {
+    if (options->growth == WEIR_GROWTH_GEOMETRIC)
         options->growth_factor = (double[]){0, 1.1, 3}[s->growth_size];
-        options->growth_cap = s->growth_step;
-    }
     if (options->growth == WEIR_GROWTH_REMAINING)
         options->growth_factor = (double[]){0, 0.01, 1}[s->growth_size];
     if (options->growth == WEIR_GROWTH_CALLBACK) {
