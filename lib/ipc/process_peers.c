@@ -24,11 +24,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/result.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "base/who.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"

@@ -18,10 +18,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "adapters/preload/preload_plain.h"
 #include "api/drop_in.h"

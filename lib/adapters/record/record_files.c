@@ -22,7 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/variable.h"
 #include "base/who.h"
 
 enum { MOST_FOLDERS = 4 };

@@ -2,7 +2,6 @@
 /* model_pool_check.c: what must hold of pools, and of all memory of the devices. */
 #include "driver/model/model_pool.h"
 
-#include "driver/model/model_ipc.h"
 #include "driver/model/model_span.h"
 
 static const char *check_pool(const struct model_pool *pool) {

@@ -16,9 +16,6 @@
  */
 #include "driver/model/model_inside.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 _Static_assert(sizeof(struct model_stream) <= 128, "a stream fits its slot");
 _Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
 
