@@ -54,7 +54,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/device_wait.c \
 	lib/driver/driver.c \
 	lib/driver/driver.h \
-	lib/driver/driver_count.c \
 	lib/driver/driver_cuda.c \
 	lib/driver/nvtx.c \
 	lib/driver/nvtx.h \
@@ -64,21 +63,15 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_capture.c \
 	lib/driver/model/model_device.c \
 	lib/driver/model/model_graph.c \
-	lib/driver/model/model_host.c \
 	lib/driver/model/model_inside.h \
 	lib/driver/model/model_ipc.c \
 	lib/driver/model/model_ipc.h \
-	lib/driver/model/model_kernel.c \
 	lib/driver/model/model_memory.c \
 	lib/driver/model/model_oracle.c \
 	lib/driver/model/model_orders.c \
 	lib/driver/model/model_pool.c \
 	lib/driver/model/model_pool.h \
 	lib/driver/model/model_pool_alloc.c \
-	lib/driver/model/model_pool_attributes.c \
-	lib/driver/model/model_pool_check.c \
-	lib/driver/model/model_pool_ipc.c \
-	lib/driver/model/model_pool_seen.c \
 	lib/driver/model/model_profile.c \
 	lib/driver/model/model_profile.h \
 	lib/driver/model/model_program.c \
