@@ -361,14 +361,12 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
-	lib/adapters/preload/preload_blocks.h \
 	lib/adapters/preload/preload_check.c \
 	lib/adapters/preload/preload_contexts.c \
 	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_inside.h \
 	lib/adapters/preload/preload_plain.c \
-	lib/adapters/preload/preload_plain.h \
 	lib/adapters/preload/preload_pointers.c \
 	lib/adapters/preload/preload_pool_calls.c \
 	lib/adapters/preload/preload_pools.c \

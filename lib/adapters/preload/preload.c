@@ -13,7 +13,6 @@
  */
 #include "adapters/preload/preload_inside.h"
 
-#include "adapters/preload/preload_blocks.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "ipc/group_process.h"

@@ -9,13 +9,12 @@
  *
  * Must not know: what the program calls.
  */
-#include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_inside.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "api/drop_in.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/settings.h"
@@ -588,13 +587,13 @@ int weir__any_asked(void) {
 /* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
-    weir__drop_in_begin_use();
+    (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
 }
 
 static void end_making(void) {
     pthread_mutex_unlock(&lock);
-    weir__drop_in_end_use();
+    weir__driver_end_use();
 }
 
 /* The caller holds `lock`. */
@@ -618,7 +617,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     struct weir_served *s;
     int begun = 0, is_open, state;
 
-    if (weir__drop_in_forked())
+    if (weir__driver_forked())
         return NULL;
     begin_making();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
@@ -643,7 +642,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     struct weir_served *s;
 
     *state = WEIR_POOL_LEFT;
-    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__drop_in_forked())
+    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__driver_forked())
         return NULL;
     s = atomic_load_explicit(&plain[device], memory_order_acquire);
     if (s)

@@ -26,7 +26,7 @@
  *
  * Must not know: how anything is served.
  */
-#include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/drop_in.h"
 #include "api/show.h"
 #include "api/timeline.h"
 #include "base/file.h"
@@ -564,7 +563,7 @@ static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
-    if (weir__drop_in_forked() || getpid() != served_process)
+    if (weir__driver_forked() || getpid() != served_process)
         return;
     if (atomic_exchange(&has_begun, 1)) {
         if (has_teller && !is_reporting)
@@ -718,7 +717,7 @@ static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
+    if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
         tell_left() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
@@ -738,7 +737,7 @@ static __attribute__((destructor)) void end(void) {
 
 /* Writes all reports, unless this is a child of fork, or of vfork, which has all of this process's memory. */
 void weir__report_before_end(int is_sure) {
-    int is_own = !weir__drop_in_forked() && getpid() == own_process;
+    int is_own = !weir__driver_forked() && getpid() == own_process;
 
     if (has_teller && is_own && getpid() == served_process && !is_reporting) {
         if (!atomic_load(&has_begun))

@@ -13,15 +13,14 @@
  *
  * Must not know: what others make of the figures.
  */
-#include "adapters/preload/preload.h"
+
+#include "adapters/preload/preload_inside.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-#include "adapters/preload/preload_plain.h"
-#include "api/drop_in.h"
 #include "api/show.h"
 #include "base/clock.h"
 #include "base/thread.h"
@@ -30,7 +29,7 @@
 enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static int has_ended;               /* under `asking' */
+static int is_closed;               /* under `asking' */
 static struct weir_segment segment; /* the thread's, once that runs */
 static struct weir_show show;       /* likewise */
 
@@ -88,7 +87,7 @@ static int publish(void) {
     int goes_on;
 
     pthread_mutex_lock(&asking);
-    goes_on = !has_ended;
+    goes_on = !is_closed;
     if (goes_on) {
         fill();
         weir__segment_publish(&segment, &show);
@@ -162,6 +161,6 @@ void weir__show_end(void) {
     weir__show_remove();
     if (!weir__thread_lock_at_end(&asking))
         return;
-    has_ended = 1;
+    is_closed = 1;
     pthread_mutex_unlock(&asking);
 }

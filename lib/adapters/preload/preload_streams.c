@@ -78,7 +78,7 @@ static __attribute__((constructor)) void watch_forks(void) {
 }
 
 static int is_mine(void) {
-    return !weir__inside && !weir__drop_in_forked();
+    return !weir__inside && !weir__driver_forked();
 }
 
 void weir__streams_await(void) {
