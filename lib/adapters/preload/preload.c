@@ -31,10 +31,6 @@ static __attribute__((constructor)) void begin(void) {
 
 atomic_int weir__contexts_made;
 
-int weir__has_contexts(void) {
-    return atomic_load_explicit(&weir__contexts_made, memory_order_relaxed);
-}
-
 __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) {
     CUcontext context = NULL;
 

@@ -128,9 +128,6 @@ static inline void leave(void) {
 
 /* ---- streams ---- */
 
-/* The program has made a context of its own. */
-extern atomic_int weir__contexts_made;
-
 /* The stream is of another context than weir's, whose events may not order what runs there. */
 static inline int is_apart(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;

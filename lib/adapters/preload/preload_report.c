@@ -92,14 +92,6 @@ void weir__count_left(enum weir_left why, struct weir_pool *pool) {
     atomic_fetch_add_explicit(&left[why].requests, 1, memory_order_relaxed);
 }
 
-uint64_t weir__unserved_all(void) {
-    uint64_t all = 0;
-
-    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
-        all += unserved(i);
-    return all;
-}
-
 int weir__run_switch(const char *variable, int standard) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;

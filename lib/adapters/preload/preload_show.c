@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include "api/show.h"
@@ -65,7 +64,9 @@ static void fill_plain(void) {
 
 static void fill(void) {
     fill_plain();
-    show.left = weir__unserved_all();
+    show.left = 0;
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        show.left += atomic_load_explicit(&weir__unserved[i], memory_order_relaxed);
     show.all = 0;
     show.allocators = 0;
     for (unsigned i = 0; i < weir__served_known(); i++) {
@@ -107,21 +108,13 @@ static void *run(void *unused) {
 }
 
 int weir__start_thread(void *(*of)(void *), const char *name) {
-    pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_t thread;
-    int error = pthread_attr_init(&attributes);
+    int error = weir__thread_start(&thread, of, NULL);
 
-    if (error)
-        return error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, of, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (!error)
+    if (!error) {
         (void)pthread_setname_np(thread, name);
+        (void)pthread_detach(thread);
+    }
     return error;
 }
 

@@ -107,7 +107,8 @@ int weir__streams_ask(const struct weir_served *s) {
     size_t count;
     int is_idle = 0;
 
-    if (weir__interposed_passes() || weir__has_contexts())
+    if (weir__interposed_passes() ||
+        atomic_load_explicit(&weir__contexts_made, memory_order_relaxed))
         return 0;
     pthread_mutex_lock(&asking);
     if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&
