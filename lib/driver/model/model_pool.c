@@ -219,14 +219,6 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-int weir__model_pool_is_managed(const struct model_pool *pool) {
-    return pool->properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-}
-
-int weir__model_pool_decompresses(const struct model_pool *pool) {
-    return pool->properties.usage != 0;
-}
-
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
     return (CUmemoryPool)(uintptr_t)pool;
 }

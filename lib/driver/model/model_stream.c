@@ -341,7 +341,8 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step) {
+/* Runs a kernel or a use: as work of that length, or as a step of the capture. */
+static CUresult run_kernel(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult why = weir__model_capture_enter(stream, &branch);
 
@@ -365,7 +366,7 @@ static CUresult launch(CUstream handle, const struct model_step *step) {
         return why;
     weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
-    why = weir__model_stream_kernel(stream, step);
+    why = run_kernel(stream, step);
     weir__model_unlock();
     return why;
 }
@@ -399,7 +400,7 @@ CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *
         CU_STREAM_CAPTURE_STATUS_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
     weir__model_lock();
-    why = weir__model_stream_kernel(
+    why = run_kernel(
         stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = HOST_FUNCTION_NS});
     weir__model_unlock();
     if (why == CUDA_SUCCESS)
@@ -628,7 +629,7 @@ CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, un
         return why;
     memcpy(&step.duration_ns, parameters[0], sizeof step.duration_ns);
     weir__model_lock();
-    why = weir__model_stream_kernel(stream, &step);
+    why = run_kernel(stream, &step);
     weir__model_unlock();
     return why;
 }
