@@ -394,7 +394,6 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record_callers.c \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_files.c \
-	lib/adapters/record/record_files.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \
 	lib/base/file.c \
