@@ -105,7 +105,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/group_slots.c \
 	lib/ipc/group_slots.h \
 	lib/ipc/group_driver.c \
-	lib/ipc/group_driver.h \
 	lib/ipc/group_process.c \
 	lib/ipc/group_process.h \
 	lib/ipc/registry.c \

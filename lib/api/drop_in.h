@@ -41,8 +41,10 @@ void weir__drop_in_hush(weir_allocator *allocator);
 void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
 
 /* Reads options as weir_options_from_env does.  But no variable of another program names an engine, and variables for
- * preallocation count even if that program is told to use CUDA's memory pools: see settings.h. */
-weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
+ * preallocation count even if that program is told to use CUDA's memory pools: see settings.h.  `sources` may be NULL. */
+struct weir_sources;
+weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
+                                  char *message, size_t message_bytes);
 
 /* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, its memory can be used for hardware
  * decompression, too. */

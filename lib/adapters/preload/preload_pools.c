@@ -179,7 +179,7 @@ static weir_status read_environment(weir_options *options) {
 
     weir_options_init(options);
     if (!is_wrong)
-        status = weir__drop_in_options(options, message, sizeof message);
+        status = weir__drop_in_options(options, NULL, message, sizeof message);
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
