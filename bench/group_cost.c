@@ -16,7 +16,6 @@
 
 #include "base/clock.h"
 #include "driver/model/model.h"
-#include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 
 #define STEP ((size_t)2 << 20)

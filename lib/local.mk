@@ -54,28 +54,21 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/device_wait.c \
 	lib/driver/driver.c \
 	lib/driver/driver.h \
-	lib/driver/driver_count.c \
 	lib/driver/driver_cuda.c \
 	lib/driver/model/model.c \
 	lib/driver/model/model.h \
 	lib/driver/model/model_capture.c \
 	lib/driver/model/model_device.c \
 	lib/driver/model/model_graph.c \
-	lib/driver/model/model_host.c \
 	lib/driver/model/model_inside.h \
 	lib/driver/model/model_ipc.c \
 	lib/driver/model/model_ipc.h \
-	lib/driver/model/model_kernel.c \
 	lib/driver/model/model_memory.c \
 	lib/driver/model/model_oracle.c \
 	lib/driver/model/model_orders.c \
 	lib/driver/model/model_pool.c \
 	lib/driver/model/model_pool.h \
 	lib/driver/model/model_pool_alloc.c \
-	lib/driver/model/model_pool_attributes.c \
-	lib/driver/model/model_pool_check.c \
-	lib/driver/model/model_pool_ipc.c \
-	lib/driver/model/model_pool_seen.c \
 	lib/driver/model/model_profile.c \
 	lib/driver/model/model_profile.h \
 	lib/driver/model/model_program.c \
@@ -98,20 +91,17 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/option_amounts.c \
 	lib/config/option_growth.c \
 	lib/config/option_kinds.h \
-	lib/config/option_names.c \
-	lib/config/option_numbers.c \
 	lib/config/option_resolve.c \
 	lib/config/option_struct.c \
 	lib/config/option_table.c \
 	lib/config/option_text.c \
-	lib/config/option_words.c \
+	lib/config/option_values.c \
 	lib/config/settings.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \
 	lib/ipc/group_slots.c \
 	lib/ipc/group_slots.h \
 	lib/ipc/group_driver.c \
-	lib/ipc/group_driver.h \
 	lib/ipc/group_process.c \
 	lib/ipc/group_process.h \
 	lib/ipc/registry.c \
@@ -363,14 +353,12 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
 	lib/adapters/preload/preload_calls.h \
-	lib/adapters/preload/preload_blocks.h \
 	lib/adapters/preload/preload_check.c \
 	lib/adapters/preload/preload_contexts.c \
 	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
 	lib/adapters/preload/preload_inside.h \
 	lib/adapters/preload/preload_plain.c \
-	lib/adapters/preload/preload_plain.h \
 	lib/adapters/preload/preload_pointers.c \
 	lib/adapters/preload/preload_pool_calls.c \
 	lib/adapters/preload/preload_pools.c \
@@ -400,7 +388,6 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/record/record_callers.c \
 	lib/adapters/record/record_calls.h \
 	lib/adapters/record/record_files.c \
-	lib/adapters/record/record_files.h \
 	lib/adapters/record/nvtx_abi.h \
 	lib/adapters/record/record_nvtx.c \
 	lib/adapters/record/record_ring.h \

@@ -25,7 +25,6 @@
 #include "base/size.h"
 #include "cli/common/commands.h"
 #include "cli/common/jsonfile.h"
-#include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 
 /* ---- an allocator's life ---- */

@@ -188,7 +188,7 @@ void tape_tell_left_out(const char *name, uint64_t count) {
         fprintf(stderr,
                 "weir: %s: it was cut as it was recorded: %" PRIu64
                 " more event%s left out by `weir record'\n",
-                name, count, weir__plural_were(count));
+                name, count, count == 1 ? " was" : "s were");
 }
 
 static void take_comment(void *context, const char *text) {

@@ -25,7 +25,6 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 #include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
@@ -57,8 +56,9 @@ weir_status weir__create_cannot(const struct weir_message *message, int log, wei
     return status;
 }
 
-weir_status weir__create_refused(weir_allocator *a, const struct weir_message *message,
-                                 const char *what, CUresult result) {
+/* Does what weir__create_cannot does, for a result of the driver. */
+static weir_status create_refused(weir_allocator *a, const struct weir_message *message,
+                                  const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
 
     return weir__create_cannot(message, a->options.log, status, "%s: the driver answered %s", what,
@@ -79,7 +79,7 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
     CUresult result = driver->cuDeviceGetCount(&count);
 
     if (result != CUDA_SUCCESS)
-        return weir__create_refused(a, message, "cannot count the devices", result);
+        return create_refused(a, message, "cannot count the devices", result);
     if (ordinal >= count)
         return weir__create_cannot(message, a->options.log, weir__without_driver(WEIR_E_NO_DEVICE),
                                    "device '%s': there %s %d device%s, numbered from 0",
@@ -93,7 +93,7 @@ static weir_status find_device(weir_allocator *a, int ordinal, const struct weir
         result = driver->cuDeviceGetAttribute(
             &maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, a->device.ordinal);
     if (result != CUDA_SUCCESS)
-        return weir__create_refused(a, message, "cannot ask the device", result);
+        return create_refused(a, message, "cannot ask the device", result);
     if (wants_map && !maps)
         return weir__create_cannot(
             message, a->options.log, weir__without_driver(WEIR_E_NOT_SUPPORTED),
@@ -145,7 +145,7 @@ static weir_status open_context(weir_allocator *a, const struct weir_message *me
     if (status != WEIR_OK)
         return status;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !a->reserve.events.peers)
-        return weir__create_refused(a, message, "cannot open the device's context", result);
+        return create_refused(a, message, "cannot open the device's context", result);
     status = weir__device_status(&a->device, result);
     weir__allocator_not_admitted(a->reserve.events.peers, why, sizeof why);
     return weir__create_cannot(message, a->options.log, status,
@@ -160,7 +160,7 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
                                     a->device.driver->cuMemGetInfo(&free_bytes, &total));
 
     if (result != CUDA_SUCCESS)
-        return weir__create_refused(a, message, "cannot read the device's memory", result);
+        return create_refused(a, message, "cannot read the device's memory", result);
     *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
     return WEIR_OK;
 }

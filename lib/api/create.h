@@ -51,9 +51,6 @@ struct weir_message {
 __attribute__((format(printf, 4, 5))) weir_status
 weir__create_cannot(const struct weir_message *message, int log, weir_status status,
                     const char *format, ...);
-/* The same of a driver's answer. */
-weir_status weir__create_refused(weir_allocator *a, const struct weir_message *message,
-                                 const char *what, CUresult result);
 /* What came of the last call below, as a person reads it: `text', or a text that stays. */
 const char *weir__why_not(const weir_allocator *a, weir_status status, char *text, size_t bytes);
 weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memory,

@@ -10,12 +10,6 @@
 
 #define PAGE ((size_t)2 << 20) /* the granularity of mapped memory */
 
-weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
-                                 size_t message_bytes) {
-    return weir__without_driver(
-        weir__options_from_env(options, sources, WEIR_PLACE_USER, 1, message, message_bytes));
-}
-
 static int can_map(const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 

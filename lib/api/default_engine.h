@@ -15,10 +15,6 @@
 #include "config/settings.h"
 #include "driver/driver.h"
 
-/* weir_options_from_env, in a user's place: see settings.h.  `sources` may be NULL. */
-weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
-                                 size_t message_bytes);
-
 /* Fills in the engine that serves these options on that device, as far as nothing need be tried, if they name none. */
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);

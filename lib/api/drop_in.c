@@ -9,14 +9,12 @@
 
 #include "api/allocator_internal.h"
 #include "api/create.h"
-#include "api/default_engine.h"
 #include "api/oom_report.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/variable.h"
 #include "config/settings.h"
-#include "ipc/group_driver.h"
 #include "ipc/group_process.h"
 #include "reserve/background_growth.h"
 
@@ -39,8 +37,10 @@ void weir__drop_in_keep_apart(weir_allocator *a, int on) {
     atomic_store_explicit(&a->device.keeps_apart, on, memory_order_relaxed);
 }
 
-weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
-    return weir__choice_options(options, NULL, message, message_bytes);
+weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
+                                  char *message, size_t message_bytes) {
+    return weir__without_driver(
+        weir__options_from_env(options, sources, WEIR_PLACE_USER, 1, message, message_bytes));
 }
 
 weir_status weir__drop_in_create(const weir_options *options, int decompresses,
@@ -343,7 +343,7 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
     char why[96];
 
     weir_options_init(&options);
-    return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
+    return driver && weir__drop_in_options(&options, NULL, why, sizeof why) == WEIR_OK &&
            weir__drop_in_ask_on(driver, device, &options, admission);
 }
 
@@ -364,7 +364,7 @@ static int log_level(void) {
     char why[96];
 
     weir_options_init(&options);
-    if (weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
+    if (weir__drop_in_options(&options, NULL, why, sizeof why) != WEIR_OK ||
         options.log == WEIR_LOG_DEFAULT)
         return WEIR_LOG_WARNING;
     return options.log;
@@ -403,7 +403,7 @@ static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
 
     weir_options_init(&options);
     if (!driver || device < 0 || device >= MOST_DEVICES ||
-        weir__drop_in_options(&options, why, sizeof why) != WEIR_OK ||
+        weir__drop_in_options(&options, NULL, why, sizeof why) != WEIR_OK ||
         weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
         complete.ledger != WEIR_SWITCH_ON ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)

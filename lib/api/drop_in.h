@@ -15,19 +15,6 @@
 #include "driver/driver.h"
 #include "ipc/process_peers.h"
 
-/* Returns 1 in a child of fork, else 0: see driver.h. */
-static inline int weir__drop_in_forked(void) {
-    return weir__driver_forked();
-}
-
-/* Begin and end the use of a lock under which an allocator is created: see driver.h. */
-static inline void weir__drop_in_begin_use(void) {
-    (void)weir__driver_begin_use();
-}
-static inline void weir__drop_in_end_use(void) {
-    weir__driver_end_use();
-}
-
 /* Returns the allocator that weir_device_allocator shall return for a device.  If the pointer is NULL or returns NULL,
  * that is the process's allocator.  Set when the library is loaded. */
 extern weir_allocator *(*weir__drop_in_serves)(int device);
@@ -54,8 +41,10 @@ void weir__drop_in_hush(weir_allocator *allocator);
 void weir__drop_in_keep_apart(weir_allocator *allocator, int on);
 
 /* Reads options as weir_options_from_env does.  But no variable of another program names an engine, and variables for
- * preallocation count even if that program is told to use CUDA's memory pools: see settings.h. */
-weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
+ * preallocation count even if that program is told to use CUDA's memory pools: see settings.h.  `sources` may be NULL. */
+struct weir_sources;
+weir_status weir__drop_in_options(weir_options *options, struct weir_sources *sources,
+                                  char *message, size_t message_bytes);
 
 /* Creates an allocator as weir_allocator_create does.  If `decompresses` is set, its memory can be used for hardware
  * decompression, too. */

@@ -5,7 +5,6 @@
  *
  * Must not know: how either keeps it.
  */
-#include <string.h>
 
 #include <weir/stats.h>
 

@@ -7,7 +7,6 @@
 #include "config.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "api/create.h"
 #include "base/log.h"

@@ -11,7 +11,6 @@
 
 #include "api/create.h"
 #include "base/log.h"
-#include "base/result.h"
 #include "base/size.h"
 #include "cache/pinned.h"
 #include "config/settings.h"

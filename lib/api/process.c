@@ -18,21 +18,20 @@
  *
  * Must not know: engines, the caches; the structure of an allocator, but for its context, device and profile.
  */
-#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/allocator_internal.h"
-#include "api/default_engine.h"
 #include "api/drop_in.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/who.h"
 #include "config/settings.h"
-#include "ipc/group_driver.h"
+#include "ipc/group_process.h"
 
 /* ANSWER_S and SAVE_S limit how long the driver and the disk may take when the process ends. */
 enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
@@ -158,18 +157,11 @@ static void say_failure(weir_status status, const weir_options *options, const c
     say_why(status, options->log, text);
 }
 
-static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
-    const char *slash = strrchr(object->dlpi_name, '/');
-
-    (void)bytes, (void)ignored;
-    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
-}
-
 /* Leaves all decisions to the preload's allocator.  Only the pool engine is served by the preload; the calls of the
  * other engines go to the driver. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
-        !dl_iterate_phdr(is_preload, NULL))
+        !weir__process_has_preload())
         return;
     weir__log(options->log, WEIR_LOG_INFO,
               "libweir-preload.so is in this process: its allocator decides on reserved memory and "
@@ -193,7 +185,7 @@ static weir_status read_environment(weir_options *options, struct place *place) 
 
     weir_options_init(options);
     sources = (struct weir_sources){.of = {NULL}};
-    status = weir__choice_options(options, &sources, message, sizeof message);
+    status = weir__drop_in_options(options, &sources, message, sizeof message);
     if (status == WEIR_OK)
         status =
             weir__device_parse(options->device, &name, &place->device, message, sizeof message);

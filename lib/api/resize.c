@@ -5,8 +5,6 @@
  */
 #include "config.h"
 
-#include <stdio.h>
-
 #include <weir/weir.h>
 
 #include "api/create.h"

@@ -23,7 +23,8 @@ static unsigned bucket_of(uint64_t value) {
            (unsigned)((value >> shift) & (WEIR_HISTOGRAM_SUB - 1));
 }
 
-uint64_t weir__histogram_bound(unsigned bucket) {
+/* Returns the largest value of a bucket. */
+static uint64_t bound_of(unsigned bucket) {
     unsigned shift;
 
     if (bucket < WEIR_HISTOGRAM_SUB)
@@ -67,11 +68,10 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
     for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++) {
         seen += load(&h->count[i]);
         if (seen >= rank) {
-            uint64_t bound = weir__histogram_bound(i);
+            uint64_t bound = bound_of(i);
 
             return bound < max ? bound : max;
         }
     }
     return max; /* an add by another thread is under way */
 }
-

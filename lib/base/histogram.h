@@ -25,7 +25,5 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value);
 /* The smallest bucket bound that at least `fraction` (0 to 1) of the values do not exceed, cut to the
  * exact maximum; 0 when empty. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
-/* The largest value of a bucket, 0 to WEIR_HISTOGRAM_BUCKETS - 1. */
-uint64_t weir__histogram_bound(unsigned bucket);
 
 #endif

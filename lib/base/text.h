@@ -71,13 +71,9 @@ static inline const char *weir__plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
 
-/* "1 step" is missing, "2 steps" are: what such a word ends with, and the verb. */
+/* Returns the ending of a noun that is counted, and the verb: "1 step is", "2 steps are". */
 static inline const char *weir__plural_are(uint64_t count) {
     return count == 1 ? " is" : "s are";
-}
-
-static inline const char *weir__plural_were(uint64_t count) {
-    return count == 1 ? " was" : "s were";
 }
 
 enum { WEIR_DISTANT = 96 };

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -85,6 +86,17 @@ uint64_t weir__process_namespace(void) {
     struct stat is;
 
     return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
+}
+
+static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+
+    (void)bytes, (void)ignored;
+    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
+}
+
+int weir__process_has_preload(void) {
+    return dl_iterate_phdr(is_preload, NULL) != 0;
 }
 
 static void read_command(const char *path, char *text, size_t bytes) {

@@ -25,6 +25,9 @@ int weir__process_is_stopped(pid_t pid);
 /* The inode of this process's namespace of pids; 0: it cannot be told. */
 uint64_t weir__process_namespace(void);
 
+/* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
+int weir__process_has_preload(void);
+
 /* The words of this process's command, and of another's; "": it cannot be told. */
 void weir__process_command(char *text, size_t bytes);
 void weir__process_command_of(pid_t pid, char *text, size_t bytes);

@@ -11,7 +11,6 @@
 #include "base/result.h"
 #include "base/size.h"
 #include "cache/slab_table.h"
-#include "config/amount.h"
 #include "engine/stream_order.h"
 
 enum {

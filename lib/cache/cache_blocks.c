@@ -4,7 +4,6 @@
 
 #include "base/size.h"
 #include "cache/slab_table.h"
-#include "config/amount.h"
 #include "engine/stream_order.h"
 
 int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,

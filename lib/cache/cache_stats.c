@@ -4,7 +4,6 @@
 
 #include "base/size.h"
 #include "cache/slab_table.h"
-#include "config/amount.h"
 #include "engine/stream_order.h"
 
 int weir__caches_has_blocks(struct weir_caches *f) {

@@ -22,7 +22,6 @@
 #include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
-#include "base/text.h"
 
 /* ---- requests ---- */
 

@@ -3,7 +3,6 @@
 #include "cache/stream_cache_hit.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 _Static_assert(offsetof(struct weir_cache, lock.lock) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");

@@ -2,9 +2,9 @@
 /* option_kinds.h: what one row of the option table can do, for the files that make up the table.
  *
  * What: a row (option_table.c) says how an option is called, which field holds it, of which kind it is, and how it is
- * explained.  A kind is four functions: read from text, spell as text, is it set, is it in range.  Kinds lie in a file for
- * each type of field: option_words.c, option_names.c, option_amounts.c, option_growth.c, option_numbers.c.  option_text.c
- * reads and shows options by row, option_struct.c copies a caller's struct, option_resolve.c completes it.
+ * explained.  A kind is four functions: read from text, spell as text, is it set, is it in range.  The kinds are in
+ * option_amounts.c, option_growth.c and option_values.c.  option_text.c reads and shows options by row, option_struct.c
+ * copies a caller's struct, option_resolve.c completes it.
  *
  * A kind of numbers or amounts also has what tells it from others of its file.
  *
@@ -94,8 +94,6 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
                              struct weir_problem *problem);
 int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem);
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options);
-/* Of a field without sign. */
-int weir__option_number_is_set(const struct weir_option_row *row, const weir_options *options);
 
 /* The policy that measured best for each engine; see weir-settings(7). */
 int weir__option_default_growth(const weir_options *options);

@@ -7,8 +7,6 @@
 #include "config/option_kinds.h"
 
 #include <stddef.h>
-#include <stdio.h>
-#include <strings.h>
 
 #include "base/text.h"
 

@@ -7,7 +7,6 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/result.h"
 

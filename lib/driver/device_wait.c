@@ -13,6 +13,7 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #define BLOCK_BYTES ((size_t)2 << 20)
@@ -36,17 +37,10 @@ static _Atomic unsigned char *known_of(const struct weir_device *device, enum wa
     return &known[(unsigned)device->ordinal % WEIR_MOST_PEERS][way];
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void take_time(void *nothing) {
     (void)nothing;
     nanosleep(&(struct timespec){0, PROOF_NS}, NULL);
-    atomic_store_explicit(&ended_ns, now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
 /* A stream with work to wait for; NULL: there is nothing to prove, or no proof available now. */
@@ -78,7 +72,7 @@ static void note_disproof(const struct weir_device *device, enum way way) {
 
 static void end_proof(struct weir_device *device, enum way way, CUstream stream, int waited) {
     const struct weir_driver *driver = device->driver;
-    uint64_t now = now_ns();
+    uint64_t now = weir__clock_ns();
     CUresult is;
 
     if (!stream)

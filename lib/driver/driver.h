@@ -120,7 +120,7 @@ unsigned weir__driver_capabilities(int version);
  * groups of which an entry is missing; the entries of a group without its bit become NULL. */
 void weir__driver_settle(struct weir_driver *table);
 
-/* Returns a table that forwards to `inner` and counts each call (driver_count.c).  An entry that is NULL in
+/* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in
  * `inner` is NULL in the table, too.  A process has one such table: a later call with another `inner`
  * returns NULL.  The call also returns NULL if no thread key is left.  Counting costs one to three nanoseconds a
  * call with any number of threads. */

@@ -3,7 +3,6 @@
 #include "engine/peer_access.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "config/settings.h"
 

@@ -21,7 +21,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -314,9 +313,10 @@ int weir__group_look(struct weir_group *g, const char *name, const char *device)
     return 0;
 }
 
+/* A visit of devices or groups; `of` is the name of the group or the device that they belong to. */
 struct visit {
-    const char *name;
-    void (*device)(const char *device, void *context);
+    const char *of;
+    void (*each)(const char *name, void *context);
     void *context;
 };
 
@@ -325,9 +325,9 @@ static void visit_device(const char *path, const char *device, void *context) {
     const struct visit *visit = context;
     char own[WEIR_REGISTRY_PATH];
 
-    if (strlen(device) < WEIR_REGISTRY_DEVICE && name_file(own, visit->name, device) == 0 &&
+    if (strlen(device) < WEIR_REGISTRY_DEVICE && name_file(own, visit->of, device) == 0 &&
         strcmp(path, own) == 0)
-        visit->device(device, visit->context);
+        visit->each(device, visit->context);
 }
 
 void weir__group_each(const char *name, void (*visit)(const char *device, void *context),
@@ -338,23 +338,17 @@ void weir__group_each(const char *name, void (*visit)(const char *device, void *
     weir__runfile_each(begins, visit_device, &(struct visit){name, visit, context});
 }
 
-struct visit_on {
-    const char *device;
-    void (*group)(const char *name, void *context);
-    void *context;
-};
-
 /* Visits a group of the device.  The rest of the file's name is "NAME-DEVICE"; NAME may have hyphens, too. */
 static void visit_name(const char *path, const char *rest, void *context) {
-    const struct visit_on *visit = context;
-    size_t length = strlen(rest), tail = strlen(visit->device) + 1;
+    const struct visit *visit = context;
+    size_t length = strlen(rest), tail = strlen(visit->of) + 1;
     char name[WEIR_GROUP_NAME + 1], own[WEIR_REGISTRY_PATH];
 
     if (length <= tail || length - tail >= sizeof name)
         return;
     snprintf(name, sizeof name, "%.*s", (int)(length - tail), rest);
-    if (name_file(own, name, visit->device) == 0 && strcmp(path, own) == 0)
-        visit->group(name, visit->context);
+    if (name_file(own, name, visit->of) == 0 && strcmp(path, own) == 0)
+        visit->each(name, visit->context);
 }
 
 void weir__group_each_on(const char *device, void (*visit)(const char *name, void *context),
@@ -362,7 +356,7 @@ void weir__group_each_on(const char *device, void (*visit)(const char *name, voi
     char begins[32];
 
     snprintf(begins, sizeof begins, "group%d-", WEIR_GROUP_VERSION);
-    weir__runfile_each(begins, visit_name, &(struct visit_on){device, visit, context});
+    weir__runfile_each(begins, visit_name, &(struct visit){device, visit, context});
 }
 
 /* Removes the file of a group whose members were all killed. */

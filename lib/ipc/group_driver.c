@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* group_driver.c: see group_driver.h.
+/* group_driver.c: a driver table that counts the device memory that it allocates for the group of this process.
  *
  * Memory is counted before the driver is asked for it, and given back after the driver has it back.  So the count is
  * never below what the driver has given.  What the limit forbids is out of memory, as a device that is full: all above
@@ -14,13 +14,12 @@
  *
  * Must not know: who calls it.
  */
-#include "ipc/group_driver.h"
+#include "ipc/group_process.h"
 
 #include <pthread.h>
 
 #include "base/map.h"
 #include "base/size.h"
-#include "ipc/group_process.h"
 
 /* What a driver's pool grows by (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
@@ -122,6 +121,36 @@ static CUresult get_info(size_t *free_bytes, size_t *total) {
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
+/* A function of the driver that frees a block or a handle, both of which are numbers. */
+typedef CUresult free_call(unsigned long long key);
+
+/* Ends an allocation of bytes that the group has counted, by the driver's result.  Records the bytes; without host memory
+ * for the record, frees the memory again. */
+static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
+                             const unsigned long long *key, uintptr_t word, CUresult result, free_call *undo) {
+    if (result == CUDA_SUCCESS && put(map, *key, word))
+        return result;
+    if (result == CUDA_SUCCESS) {
+        (void)undo(*key);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    weir__group_give(g, WEIR_GROUP_RESERVE, (uint64_t)word >> DEVICE_BITS);
+    return result;
+}
+
+/* Frees a block or a handle.  The record goes first: once the driver has freed the memory, another thread may get the
+ * number. */
+static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
+    uintptr_t word = take(map, key);
+    CUresult result = call(key);
+
+    if (word && result == CUDA_SUCCESS)
+        give(word);
+    else if (word) /* the map still has room for the record that it just had */
+        (void)put(map, key, word);
+    return result;
+}
+
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
                        const CUmemAllocationProp *properties, unsigned long long flags) {
     CUdevice device = properties->location.id;
@@ -133,26 +162,11 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemCreate(handle, bytes, properties, flags);
-    if (result == CUDA_SUCCESS && put(&handles, *handle, word_of(bytes, device)))
-        return result;
-    if (result == CUDA_SUCCESS) {
-        (void)inner->cuMemRelease(*handle);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    weir__group_give(g, WEIR_GROUP_RESERVE, bytes);
-    return result;
+    return record_bytes(g, &handles, handle, word_of(bytes, device), result, inner->cuMemRelease);
 }
 
-/* Between the driver's answer and the map another thread may be given the same number. */
 static CUresult let_go(CUmemGenericAllocationHandle handle) {
-    uintptr_t word = take(&handles, handle);
-    CUresult result = inner->cuMemRelease(handle);
-
-    if (word && result == CUDA_SUCCESS)
-        give(word);
-    else if (word) /* the place that it left is still there */
-        (void)put(&handles, handle, word);
-    return result;
+    return free_recorded(&handles, handle, inner->cuMemRelease);
 }
 
 static CUresult alloc(CUdeviceptr *block, size_t bytes) {
@@ -165,25 +179,11 @@ static CUresult alloc(CUdeviceptr *block, size_t bytes) {
     if (!weir__group_take(g, WEIR_GROUP_RESERVE, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = inner->cuMemAlloc(block, bytes);
-    if (result == CUDA_SUCCESS && put(&blocks, *block, word_of(bytes, device)))
-        return result;
-    if (result == CUDA_SUCCESS) {
-        (void)inner->cuMemFree(*block);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    weir__group_give(g, WEIR_GROUP_RESERVE, bytes);
-    return result;
+    return record_bytes(g, &blocks, block, word_of(bytes, device), result, inner->cuMemFree);
 }
 
 static CUresult free_block(CUdeviceptr block) {
-    uintptr_t word = take(&blocks, block);
-    CUresult result = inner->cuMemFree(block);
-
-    if (word && result == CUDA_SUCCESS)
-        give(word);
-    else if (word)
-        (void)put(&blocks, block, word);
-    return result;
+    return free_recorded(&blocks, block, inner->cuMemFree);
 }
 
 /* ---- pools --------------------------------------------------------------------------------------- */

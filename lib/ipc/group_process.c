@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <link.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,6 +23,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "base/variable.h"
+#include "base/who.h"
 #include "config/amount.h"
 
 enum { MOST_DEVICES = 64, DRIVERS = 2, MOST_WEIGHT = 1000000, MOST_SHOWN = 12 };
@@ -145,13 +145,6 @@ int weir__group_settings(struct weir_group_settings *out, char *message, size_t 
 
 /* ---- joining ------------------------------------------------------------------------------------- */
 
-static int is_preload_here(struct dl_phdr_info *object, size_t bytes, void *ignored) {
-    const char *slash = strrchr(object->dlpi_name, '/');
-
-    (void)bytes, (void)ignored;
-    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
-}
-
 void weir__group_counts_here(void) {
     atomic_store(&is_preload, 1);
 }
@@ -220,7 +213,7 @@ struct weir_group *weir__group_enter(const struct weir_driver *driver, CUdevice 
 
     why[0] = '\0';
     if (g || device < 0 || device >= MOST_DEVICES ||
-        (!atomic_load(&is_preload) && dl_iterate_phdr(is_preload_here, NULL)) ||
+        (!atomic_load(&is_preload) && weir__process_has_preload()) ||
         weir__group_settings(&settings, why, WEIR_GROUP_WHY) <= 0)
         return g;
     pthread_mutex_lock(&lock);
@@ -296,8 +289,8 @@ struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_pe
     if (!members)
         return answers;
     members->count = weir__group_members(g, members->is, WEIR_GROUP_SLOTS);
-    answers = weir__process_peers_ask_some(n, bytes, began, deadline,
-                                           &(struct weir_asked){turn_of, members});
+    answers = weir__process_peers_ask(n, bytes, began, deadline,
+                                      &(struct weir_asked){turn_of, members});
     free(members);
     return answers;
 }
@@ -306,8 +299,9 @@ struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *
                                                      uint64_t began, uint64_t deadline) {
     struct weir_group *g = weir__process_peers_group(n);
 
-    return g && weir__group_room(g) < bytes ? weir__group_ask(g, n, bytes, began, deadline)
-                                            : weir__process_peers_ask(n, bytes, began, deadline);
+    return g && weir__group_room(g) < bytes
+               ? weir__group_ask(g, n, bytes, began, deadline)
+               : weir__process_peers_ask(n, bytes, began, deadline, NULL);
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */

@@ -73,4 +73,9 @@ struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *
 enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
+/* group_driver.c: returns a driver table that counts the device memory that it allocates for the group of this process,
+ * if the environment names a group that this library counts for; else returns `inner`, which may be NULL.  A process has
+ * one such table. */
+const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
+
 #endif

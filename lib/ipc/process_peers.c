@@ -24,11 +24,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/result.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "base/who.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
@@ -536,13 +534,8 @@ static void look_for_ending(struct weir_process_peers *n, struct weir_answers *a
 }
 
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
-                                            uint64_t began, uint64_t deadline) {
-    return weir__process_peers_ask_some(n, bytes, began, deadline, NULL);
-}
-
-struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, uint64_t bytes,
-                                                 uint64_t began, uint64_t deadline,
-                                                 const struct weir_asked *asked) {
+                                            uint64_t began, uint64_t deadline,
+                                            const struct weir_asked *asked) {
     const struct round round = {asked, began, deadline};
     struct candidate all[WEIR_REGISTRY_SLOTS], *some[WEIR_REGISTRY_ASKS];
     uint64_t now = weir__registry_now(), part;

@@ -82,20 +82,18 @@ struct weir_admission {
     int is_over; /* all have given what they could */
 };
 
-/* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until
- * `deadline', which is a time of CLOCK_MONOTONIC as is `began'. */
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
-                                            uint64_t began, uint64_t deadline);
-
-/* Of whom one asks, and when: 0: it is not asked, else those first whose turn is lower.  NULL: all. */
+/* Which processes are asked, and when. */
 struct weir_asked {
+    /* Returns 0 if the process is not asked.  Processes with a lower turn are asked first. */
     int (*turn)(const struct weir_registry_entry *entry, void *context);
     void *context;
 };
-/* The same of some; what the rest has counts for nothing in the answers. */
-struct weir_answers weir__process_peers_ask_some(struct weir_process_peers *n, uint64_t bytes,
-                                                 uint64_t began, uint64_t deadline,
-                                                 const struct weir_asked *asked);
+/* Asks other processes for bytes until `deadline`, which is a time of CLOCK_MONOTONIC, as `began` is: first those with a
+ * lower turn, then those with a lower priority, then those with most idle memory.  With `asked` NULL all processes have
+ * one turn.  Memory of processes that are not asked counts for nothing in the answers. */
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
+                                            uint64_t began, uint64_t deadline,
+                                            const struct weir_asked *asked);
 
 /* The group that this process is in on the device; NULL: none. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);

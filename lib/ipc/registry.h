@@ -21,7 +21,6 @@
 #define WEIR_REGISTRY_H
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

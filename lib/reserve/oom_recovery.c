@@ -288,7 +288,7 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
             break;
         missing = weir__size_less(bytes, usable(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
-        answers = weir__process_peers_ask(peers, most, first, until);
+        answers = weir__process_peers_ask(peers, most, first, until, NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,

@@ -7,7 +7,6 @@
  * Must not know: frameworks.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/allocator_internal.h"
 #include "base/result.h"

@@ -16,7 +16,6 @@
  * Must not know: what a capture is, frameworks.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/allocator_internal.h"
 #include "base/result.h"

@@ -7,7 +7,6 @@
  *
  * Must not know: where segments come from, pools, routes.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/bounds.h"

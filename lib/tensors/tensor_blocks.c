@@ -7,7 +7,6 @@
  * Must not know: frameworks, how a pool places blocks.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/allocator_internal.h"
 #include "api/drop_in.h"

@@ -25,6 +25,7 @@ CASE("histogram", 4, clear, NULL);
 
 TEST(test_empty) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.5), 0);
+    ck_assert_uint_eq(h.total, 0);
 }
 
 TEST(test_small_values_are_exact) {
@@ -33,6 +34,8 @@ TEST(test_small_values_are_exact) {
     for (uint64_t v = 0; v < 32; v++)
         ck_assert_uint_eq(weir__histogram_quantile(&h, (double)(v + 1) / 32.0), v);
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.0), 0);
+    ck_assert_uint_eq(h.sum, 31 * 32 / 2);
+    ck_assert_uint_eq(h.total, 32);
 }
 
 /* One value alone: every quantile is that value, since the bound is cut to the maximum. */
@@ -93,6 +96,8 @@ TEST(test_quantiles_against_sorting) {
         ck_assert_uint_le(bound, exact + exact / 32);
     }
     ck_assert_uint_eq(weir__histogram_quantile(&h, 1.0), values[N - 1]);
+    ck_assert_uint_eq(h.sum, sum);
+    ck_assert_uint_eq(h.total, N);
 }
 
 /* fraction * count must not round up to one value too many. */

@@ -189,7 +189,7 @@ static struct weir_registry_entry own_entry(void) {
 }
 
 static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
-    *said = weir__process_peers_ask(own, bytes, weir__registry_now(), ms_from_now(ms));
+    *said = weir__process_peers_ask(own, bytes, weir__registry_now(), ms_from_now(ms), NULL);
     return said->given;
 }
 
@@ -216,7 +216,7 @@ TEST(nobody_is_there_or_no_time) {
     ANSWERS(0, ask(MIB, 1, &said));
     MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    said = weir__process_peers_ask(own, MIB, 0, 0);
+    said = weir__process_peers_ask(own, MIB, 0, 0, NULL);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 0);    /* it was not asked, */
@@ -240,7 +240,8 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
             has_idle(2, 40, 3);
         }
         until = ms_from_now(ASKING_MS);
-        said[i] = weir__process_peers_ask(own, MIB, i < 2 ? began : weir__registry_now(), until);
+        said[i] = weir__process_peers_ask(own, MIB, i < 2 ? began : weir__registry_now(), until,
+                                          NULL);
         in_time &= weir__registry_now() < until;
     }
     return in_time && weir__registry_now() < began + SILENCE_MS * MS;

@@ -13,7 +13,6 @@
  */
 #include "adapters/preload/preload_inside.h"
 
-#include "adapters/preload/preload_blocks.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "ipc/group_process.h"
@@ -31,10 +30,6 @@ static __attribute__((constructor)) void begin(void) {
 /* ---- streams ---- */
 
 atomic_int weir__contexts_made;
-
-int weir__has_contexts(void) {
-    return atomic_load_explicit(&weir__contexts_made, memory_order_relaxed);
-}
 
 __attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) {
     CUcontext context = NULL;

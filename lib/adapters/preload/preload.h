@@ -210,8 +210,8 @@ void weir__streams_lose(int device);
 /* Records that the program's capture on the stream has begun or ended. */
 void weir__streams_capture(CUstream stream, int has_begun);
 
-/* preload.c: returns 1 once the program has created another context than the primary ones, else 0. */
-int weir__has_contexts(void);
+/* Set once the program has created another context than the primary ones. */
+extern atomic_int weir__contexts_made;
 /* The number of captures that run or are about to begin, as far as weir saw them. */
 extern atomic_int weir__captures;
 /* Waits until no thread queries a stream.  Called before a capture begins, once the capture is counted.  Outside,
@@ -259,8 +259,6 @@ void weir__report_before_end(int is_sure);
 void weir__report_failure(void);
 /* Makes statistics be written at the end, since there is an allocator. */
 void weir__report_due(void);
-/* Returns the number of requests that were not served. */
-uint64_t weir__unserved_all(void);
 
 /* ---- preload_show.c ------------------------------------------------------------------------------- */
 

@@ -9,11 +9,10 @@
  *
  * Must not know: what the program calls.
  */
-#include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_inside.h"
 
 #include <pthread.h>
 
-#include "api/drop_in.h"
 #include "base/map.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
@@ -59,7 +58,7 @@ _Thread_local unsigned weir__block_last __attribute__((tls_model("initial-exec")
 int weir__block_find(CUdeviceptr address, struct weir_found *found) {
     unsigned known = weir__served_known();
 
-    if (weir__drop_in_forked())
+    if (weir__driver_forked())
         return 0;
     for (unsigned i = 0, at = weir__block_last; i < known; i++, at = at + 1 < known ? at + 1 : 0)
         if (is_of(weir__served_at(at), address, found)) {

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 
-#include "adapters/preload/preload_plain.h"
-#include "api/drop_in.h"
 #include "base/map.h"
 #include "ipc/group_process.h"
 
@@ -98,48 +96,35 @@ CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devic
     return result;
 }
 
-CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    struct weir_admission admission = {0};
-    struct weir_group *group;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+/* Creates a context by `call`, which is repeated while other processes make room for it. */
+#define CREATE_CONTEXT(context, device, call)                                                      \
+    __extension__({                                                                                \
+        struct weir_admission its_admission = {0};                                                 \
+        struct weir_group *its_group;                                                              \
+        CUresult its_result = CUDA_ERROR_OUT_OF_MEMORY;                                            \
+        if (begin_context(device, 0, &its_group)) {                                                \
+            do                                                                                     \
+                its_result = call;                                                                 \
+            while (may_have_context(its_result, device, &its_admission));                          \
+            end_context(its_group, context, its_result);                                           \
+        }                                                                                          \
+        note_context(its_result);                                                                  \
+    })
 
-    if (!begin_context(device, 0, &group))
-        return result;
-    do
-        result = REAL(cuCtxCreate_v2)(context, flags, device);
-    while (may_have_context(result, device, &admission));
-    end_context(group, context, result);
-    return note_context(result);
+CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    return CREATE_CONTEXT(context, device, REAL(cuCtxCreate_v2)(context, flags, device));
 }
 
 CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
                                     unsigned int flags, CUdevice device) {
-    struct weir_admission admission = {0};
-    struct weir_group *group;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-    if (!begin_context(device, 0, &group))
-        return result;
-    do
-        result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
-    while (may_have_context(result, device, &admission));
-    end_context(group, context, result);
-    return note_context(result);
+    return CREATE_CONTEXT(context, device,
+                          REAL(cuCtxCreate_v3)(context, affinities, count, flags, device));
 }
 
 CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
                                     CUdevice device) {
-    struct weir_admission admission = {0};
-    struct weir_group *group;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-
-    if (!begin_context(device, 0, &group))
-        return result;
-    do
-        result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
-    while (may_have_context(result, device, &admission));
-    end_context(group, context, result);
-    return note_context(result);
+    return CREATE_CONTEXT(context, device,
+                          REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
 /* By another thread the same number may be given again as soon as the driver has the context back. */
@@ -147,7 +132,7 @@ CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
 
-    if (weir__inside || weir__drop_in_forked())
+    if (weir__inside || weir__driver_forked())
         return REAL(cuCtxDestroy_v2)(context);
     group = take_counted(context);
     result = REAL(cuCtxDestroy_v2)(context);

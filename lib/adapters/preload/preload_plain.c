@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_plain.c: see preload_plain.h.
+/* preload_plain.c: the device memory that a program takes by itself, which weir only sees: how much, by which calls, and
+ * which library called.
  *
  * What: each request notes bytes under its address or handle.  Of a handle the references and the mappings are counted,
  * since its memory stays until the last of them has gone.  A group counts the bytes before the driver is asked, and no
@@ -11,7 +12,7 @@
  * found before, and without the lock that the dynamic linker holds while it runs constructors: these may wait for a
  * thread that requests memory.
  */
-#include "adapters/preload/preload_plain.h"
+#include "adapters/preload/preload_inside.h"
 
 #include <errno.h>
 #include <execinfo.h>
@@ -23,7 +24,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "adapters/preload/preload_inside.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/size.h"

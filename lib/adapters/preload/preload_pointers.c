@@ -6,8 +6,6 @@
  */
 #include "adapters/preload/preload_inside.h"
 
-#include "adapters/preload/preload_blocks.h"
-
 enum {
     POINTER_CONTEXT = 1,
     POINTER_BUFFER_ID = 7,

@@ -5,8 +5,6 @@
  */
 #include "adapters/preload/preload_inside.h"
 
-#include "api/drop_in.h"
-
 /* Served is memory of a device. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)

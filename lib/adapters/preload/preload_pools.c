@@ -9,14 +9,12 @@
  *
  * Must not know: what the program calls.
  */
-#include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_inside.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "api/drop_in.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/settings.h"
@@ -181,7 +179,7 @@ static weir_status read_environment(weir_options *options) {
 
     weir_options_init(options);
     if (!is_wrong)
-        status = weir__drop_in_options(options, message, sizeof message);
+        status = weir__drop_in_options(options, NULL, message, sizeof message);
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
@@ -588,13 +586,13 @@ int weir__any_asked(void) {
 /* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
-    weir__drop_in_begin_use();
+    (void)weir__driver_begin_use();
     pthread_mutex_lock(&lock);
 }
 
 static void end_making(void) {
     pthread_mutex_unlock(&lock);
-    weir__drop_in_end_use();
+    weir__driver_end_use();
 }
 
 /* The caller holds `lock`. */
@@ -618,7 +616,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     struct weir_served *s;
     int begun = 0, is_open, state;
 
-    if (weir__drop_in_forked())
+    if (weir__driver_forked())
         return NULL;
     begin_making();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
@@ -643,7 +641,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     struct weir_served *s;
 
     *state = WEIR_POOL_LEFT;
-    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__drop_in_forked())
+    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__driver_forked())
         return NULL;
     s = atomic_load_explicit(&plain[device], memory_order_acquire);
     if (s)

@@ -26,9 +26,8 @@
  *
  * Must not know: how anything is served.
  */
-#include "adapters/preload/preload_blocks.h"
+#include "adapters/preload/preload_inside.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -37,11 +36,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "api/drop_in.h"
 #include "api/show.h"
 #include "api/timeline.h"
 #include "base/file.h"
@@ -93,14 +90,6 @@ void weir__count_left(enum weir_left why, struct weir_pool *pool) {
     if (pool && !atomic_exchange_explicit(&pool->left_request, 1, memory_order_relaxed))
         atomic_fetch_add_explicit(&left[why].pools, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&left[why].requests, 1, memory_order_relaxed);
-}
-
-uint64_t weir__unserved_all(void) {
-    uint64_t all = 0;
-
-    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
-        all += unserved(i);
-    return all;
 }
 
 int weir__run_switch(const char *variable, int standard) {
@@ -566,7 +555,7 @@ static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
-    if (weir__drop_in_forked() || getpid() != served_process)
+    if (weir__driver_forked() || getpid() != served_process)
         return;
     if (atomic_exchange(&has_begun, 1)) {
         if (has_teller && !is_reporting)
@@ -697,7 +686,7 @@ static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
+    if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
         tell_left() || weir__served_known() > 0 || weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
@@ -717,7 +706,7 @@ static __attribute__((destructor)) void end(void) {
 
 /* Writes all reports, unless this is a child of fork, or of vfork, which has all of this process's memory. */
 void weir__report_before_end(int is_sure) {
-    int is_own = !weir__drop_in_forked() && getpid() == own_process;
+    int is_own = !weir__driver_forked() && getpid() == own_process;
 
     if (has_teller && is_own && getpid() == served_process && !is_reporting) {
         if (!atomic_load(&has_begun))

@@ -6,9 +6,6 @@
  */
 #include "adapters/preload/preload_inside.h"
 
-#include "adapters/preload/preload_blocks.h"
-#include "adapters/preload/preload_plain.h"
-#include "api/drop_in.h"
 #include "base/log.h"
 
 /* ---- devices ---- */

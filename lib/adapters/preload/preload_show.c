@@ -13,18 +13,13 @@
  *
  * Must not know: what others make of the figures.
  */
-#include "adapters/preload/preload.h"
+
+#include "adapters/preload/preload_inside.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "adapters/preload/preload_plain.h"
-#include "api/drop_in.h"
 #include "api/show.h"
 #include "base/clock.h"
 #include "base/thread.h"
@@ -33,7 +28,7 @@
 enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static int has_ended;               /* under `asking' */
+static int is_closed;               /* under `asking' */
 static struct weir_segment segment; /* the thread's, once that runs */
 static struct weir_show show;       /* likewise */
 
@@ -69,7 +64,9 @@ static void fill_plain(void) {
 
 static void fill(void) {
     fill_plain();
-    show.left = weir__unserved_all();
+    show.left = 0;
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        show.left += atomic_load_explicit(&weir__unserved[i], memory_order_relaxed);
     show.all = 0;
     show.allocators = 0;
     for (unsigned i = 0; i < weir__served_known(); i++) {
@@ -91,7 +88,7 @@ static int publish(void) {
     int goes_on;
 
     pthread_mutex_lock(&asking);
-    goes_on = !has_ended;
+    goes_on = !is_closed;
     if (goes_on) {
         fill();
         weir__segment_publish(&segment, &show);
@@ -111,21 +108,13 @@ static void *run(void *unused) {
 }
 
 int weir__start_thread(void *(*of)(void *), const char *name) {
-    pthread_attr_t attributes;
-    sigset_t all, before;
     pthread_t thread;
-    int error = pthread_attr_init(&attributes);
+    int error = weir__thread_start(&thread, of, NULL);
 
-    if (error)
-        return error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, of, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (!error)
+    if (!error) {
         (void)pthread_setname_np(thread, name);
+        (void)pthread_detach(thread);
+    }
     return error;
 }
 
@@ -165,6 +154,6 @@ void weir__show_end(void) {
     weir__show_remove();
     if (!weir__thread_lock_at_end(&asking))
         return;
-    has_ended = 1;
+    is_closed = 1;
     pthread_mutex_unlock(&asking);
 }

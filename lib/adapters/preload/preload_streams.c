@@ -78,7 +78,7 @@ static __attribute__((constructor)) void watch_forks(void) {
 }
 
 static int is_mine(void) {
-    return !weir__inside && !weir__drop_in_forked();
+    return !weir__inside && !weir__driver_forked();
 }
 
 void weir__streams_await(void) {
@@ -107,7 +107,8 @@ int weir__streams_ask(const struct weir_served *s) {
     size_t count;
     int is_idle = 0;
 
-    if (weir__interposed_passes() || weir__has_contexts())
+    if (weir__interposed_passes() ||
+        atomic_load_explicit(&weir__contexts_made, memory_order_relaxed))
         return 0;
     pthread_mutex_lock(&asking);
     if (atomic_load_explicit(&weir__captures, memory_order_acquire) == 0 &&

@@ -24,7 +24,6 @@
 #include <time.h>
 
 #include "adapters/record/record.h"
-#include "adapters/record/record_files.h"
 #include "base/clock.h"
 #include "base/variable.h"
 

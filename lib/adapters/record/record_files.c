@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record_files.c: see record_files.h.
+/* record_files.c: the files of record_ring.h, as a recorded process makes them.
  *
  * The constructor maps the board and locks this process's number.  Nothing else is made before the first event, so that
  * a process without CUDA does not notice the library.  A child of fork shares its parent's number and the lock of that
@@ -8,7 +8,7 @@
  *
  * Must not know: how a call gets here, what an event is.
  */
-#include "adapters/record/record_files.h"
+#include "adapters/record/record.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/variable.h"
 #include "base/who.h"
 
 enum { MOST_FOLDERS = 4 };

@@ -32,7 +32,7 @@ static _Thread_local struct model_thread *own_state;
 
 /* Makes a slab.  It is on the heap, where a leak checker follows pointers in its slots.  So large an allocation is
  * mapped by itself and committed page by page. */
-int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit) {
+static int slab_make(struct model_slab *slab, size_t stride, size_t limit) {
     slab->base = calloc(limit, stride);
     slab->stride = stride;
     slab->limit = limit;
@@ -502,16 +502,16 @@ static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
     if ((!weir__model.streams.base &&
-         weir__model_slab_make(&weir__model.streams, 128, 1 << 16) != 0) ||
+         slab_make(&weir__model.streams, 128, 1 << 16) != 0) ||
         (!weir__model.events.base &&
-         weir__model_slab_make(&weir__model.events, 128, 1 << 18) != 0) ||
+         slab_make(&weir__model.events, 128, 1 << 18) != 0) ||
         (!weir__model.pools.base &&
-         weir__model_slab_make(&weir__model.pools, 1024, 1 << 12) != 0) ||
+         slab_make(&weir__model.pools, 1024, 1 << 12) != 0) ||
         (!weir__model.graphs.base &&
-         weir__model_slab_make(&weir__model.graphs, 64, 1 << 14) != 0) ||
-        (!weir__model.execs.base && weir__model_slab_make(&weir__model.execs, 64, 1 << 14) != 0) ||
+         slab_make(&weir__model.graphs, 64, 1 << 14) != 0) ||
+        (!weir__model.execs.base && slab_make(&weir__model.execs, 64, 1 << 14) != 0) ||
         (!weir__model.memories.base &&
-         weir__model_slab_make(&weir__model.memories, MODEL_MEMORY_STRIDE, 1 << 17) != 0)) {
+         slab_make(&weir__model.memories, MODEL_MEMORY_STRIDE, 1 << 17) != 0)) {
         snprintf(failure->text, sizeof failure->text,
                  "the device model needs 54 MiB of address space (a limit, `ulimit -v`?)");
         return -1;

@@ -19,7 +19,7 @@
  * captured event fails and invalidates nothing, and so does the captured free of a block that is no graph's
  * (model_graph.c).  An end on a branch invalidates; a capture begun twice or ended without a beginning is 401, one
  * begun on the legacy stream 900, and none of these breaks a capture.  Assumed: that no other call modelled here is
- * unsafe, but for those of model_host.c; that an end in a wrong thread leaves the capture as it was; that a branch
+ * unsafe, but for those of page-locked host memory; that an end in a wrong thread leaves the capture as it was; that a branch
  * without steps needs no join; that a destroyed origin ends its capture and a destroyed branch invalidates it; that an
  * event stays captured when its capture has ended.
  *

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ATTRIBUTE_SM_COUNT = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76 };
+enum { ATTRIBUTE_SM_COUNT = 16, ATTRIBUTE_MAJOR = 75 };
 
 CUresult weir__model_device_check(CUdevice device) {
     return device >= 0 && device < weir__model.device_count ? CUDA_SUCCESS

@@ -29,7 +29,6 @@
 
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct model_plan {

@@ -24,8 +24,6 @@ void weir__model_streams_drop(struct model_context *context); /* and its events 
 /* Orders a stream behind the streams that it implicitly waits for, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
-/* Runs a kernel or a use: as work of that length, or as a step of the capture. */
-CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 
 /* Returns the operation of stream `id` up to which these orders reach, or 0 if they have none of that stream. */
@@ -113,8 +111,6 @@ void weir__model_pools_drop(void);
 void weir__model_block_enter(struct model_block *block, int device);
 /* Returns the live block that contains all of [address, address + bytes), or NULL. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
-int weir__model_pool_is_managed(const struct model_pool *pool);
-int weir__model_pool_decompresses(const struct model_pool *pool);
 /* Returns 1 if the driver knows that usage of memory, else 0. */
 int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, and copies.
+/* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, copies, and page-locked host memory.
  *
  * Device addresses are host addresses of private mappings that cost nothing until they are touched.
  * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when
  * freed, so that a stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a
  * bit for each 512 bytes; a page goes when its last block goes.
  *
- * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
- * device, of which pools take no notice, but for a block of a pool it waits for nothing; 0 bytes is an invalid value;
- * both kinds of block may be freed by both calls; pages are 2 MiB of physical memory.
+ * Measured on the device of the profile: cuMemFree and cuMemFreeHost wait for all work of the device, of which pools
+ * take no notice (assumed for cuMemFreeHost).  For a block of a pool cuMemFree waits for nothing.  0 bytes is an invalid
+ * value.  Both kinds of block may be freed by both calls.  Pages are 2 MiB of physical memory.  In a relaxed thread
+ * cuMemFreeHost harms no capture; in any other thread all four calls are unsafe beside a capture (assumed for the host's
+ * memory).  Host memory goes with its context (assumed).
  *
  * Copies and fills happen at once on host memory, only within one live block or within mappings
  * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen
@@ -612,4 +614,101 @@ CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t b
     if (!host && bytes > 0)
         return CUDA_ERROR_INVALID_VALUE;
     return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+}
+
+/* ---- Page-locked memory of the host ---- */
+
+struct model_host_block {
+    void *base;
+    size_t bytes;
+    struct model_host_block *next; /* of the device */
+};
+
+/* Plays page-locked memory by plain memory.  The caller holds the lock. */
+static CUresult alloc_host(struct model_device *device, size_t bytes, void **host) {
+    struct model_host_block *block = malloc(sizeof *block);
+
+    if (!block)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    block->base = malloc(bytes);
+    if (!block->base) {
+        free(block);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    block->bytes = bytes;
+    block->next = device->host_blocks;
+    device->host_blocks = block;
+    *host = block->base;
+    return CUDA_SUCCESS;
+}
+
+static void release_host(struct model_host_block **link) {
+    struct model_host_block *block = *link;
+
+    *link = block->next;
+    free(block->base);
+    free(block);
+}
+
+void weir__model_host_drop(struct model_device *device) {
+    while (device->host_blocks)
+        release_host(&device->host_blocks);
+}
+
+int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device) {
+    const struct model_host_block *block;
+
+    for (*device = 0; *device < weir__model.device_count; ++*device)
+        for (block = weir__model.devices[*device].host_blocks; block; block = block->next)
+            if (address - (uintptr_t)block->base < block->bytes) {
+                *base = (uintptr_t)block->base;
+                *bytes = block->bytes;
+                return 1;
+            }
+    return 0;
+}
+
+/* The caller holds the lock. */
+static CUresult free_host(struct model_device *device, const void *host) {
+    struct model_host_block **link = &device->host_blocks;
+
+    while (*link && (*link)->base != host)
+        link = &(*link)->next;
+    if (!*link)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_wait_until(device->work_end_ns);
+    weir__model_oracle_seen_device(device->context.device);
+    release_host(link);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemAllocHost(void **host, size_t bytes) {
+    CUresult result = CUDA_SUCCESS;
+    struct model_context *context;
+
+    if (!host || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&result);
+    if (!context)
+        return result;
+    weir__model_lock();
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = alloc_host(&weir__model.devices[context->device], bytes, host);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemFreeHost(void *host) {
+    CUresult result = CUDA_SUCCESS;
+    struct model_context *context = weir__model_current(&result);
+
+    if (!context)
+        return result;
+    weir__model_lock();
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = free_host(&weir__model.devices[context->device], host);
+    weir__model_unlock();
+    return result;
 }

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool.c: memory pools: their life, the pools of a device, and who may reach their blocks.
+/* model_pool.c: memory pools: their life, access and attributes, the memory that they free, and pools of several
+ * processes.
  *
- * Documented: a pool destroyed with live blocks goes when the last of them goes; a device has a default pool, with
- * threshold 0, that cannot be destroyed and is current again when the current one is; blocks are their own device's until
- * the pool gives others access, which no pool takes from its own.
+ * Documented: a pool that is destroyed with live blocks goes when the last of them goes.  A device has a default pool
+ * with threshold 0, which cannot be destroyed, and which is current again when the current pool is destroyed.  Only the
+ * pool's own device has access to its blocks until the pool gives others access; no pool takes access from its own
+ * device.  A synchronisation makes the memory of completed work free for every stream, whatever the attributes.  A pool
+ * that other processes may import gives nothing back, and only blocks of such a pool can be exported.  weir itself
+ * shares no pool.
+ *
+ * Measured on the device of the profile: thresholds act at a synchronisation, rounded down to units; trims act at once,
+ * rounded up.  A trim frees memory whose work the host has waited for.  It does not free memory whose work is merely
+ * done, was found done by a query, or was waited for by cuMemFree on the way.  What is done when its stream ends is free
+ * for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it the current
+ * value.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -11,10 +21,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
-
-#include "driver/model/model_ipc.h"
-#include "driver/model/model_span.h"
 
 /* ---- life ---- */
 
@@ -90,7 +98,8 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-struct model_pool *weir__model_pool_make(const CUmemPoolProps *properties) {
+/* Returns NULL if there is no host memory or no handle left. */
+static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
         weir__model_slab_take(&weir__model.pools, weir__model.next_object_id++);
@@ -154,7 +163,7 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
         return result;
     weir__model_lock();
     weir__model_charge(weir__model.profile.pool_create_ns);
-    pool = weir__model_pool_make(properties);
+    pool = make_pool(properties);
     if (pool)
         *handle = (CUmemoryPool)(void *)pool;
     weir__model_unlock();
@@ -210,14 +219,6 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
-int weir__model_pool_is_managed(const struct model_pool *pool) {
-    return pool->properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
-}
-
-int weir__model_pool_decompresses(const struct model_pool *pool) {
-    return pool->properties.usage != 0;
-}
-
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
     return (CUmemoryPool)(uintptr_t)pool;
 }
@@ -231,7 +232,7 @@ static struct model_pool *default_pool(struct model_device *device) {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->context.device}};
 
     if (!device->default_pool)
-        device->default_pool = weir__model_pool_make(&properties);
+        device->default_pool = make_pool(&properties);
     return device->default_pool;
 }
 
@@ -379,4 +380,391 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     *flags = pool->access[location->id];
     weir__model_unlock();
     return CUDA_SUCCESS;
+}
+
+/* ---- what goes back ---- */
+
+void weir__model_pools_forget(uint64_t id) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        weir__model_range_forget(&pool->range, id, weir__model_now());
+}
+
+void weir__model_pools_name(struct model_orders *named) {
+    const struct model_pool *pool;
+    const struct model_queue *queue;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        for (queue = pool->range.queues; queue; queue = queue->next)
+            weir__model_learn(named, queue->stream_id, 1);
+}
+
+void weir__model_pools_begin(uint64_t id, uint64_t seq, uint64_t begin_ns) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        weir__model_range_begin(&pool->range, id, seq, begin_ns);
+}
+
+void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next) {
+        struct model_queue *queue = pool->range.queues, *next;
+
+        for (; queue; queue = next) {
+            next = queue->next;
+            weir__model_range_settle_seq(
+                &pool->range, queue,
+                queue->stream_id == id ? seq : weir__model_order(after, queue->stream_id));
+        }
+    }
+}
+
+void weir__model_pools_observe_device(int device) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next) {
+        struct model_queue *queue = pool->range.queues, *next;
+
+        for (; queue; queue = next) {
+            next = queue->next;
+            if (queue->device == device)
+                weir__model_range_settle(&pool->range, queue, UINT64_MAX);
+        }
+    }
+}
+
+/* Frees units to the device until at most `keep` remain, as far as whole units are free. */
+static void shrink_to(struct model_pool *pool, uint64_t keep) {
+    uint64_t released;
+
+    if (pool->range.units <= keep)
+        return;
+    released = weir__model_range_shrink(&pool->range, pool->range.units - keep);
+    weir__model_give(pool->device, released * pool->range.unit);
+    weir__model_charge(weir__model_curve(&weir__model.profile.pool_trim_ns, released));
+}
+
+void weir__model_pools_synchronised(int device) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        if (pool->device == &weir__model.devices[device] && !pool->is_shared)
+            shrink_to(pool, pool->threshold / pool->range.unit);
+}
+
+CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    struct model_pool *pool = weir__model_pool_find(handle);
+    CUresult result;
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS && !pool->is_shared)
+        shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
+    weir__model_unlock();
+    return result;
+}
+
+/* ---- attributes ---- */
+
+static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        return &pool->follow_events;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        return &pool->opportunistic;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        return &pool->internal;
+    default:
+        return NULL;
+    }
+}
+
+/* The caller holds the lock. */
+static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
+                              const void *value) {
+    int *policy = policy_of(pool, attribute), on;
+    uint64_t number;
+
+    if (policy) {
+        memcpy(&on, value, sizeof on);
+        *policy = on != 0;
+        return CUDA_SUCCESS;
+    }
+    memcpy(&number, value, sizeof number);
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->threshold = number;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        if (number == 0)
+            pool->reserved_high = weir__model_pool_reserved(pool);
+        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (number == 0)
+            pool->used_high = pool->used;
+        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Later drivers added attributes: four with the figures, the rest by version. */
+static int is_attribute(CUmemPool_attribute attribute) {
+    uint64_t version = weir__model.profile.driver_version;
+    CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
+                               : version >= 13020 ? CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED
+                               : weir__model_can(WEIR_CAP_POOL_FIGURES)
+                                   ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
+                                   : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+
+    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES && attribute <= last;
+}
+
+CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                           void *value) {
+    struct model_pool *pool;
+    CUresult result;
+
+    if (!value || !is_attribute(attribute))
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = weir__model_pool_find(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = set_attribute(pool, attribute, value);
+    weir__model_unlock();
+    return result;
+}
+
+static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute attribute) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return pool->threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return weir__model_pool_reserved(pool);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return pool->reserved_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return pool->used;
+    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE:
+        return pool->properties.maxSize ? pool->most_units * pool->range.unit : 0;
+    default:
+        return pool->used_high;
+    }
+}
+
+/* Attributes of 4 bytes that nobody can set after creation: 1; 0: it is no such attribute. */
+static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
+    const CUmemPoolProps *made = &pool->properties;
+    int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
+        *value = (int)made->allocType;
+        return 1;
+    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
+        *value = (int)made->handleTypes;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCATION_ID:
+        *value = is_part ? made->location.id % 256 : made->location.id;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
+        *value = (int)made->location.type;
+        return 1;
+    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED:
+        *value = made->usage != 0;
+        return 1;
+    case CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID:
+        *value = is_part ? made->location.id / 256 : -1;
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void get_attribute(struct model_pool *pool, CUmemPool_attribute attribute, void *value) {
+    const int *policy = policy_of(pool, attribute);
+    uint64_t number;
+    int property;
+
+    if (get_property(pool, attribute, &property))
+        policy = &property;
+    if (policy) {
+        memcpy(value, policy, sizeof *policy);
+        return;
+    }
+    number = get_number(pool, attribute);
+    memcpy(value, &number, sizeof number);
+}
+
+CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                           void *value) {
+    struct model_pool *pool;
+    CUresult result;
+
+    if (!value || !is_attribute(attribute))
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = weir__model_pool_find(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        get_attribute(pool, attribute, value);
+    weir__model_unlock();
+    return result;
+}
+
+/* ---- pools of several processes ---- */
+
+CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
+                                                      CUmemAllocationHandleType type,
+                                                      unsigned long long flags) {
+    struct model_pool *pool = shared && flags == 0 ? weir__model_pool_find(handle) : NULL;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    int file;
+
+    if (!pool)
+        return result;
+    if (pool->is_shared && !pool->import && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        file = weir__model_ipc_export(pool->range.file, MODEL_FILE_POOL, pool->range.mapping_bytes,
+                                      pool->device->context.device, &pool->identity);
+        result = file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (file >= 0)
+            memcpy(shared, &file, sizeof file);
+    }
+    weir__model_unlock();
+    return result;
+}
+
+/* Makes a pool for the memory of the file. */
+static CUresult import_pool(CUmemoryPool *handle, int file) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                 .maxSize = 1};
+    struct model_import *import = weir__model_import_open(file, &properties.location.id);
+    struct model_pool *pool = NULL;
+
+    if (!import)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (weir__model_device_check(properties.location.id) == CUDA_SUCCESS)
+        pool = make_pool(&properties);
+    if (!pool) {
+        weir__model_import_close(import);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pool->import = import;
+    *handle = weir__model_pool_handle(pool);
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shared,
+                                                        CUmemAllocationHandleType type,
+                                                        unsigned long long flags) {
+    CUresult result;
+
+    if (!handle || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = import_pool(handle, (int)(intptr_t)shared);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
+    const struct model_block *block;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+    if (!data)
+        return result;
+    weir__model_lock();
+    block = weir__model_block_around(address, 1);
+    if (block && block->pool && block->pool->is_shared && !block->pool->import) {
+        weir__model_ipc_describe(&block->pool->identity,
+                                 block->node.key - (uintptr_t)block->pool->range.mapping,
+                                 block->bytes, address - block->node.key, data);
+        result = CUDA_SUCCESS;
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool handle,
+                                            CUmemPoolPtrExportData *data) {
+    struct model_pool *pool = address && data ? weir__model_pool_find(handle) : NULL;
+    struct model_block *block = NULL;
+    uint64_t before = 0;
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->import)
+        block = weir__model_import_add(pool->import, data, &before);
+    if (block) {
+        block->pool = pool;
+        weir__model_block_enter(block, pool->device->context.device);
+        pool->live++;
+        *address = block->node.key + before;
+    }
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- what must hold ---- */
+
+static const char *check_pool(const struct model_pool *pool) {
+    const struct model_span *span;
+    uint64_t live = 0, used = 0;
+
+    if (pool->import)
+        return NULL;
+    for (span = pool->range.first; span; span = span->next)
+        if (span->kind == SPAN_USED) {
+            live++;
+            used += span->block.bytes;
+            if (span->block.bytes > span->size || span->block.pool != pool ||
+                span->block.node.key != (uintptr_t)pool->range.base + span->offset)
+                return "a live block is not where it says";
+            if (weir__model_tree_floor(weir__model.blocks, span->block.node.key, 0) !=
+                &span->block.node)
+                return "a live block cannot be found by its address";
+        }
+    if (live != pool->live || used != pool->used - pool->unused)
+        return "live blocks miscounted";
+    if (pool->used > pool->used_high || weir__model_pool_reserved(pool) > pool->reserved_high)
+        return "a high-water mark below the water";
+    if (pool->range.units > pool->most_units)
+        return "a pool is larger than its maxSize";
+    return weir__model_range_check(&pool->range);
+}
+
+const char *weir__model_pool_check(void) {
+    uint64_t physical[MODEL_DEVICES] = {0};
+    const struct model_pool *pool;
+    const char *wrong = NULL;
+    int i;
+
+    weir__model_lock();
+    for (pool = weir__model.live_pools; pool && !wrong; pool = pool->next) {
+        wrong = check_pool(pool);
+        physical[pool->device->context.device] += weir__model_pool_reserved(pool);
+    }
+    for (i = 0; i < weir__model.device_count && !wrong; i++) {
+        const struct model_device *device = &weir__model.devices[i];
+
+        if (atomic_load(&device->context.retained) > 0)
+            physical[i] += device->context_bytes;
+        wrong = weir__model_direct_check(device, &physical[i]);
+        if (!wrong)
+            wrong = weir__model_graph_check(i, &physical[i]);
+        if (!wrong)
+            wrong = weir__model_virtual_check(i, &physical[i]);
+        if (!wrong)
+            wrong = weir__model_capture_check(&device->context);
+        if (!wrong && (physical[i] != device->physical || physical[i] > device->capacity))
+            wrong = "a device's memory is miscounted";
+    }
+    weir__model_unlock();
+    return wrong;
 }

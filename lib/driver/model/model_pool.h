@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* model_pool.h: a memory pool of the model.
  *
- * What: a pool is a range of spans (model_span.h, rules R1 to R7) with the physical memory of one device behind it.
- * model_pool.c makes and ends pools, model_pool_alloc.c says who may have which span, model_pool_seen.c what a pool gives
- * back, model_pool_attributes.c its attributes, model_pool_ipc.c pools of several processes, model_pool_check.c what must
- * hold.
+ * A pool is a range of spans (model_span.h, rules R1 to R7) with the physical memory of one device behind it.
+ * model_pool_alloc.c says which request gets which span, model_pool.c does all else.
  *
- * Locks: the model's, which the caller holds, where no more is said.
+ * Locks: the caller holds the model's lock, unless a comment says otherwise.
  */
 #ifndef WEIR_MODEL_POOL_H
 #define WEIR_MODEL_POOL_H
 
 #include "driver/model/model_ipc.h"
-
 #include "driver/model/model_span.h"
 
 struct model_pool {
@@ -47,8 +44,6 @@ static inline int weir__model_can(unsigned capability) {
     return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
 }
 
-/* NULL: no host memory, or no handle left. */
-struct model_pool *weir__model_pool_make(const CUmemPoolProps *properties);
 void weir__model_pool_drop(struct model_pool *pool);
 /* Of a pool that was destroyed, once no block of it lives. */
 static inline void drop_if_done(struct model_pool *pool) {

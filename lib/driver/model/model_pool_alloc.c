@@ -24,9 +24,6 @@
  */
 #include "driver/model/model_pool.h"
 
-#include "driver/model/model_ipc.h"
-#include "driver/model/model_span.h"
-
 /* ---- the rungs ---- */
 
 /* Spans whose work is done become free: the driver looks when a request wants them, not for a trim. */
@@ -258,8 +255,9 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
-                                             CUmemoryPool handle, CUstream stream_handle) {
+/* Allocates from the pool of the handle; `handle` NULL: from the current pool of the stream's device. */
+static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, size_t bytes,
+                           CUstream stream_handle) {
     CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
     struct model_stream *stream = weir__model_stream(stream_handle, &why);
     struct model_pool *pool;
@@ -268,33 +266,31 @@ CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
         return CUDA_ERROR_INVALID_VALUE;
     if (!stream)
         return why;
-    pool = weir__model_pool_find(handle);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    why = pool->import ? CUDA_ERROR_INVALID_VALUE /* assumed */
-                       : alloc_on(pool, stream, bytes, address);
+    if (handle) {
+        pool = weir__model_pool_find(*handle);
+        if (!pool)
+            return CUDA_ERROR_INVALID_VALUE;
+    } else {
+        weir__model_lock();
+        pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
+    }
+    if (handle && pool->import)
+        why = CUDA_ERROR_INVALID_VALUE; /* assumed */
+    else
+        why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
         *address = 0; /* measured (580) */
     weir__model_unlock();
     return why;
 }
 
-CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream_handle) {
-    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
-    struct model_stream *stream = weir__model_stream(stream_handle, &why);
-    struct model_pool *pool;
+CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
+                                             CUmemoryPool handle, CUstream stream) {
+    return alloc_from(&handle, address, bytes, stream);
+}
 
-    if (!address)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        return why;
-    weir__model_lock();
-    pool = weir__model_pool_current(&weir__model.devices[stream->context->device]);
-    why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (why == CUDA_ERROR_OUT_OF_MEMORY)
-        *address = 0; /* measured (580) */
-    weir__model_unlock();
-    return why;
+CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream) {
+    return alloc_from(NULL, address, bytes, stream);
 }
 
 /* ---- frees ---- */

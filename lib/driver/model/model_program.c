@@ -9,7 +9,7 @@
  *
  * Must not know: how blocks are placed.
  */
-#include "driver/model/model_inside.h"
+#include "driver/model/model_pool.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,9 +35,9 @@ static int find_pointer(uint64_t address, struct pointer *out) {
         out->device = block->device;
         out->pool = block->pool ? weir__model_pool_handle(block->pool) : NULL;
         out->is_direct = !block->pool && !block->of_graph;
-        out->is_managed = block->pool && weir__model_pool_is_managed(block->pool);
-        out->decompresses =
-            block->pool ? weir__model_pool_decompresses(block->pool) : out->is_direct;
+        out->is_managed =
+            block->pool && block->pool->properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+        out->decompresses = block->pool ? block->pool->properties.usage != 0 : out->is_direct;
         return 1;
     }
     if (weir__model_virtual_find(address, &out->base, &out->bytes, &out->device,

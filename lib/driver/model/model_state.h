@@ -72,8 +72,6 @@ struct model_slab {
     struct model_slot *spare;   /* freed slots, the latest first */
 };
 
-/* Returns 0 or -1. */
-int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit);
 /* Returns a slot whose bytes after the header are zero, or NULL if the slab is full. */
 void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
 void weir__model_slab_give(struct model_slab *slab, void *slot);

@@ -16,7 +16,6 @@
  */
 #include "driver/model/model_inside.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(struct model_stream) <= 128, "a stream fits its slot");
@@ -342,7 +341,8 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step) {
+/* Runs a kernel or a use: as work of that length, or as a step of the capture. */
+static CUresult run_kernel(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult why = weir__model_capture_enter(stream, &branch);
 
@@ -366,7 +366,7 @@ static CUresult launch(CUstream handle, const struct model_step *step) {
         return why;
     weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
-    why = weir__model_stream_kernel(stream, step);
+    why = run_kernel(stream, step);
     weir__model_unlock();
     return why;
 }
@@ -400,7 +400,7 @@ CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *
         CU_STREAM_CAPTURE_STATUS_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
     weir__model_lock();
-    why = weir__model_stream_kernel(
+    why = run_kernel(
         stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = HOST_FUNCTION_NS});
     weir__model_unlock();
     if (why == CUDA_SUCCESS)
@@ -571,4 +571,65 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
     drop_event(event);
     weir__model_unlock();
     return CUDA_SUCCESS;
+}
+
+/* ---- Modules, and the one kernel that the model plays ---- */
+
+/* The model runs no code.  It knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds for which
+ * the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So there is one
+ * handle for all modules, and one for the kernel: the addresses of these variables. */
+static char delay_module, delay_kernel;
+
+static int is_module(CUmodule handle) {
+    return (void *)handle == &delay_module;
+}
+
+CUresult weir__model_cuModuleLoadData(CUmodule *handle, const void *image) {
+    CUresult why = CUDA_SUCCESS;
+
+    if (!handle || !image)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (weir__model_current(&why))
+        *handle = (CUmodule)(void *)&delay_module;
+    return why;
+}
+
+CUresult weir__model_cuModuleUnload(CUmodule handle) {
+    return is_module(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult weir__model_cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *name) {
+    if (!function || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_module(handle))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (strcmp(name, "weir_delay") != 0)
+        return CUDA_ERROR_NOT_FOUND;
+    *function = (CUfunction)(void *)&delay_kernel;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                    unsigned int block_z, unsigned int shared_bytes,
+                                    CUstream handle, void **parameters, void **extra) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream;
+    struct model_step step = {.kind = STEP_KERNEL};
+
+    if ((void *)function != &delay_kernel)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!grid_x || !grid_y || !grid_z || !block_x || !block_y || !block_z || !parameters ||
+        !parameters[0])
+        return CUDA_ERROR_INVALID_VALUE;
+    if (shared_bytes || extra)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    stream = weir__model_stream(handle, &why);
+    if (!stream)
+        return why;
+    memcpy(&step.duration_ns, parameters[0], sizeof step.duration_ns);
+    weir__model_lock();
+    why = run_kernel(stream, &step);
+    weir__model_unlock();
+    return why;
 }

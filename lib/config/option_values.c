@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: MIT */
+/* option_values.c: options whose value is a word, a list of words, a time, a count, or a text that the library keeps: a
+ * device, a file, a list of peers.
+ */
+#include "config/option_kinds.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/text.h"
+
+static int word_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    for (const struct weir_option_word *w = row->words; w->word; w++)
+        if (strcasecmp(text, w->word) == 0) {
+            *(int *)mutable_field(row, options) = w->value;
+            return 1;
+        }
+    return weir__problem(problem, *text ? "it is none of the words known here" : "it is empty");
+}
+
+static void word_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    int value = *(const int *)field(row, options);
+
+    for (const struct weir_option_word *w = row->words; w->word; w++)
+        if (w->value == value) {
+            snprintf(text, bytes, "%s", w->word);
+            return;
+        }
+    snprintf(text, bytes, "%d", value);
+}
+
+int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return *(const int *)field(row, options) != 0;
+}
+
+static int word_check(const struct weir_option_row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    int value = *(const int *)field(row, options);
+
+    for (const struct weir_option_word *w = row->words; w->word; w++)
+        if (value == 0 || w->value == value)
+            return 1;
+    return weir__problem(problem, "there is no value %d", value);
+}
+
+const struct weir_option_kind weir__option_word = {
+    FUNCTIONS(word_read, word_spell, weir__option_word_is_set, word_check)};
+
+/* ---- times ---- */
+
+/* "250", "250ms", "2s"; less than UINT32_MAX, which the struct has for what is no time. */
+static int milliseconds_read(const char *text, uint32_t *out, struct weir_problem *problem) {
+    char digits[24];
+    size_t length = strspn(text, "0123456789");
+    uint64_t value, factor = 1;
+
+    if (strcasecmp(text + length, "s") == 0)
+        factor = 1000;
+    else if (text[length] != '\0' && strcasecmp(text + length, "ms") != 0)
+        return weir__problem(problem, *text == '-' ? "it is negative"
+                                                   : "it is not a whole number with ms or s");
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), text);
+    if (!weir__count_read(digits, (UINT32_MAX - 1) / factor, &value, problem))
+        return 0;
+    *out = (uint32_t)(value * factor);
+    return 1;
+}
+
+static void milliseconds_spell(uint32_t value, char *text, size_t bytes) {
+    if (value % 1000 == 0)
+        snprintf(text, bytes, "%us", value / 1000);
+    else
+        snprintf(text, bytes, "%ums", value);
+}
+
+static uint64_t number_of(const struct weir_option_row *row, const weir_options *options) {
+    const void *at = field(row, options);
+
+    return row->kind->is_wide ? *(const uint64_t *)at : *(const uint32_t *)at;
+}
+
+static int set_number(const struct weir_option_row *row, weir_options *options, uint64_t value) {
+    if (row->kind->is_wide)
+        *(uint64_t *)mutable_field(row, options) = value;
+    else
+        *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
+    return 1;
+}
+
+static int number_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return number_of(row, options) != 0;
+}
+
+static uint64_t endless(const struct weir_option_row *row) {
+    return row->kind->is_wide ? UINT64_MAX : UINT32_MAX;
+}
+
+static int time_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    uint32_t value = 0;
+
+    if (strcasecmp(text, row->kind->endless) == 0)
+        return set_number(row, options, endless(row));
+    if (!milliseconds_read(text, &value, problem))
+        return 0;
+    if (value == 0 && row->kind->zero)
+        return weir__problem(problem, "%s", row->kind->zero);
+    return set_number(row, options, value ? value : endless(row));
+}
+
+static void time_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    uint64_t value = number_of(row, options);
+
+    if (value == endless(row))
+        snprintf(text, bytes, "%s", row->kind->endless);
+    else
+        milliseconds_spell((uint32_t)value, text, bytes);
+}
+
+static int time_check(const struct weir_option_row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    uint64_t value = number_of(row, options);
+
+    return value < UINT32_MAX || value == endless(row) || weir__problem(problem, "it is too long");
+}
+
+#define TIME FUNCTIONS(time_read, time_spell, number_is_set, time_check)
+
+const struct weir_option_kind weir__option_timeout = {TIME, .endless = "0"};
+const struct weir_option_kind weir__option_decay = {TIME, .is_wide = 1, .endless = "off",
+                                                    .zero = "a half-life of 0 leaves nothing"};
+
+/* ---- counts ---- */
+
+/* From 1 to the kind's most. */
+static int count_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    uint64_t value;
+
+    if (!weir__count_read(text, row->kind->most, &value, problem))
+        return 0;
+    if (value == 0)
+        return weir__problem(problem, "it is too small");
+    return set_number(row, options, value);
+}
+
+static int count_check(const struct weir_option_row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    return number_of(row, options) <= row->kind->most || weir__problem(problem, "it is too large");
+}
+
+static void count_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    snprintf(text, bytes, "%u", (unsigned)number_of(row, options));
+}
+
+#define COUNT FUNCTIONS(count_read, count_spell, number_is_set, count_check)
+
+const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};
+
+/* ---- a list of words ---- */
+
+/* Bits of a uint64_t; the first word stands for none of the others. */
+static int word_of(const struct weir_option_row *row, const char *text, size_t length,
+                   uint64_t *bit) {
+    for (const struct weir_option_word *w = row->words; w->word; w++)
+        if (strlen(w->word) == length && strncasecmp(text, w->word, length) == 0) {
+            *bit = (uint64_t)w->value;
+            return 1;
+        }
+    return 0;
+}
+
+static int bits_valid(const struct weir_option_row *row, uint64_t bits,
+                      struct weir_problem *problem) {
+    uint64_t none = (uint64_t)row->words[0].value, all = 0;
+
+    for (const struct weir_option_word *w = row->words; w->word; w++)
+        all |= (uint64_t)w->value;
+    if ((bits & none) && bits != none)
+        return weir__problem(problem, "%s goes with none of the others", row->words[0].word);
+    return !(bits & ~all) ||
+           weir__problem(problem, "there is no bit %#llx", (unsigned long long)(bits & ~all));
+}
+
+static int unknown_word(const char *text, size_t length, struct weir_problem *problem) {
+    char word[40], quoted[80];
+
+    if (length == 0)
+        return weir__problem(problem, "a word is empty");
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), text);
+    weir__quote(word, quoted, sizeof quoted);
+    return weir__problem(problem, "%s is none of the words known here", quoted);
+}
+
+static int list_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    uint64_t bits = 0, bit;
+
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+
+        if (!word_of(row, at, length, &bit))
+            return unknown_word(at, length, problem);
+        bits |= bit;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    if (!bits_valid(row, bits, problem))
+        return 0;
+    *(uint64_t *)mutable_field(row, options) = bits;
+    return 1;
+}
+
+static void list_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    uint64_t bits = *(const uint64_t *)field(row, options);
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (const struct weir_option_word *w = row->words; w->word && length < bytes; w++)
+        if (bits & (uint64_t)w->value)
+            length +=
+                (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", w->word);
+}
+
+static int list_check(const struct weir_option_row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    return bits_valid(row, *(const uint64_t *)field(row, options), problem);
+}
+
+const struct weir_option_kind weir__option_list = {
+    FUNCTIONS(list_read, list_spell, number_is_set, list_check), .is_wide = 1};
+
+/* ---- a device ---- */
+
+#define LARGEST_ORDINAL 1023
+#define MOST_PEER 63
+
+int weir__option_device_scan(const char *text, const char **driver, int *ordinal,
+                             struct weir_problem *problem) {
+    static const char *const drivers[] = {"cuda", "model"};
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {
+        size_t length = strlen(drivers[i]);
+
+        if (strncmp(text, drivers[i], length) != 0 || (text[length] != '\0' && text[length] != ':'))
+            continue;
+        if (text[length] == ':' &&
+            !weir__count_read(text + length + 1, LARGEST_ORDINAL, &number, problem))
+            return weir__problem(problem, "what follows the colon is no device number");
+        *driver = drivers[i];
+        *ordinal = (int)number;
+        return 1;
+    }
+    return weir__problem(problem, *text ? "there is no such device" : "it is empty");
+}
+
+/* Keeps one spelling of each device, whatever zeros precede its number. */
+static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    char spelled[24];
+    const char *driver, *kept;
+    int ordinal;
+
+    if (!weir__option_device_scan(text, &driver, &ordinal, problem))
+        return 0;
+    if (strchr(text, ':'))
+        snprintf(spelled, sizeof spelled, "%s:%d", driver, ordinal);
+    else
+        snprintf(spelled, sizeof spelled, "%s", driver);
+    kept = weir__text_keep(spelled, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static void name_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    snprintf(text, bytes, "%s", *(const char *const *)field(row, options));
+}
+
+static int name_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return *(const char *const *)field(row, options) != NULL;
+}
+
+static int device_check(const struct weir_option_row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options), *driver;
+    int ordinal;
+
+    return !text || weir__option_device_scan(text, &driver, &ordinal, problem);
+}
+
+const struct weir_option_kind weir__option_device = {
+    FUNCTIONS(device_read, name_spell, name_is_set, device_check)};
+
+/* ---- a file ---- */
+
+const char weir__option_no_file[] = "off";
+
+static int file_valid(const char *text, struct weir_problem *problem) {
+    if (!*text)
+        return weir__problem(problem, "it is empty");
+    if (strlen(text) >= WEIR_SHOW_BYTES)
+        return weir__problem(problem, "it is longer than %d bytes", WEIR_SHOW_BYTES - 1);
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return weir__problem(problem, "there is a control character in it");
+    return 1;
+}
+
+/* The words of other settings, which are mistakes rather than names. */
+static int is_switch_word(const char *text) {
+    static const char *const words[] = {"0", "1", "on", "yes", "no", "true", "false"};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return 1;
+    return 0;
+}
+
+static int file_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    const char *kept;
+
+    if (!file_valid(text, problem))
+        return 0;
+    if (is_switch_word(text))
+        return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
+    kept = strcasecmp(text, weir__option_no_file) == 0 ? weir__option_no_file
+                                                       : weir__text_keep(text, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static int file_check(const struct weir_option_row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options);
+
+    return !text || file_valid(text, problem);
+}
+
+const struct weir_option_kind weir__option_file = {
+    FUNCTIONS(file_read, name_spell, name_is_set, file_check)};
+
+static const char to_stderr[] = "stderr";
+
+/* A name like that word is the word misspelt, or the other stream. */
+static int oom_report_read(const struct weir_option_row *row, const char *text,
+                           weir_options *options, struct weir_problem *problem) {
+    if (strcasecmp(text, to_stderr) == 0)
+        text = to_stderr;
+    else if (strcasecmp(text, "stdout") == 0 ||
+             (!strchr(text, '/') && weir__text_distance(text, strlen(text), to_stderr) <= 2))
+        return weir__problem(problem, "it is nearly %s; a file of that name is ./%s", to_stderr,
+                             text);
+    return file_read(row, text, options, problem);
+}
+
+const struct weir_option_kind weir__option_oom_report = {
+    FUNCTIONS(oom_report_read, name_spell, name_is_set, file_check)};
+
+/* ---- peers ---- */
+
+const char weir__option_no_peers[] = "none";
+
+static const char all_peers[] = "all";
+
+int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem) {
+    *devices = 0;
+    if (strcasecmp(text, weir__option_no_peers) == 0)
+        return 1;
+    *devices = UINT64_MAX;
+    if (strcasecmp(text, all_peers) == 0)
+        return 1;
+    *devices = 0;
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        char digits[24];
+        uint64_t number;
+
+        snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), at);
+        if (!weir__count_read(digits, MOST_PEER, &number, problem))
+            return 0;
+        *devices |= UINT64_C(1) << number;
+        at += length;
+        if (*at == '\0')
+            return *devices != UINT64_MAX || weir__problem(problem, "write all for all");
+    }
+}
+
+/* One spelling of each list: in order, and each device once. */
+static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    char spelled[256] = "";
+    size_t length = 0;
+    uint64_t devices;
+    const char *kept;
+
+    if (!weir__option_peers_scan(text, &devices, problem))
+        return 0;
+    for (int i = 0; i <= MOST_PEER && devices != UINT64_MAX; i++)
+        if (devices >> i & 1)
+            length += (size_t)snprintf(spelled + length, sizeof spelled - length, "%s%d",
+                                       length ? "," : "", i);
+    kept = devices == 0            ? weir__option_no_peers
+           : devices == UINT64_MAX ? all_peers
+                                   : weir__text_keep(spelled, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static int peers_check(const struct weir_option_row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options);
+    uint64_t devices;
+
+    return !text || weir__option_peers_scan(text, &devices, problem);
+}
+
+const struct weir_option_kind weir__option_peers = {
+    FUNCTIONS(peers_read, name_spell, name_is_set, peers_check)};
