@@ -143,9 +143,9 @@ static int take_turns(char **words, size_t total) {
         return fail("no figures");
     printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
            " %" PRIu64 " %.1f %s\n",
-           number, done, f.refusals, f.reserve_peak / MIB, f.appeals, f.appeal_bytes / MIB,
-           f.yields, f.yield_bytes / MIB, (double)(weir__clock_ns() - began) / 1e9,
-           weir_status_name(status));
+           number, done, f.failed_requests, f.reserved_peak / MIB, f.reclaims,
+           f.received_bytes / MIB, f.releases, f.released_bytes / MIB,
+           (double)(weir__clock_ns() - began) / 1e9, weir_status_name(status));
     return status == WEIR_OK ? 0 : 1;
 }
 

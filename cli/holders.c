@@ -77,7 +77,7 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
     d->total = total;
     d->used = used;
     for (size_t i = 0; i < d->count; i++)
-        used = weir__size_less(used, d->processes[i].entry.reserve);
+        used = weir__size_less(used, d->processes[i].entry.reserved);
     d->rest = used;
 }
 
@@ -139,7 +139,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
         check_text(e->command);
         d->count++;
         have_all_answered &= !is_silent(d, e);
-        reserve += e->reserve;
+        reserve += e->reserved;
         if (e->device_total == 0 || e->heartbeat_ns < latest)
             continue;
         latest = e->heartbeat_ns;
@@ -192,7 +192,7 @@ static void print_process(FILE *file, const struct holders_device *d,
 
     fprintf(file, "%7" PRIu64 " %8s %8s %8s %11s %8s %8s  %s%s%s", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit).text,
-            WEIR_SHOWN(e->reserve), known_cell(has_answered, e->in_use).text,
+            WEIR_SHOWN(e->reserved), known_cell(has_answered, e->in_use).text,
             known_cell(has_answered, e->idle).text, WEIR_SHOWN(e->got), WEIR_SHOWN(e->given),
             e->command, p->group[0] ? ", group " : "", p->group);
     if (e->priority != USUAL_PRIORITY)
@@ -228,14 +228,15 @@ static json_t *known_json(int is_known, uint64_t bytes) {
 static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
     const struct weir_registry_entry *e = &p->entry;
 
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
-        jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
-        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
-        jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "reclaimable",
-        known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "received",
-        jsonfile_integer(e->got), "released", jsonfile_integer(e->given), "stopped", p->is_stopped,
-        "answers", answers(d, p), "group", p->group[0] ? p->group : NULL);
+    return json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s*}", "pid",
+                     jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command",
+                     e->command, "limit",
+                     known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserved",
+                     jsonfile_integer(e->reserved), "in_use", known_json(answers(d, p), e->in_use),
+                     "reclaimable", known_json(answers(d, p), e->idle), "priority",
+                     jsonfile_integer(e->priority), "received", jsonfile_integer(e->got),
+                     "released", jsonfile_integer(e->given), "stopped", p->is_stopped, "answers",
+                     answers(d, p), "group", p->group[0] ? p->group : NULL);
 }
 
 json_t *holders_json(const struct holders *h) {

@@ -115,10 +115,10 @@ static void without_ids(struct info *info) {
     if (info->device.driver->capabilities & WEIR_CAP_STREAM_ID)
         return;
     if (weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
-        completed.front != WEIR_SWITCH_ON)
+        completed.cache != WEIR_SWITCH_ON)
         return;
-    options->front = WEIR_SWITCH_OFF;
-    info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
+    options->cache = WEIR_SWITCH_OFF;
+    info->settings.sources.of[WEIR_SETTING_CACHE] = "driver";
 }
 
 /* Chooses the engine that an allocator would have on the device, if the user named none. */

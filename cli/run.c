@@ -473,13 +473,14 @@ static void tell_ignored(const struct run *run) {
 /* Returns 1 if all output files differ, else 0: each output replaces its file or adds to it. */
 static int has_outputs_of_their_own(const struct run *run) {
     const struct weir_cli_settings *settings = &run->settings;
-    const struct output outputs[] = {{"--json", run->json},
-                                     {"--trace-events", run->trace},
-                                     {"--report", run->report},
-                                     {weir_cli_label(settings, WEIR_SETTING_VERDICT),
-                                      weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT)},
-                                     {weir_cli_label(settings, WEIR_SETTING_PROFILE),
-                                      weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE)}};
+    const struct output outputs[] = {
+        {"--json", run->json},
+        {"--trace-events", run->trace},
+        {"--report", run->report},
+        {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
+         weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT)},
+        {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+         weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE)}};
 
     return outputs_differ(outputs, sizeof outputs / sizeof outputs[0]);
 }

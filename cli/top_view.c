@@ -30,7 +30,7 @@ struct rates {
 
 static int is_same(const struct weir_show_allocator *a, const struct weir_show_allocator *b) {
     return strcmp(a->device, b->device) == 0 && strcmp(a->serves, b->serves) == 0 &&
-           a->allocs >= b->allocs && a->frees >= b->frees && a->front_hits >= b->front_hits;
+           a->allocs >= b->allocs && a->frees >= b->frees && a->cache_hits >= b->cache_hits;
 }
 
 static double share(uint64_t part, uint64_t whole) {
@@ -40,14 +40,14 @@ static double share(uint64_t part, uint64_t whole) {
 static struct rates rates_of(const struct top_program *p, size_t i) {
     const struct weir_show_allocator *now = &p->now.allocator[i], *before = &p->before.allocator[i];
     double seconds = (double)weir__size_less(p->now.time_ns, p->before.time_ns) / 1e9;
-    struct rates rates = {-1, -1, share(now->front_hits, now->allocs)};
+    struct rates rates = {-1, -1, share(now->cache_hits, now->allocs)};
 
     if (!p->has_before || i >= p->before.allocators || seconds <= 0 || !is_same(now, before))
         return rates;
     rates.requests = (double)(now->allocs - before->allocs) / seconds;
     rates.frees = (double)(now->frees - before->frees) / seconds;
     if (now->allocs > before->allocs)
-        rates.cached = share(now->front_hits - before->front_hits, now->allocs - before->allocs);
+        rates.cached = share(now->cache_hits - before->cache_hits, now->allocs - before->allocs);
     return rates;
 }
 
@@ -76,7 +76,7 @@ static double sort_key(const struct top_program *p) {
     for (size_t i = 0; p->is_known && i < p->now.allocators; i++) {
         double requests = rates_of(p, i).requests;
 
-        sum += sorted_by == TOP_BY_RESERVED ? (double)p->now.allocator[i].reserve
+        sum += sorted_by == TOP_BY_RESERVED ? (double)p->now.allocator[i].reserved
                : sorted_by == TOP_BY_IN_USE ? (double)p->now.allocator[i].in_use
                : requests > 0               ? requests
                                             : 0;
@@ -153,7 +153,7 @@ static void print_log(FILE *file, const struct weir_show_allocator *a, uint64_t 
 
         fprintf(file, "        %9s ago  %c%-10s in %-9s reserved %-9s %s\n",
                 spell_ago(e->ago_ns + older_ns).text, e->shrink ? '-' : '+', WEIR_SHOWN(e->got),
-                SPELL_TIME(e->stall_ns), WEIR_SHOWN(e->reserve_after),
+                SPELL_TIME(e->stall_ns), WEIR_SHOWN(e->reserved_after),
                 weir_event_cause_word((int)e->cause));
     }
 }
@@ -180,11 +180,11 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
                  spell_share(rates.cached).text);
     fprintf(file, "%7ld %-6s %-6s %8s %8s %8s %13s  %s%s\n", (long)p->name.pid, a->device,
             a->engine, a->limit == UINT64_MAX ? "max" : WEIR_SHOWN(a->limit),
-            WEIR_SHOWN(a->reserve), WEIR_SHOWN(a->in_use), now, without_folder(p->now.command),
+            WEIR_SHOWN(a->reserved), WEIR_SHOWN(a->in_use), now, without_folder(p->now.command),
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
-    if (a->refusals > 0)
-        fprintf(file, "        %" PRIu64 " request%s failed\n", a->refusals,
-                weir__plural(a->refusals));
+    if (a->failed_requests > 0)
+        fprintf(file, "        %" PRIu64 " request%s failed\n", a->failed_requests,
+                weir__plural(a->failed_requests));
     print_latency(file, "alloc", &a->latency[0]);
     print_latency(file, "free", &a->latency[1]);
     print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
@@ -301,7 +301,7 @@ static json_t *json_events(const struct weir_show_allocator *a) {
                                                 e->shrink != 0, "asked", jsonfile_integer(e->asked),
                                                 "got", jsonfile_integer(e->got), "took_ns",
                                                 jsonfile_integer(e->stall_ns), "reserved_after",
-                                                jsonfile_integer(e->reserve_after)));
+                                                jsonfile_integer(e->reserved_after)));
     }
     return events;
 }
@@ -312,20 +312,20 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
     const struct {
         const char *name;
         uint64_t value;
-    } figures[] = {{"reserved", a->reserve},
-                   {"reserved_peak", a->reserve_peak},
+    } figures[] = {{"reserved", a->reserved},
+                   {"reserved_peak", a->reserved_peak},
                    {"in_use", a->in_use},
                    {"in_use_peak", a->in_use_peak},
-                   {"idle", weir__size_less(a->reserve, a->in_use)},
-                   {"cache_idle", a->front_idle},
+                   {"idle", weir__size_less(a->reserved, a->in_use)},
+                   {"cache_idle", a->cache_idle},
                    {"requested", a->requested},
                    {"requested_peak", a->requested_peak},
                    {"blocks", a->blocks},
                    {"allocs", a->allocs},
                    {"frees", a->frees},
                    {"hits", a->hits},
-                   {"cache_hits", a->front_hits},
-                   {"failed_requests", a->refusals},
+                   {"cache_hits", a->cache_hits},
+                   {"failed_requests", a->failed_requests},
                    {"growths", a->growths},
                    {"growth_bytes", a->growth_bytes},
                    {"stall_ns", a->stall_ns},

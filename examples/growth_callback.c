@@ -20,7 +20,7 @@
 /* What the policy wants to know beyond what weir tells: the context.  It lives as long as the allocator;
  * weir calls the policy under a lock, so that one allocator's context needs none of its own. */
 struct manners {
-    size_t leave;          /* bytes of the device that are for others */
+    size_t keep_free;      /* bytes of the device that are for others */
     size_t step;           /* bytes to take at once as long as more than that is free */
     unsigned large, small; /* steps so far */
 };
@@ -28,11 +28,11 @@ struct manners {
 /* Bytes to add.  Calls nothing of weir's, and does not wait. */
 static size_t mannerly(const weir_growth_state *state, void *context) {
     struct manners *manners = context;
-    size_t room = state->limit > state->reserve ? state->limit - state->reserve : 0;
+    size_t room = state->limit > state->reserved ? state->limit - state->reserved : 0;
 
     if (state->device_free < room) /* SIZE_MAX: not known */
         room = state->device_free;
-    if (room < manners->leave + manners->step) {
+    if (room < manners->keep_free + manners->step) {
         manners->small++;
         return state->request;
     }
@@ -56,7 +56,7 @@ static void tell_steps(weir_allocator *weir) {
     for (size_t i = 0; i < count; i++)
         printf("%-8s %6" PRIu64 " MiB, reserve %6" PRIu64 " MiB\n",
                weir_event_cause_word(events[i].cause), events[i].got / MIB,
-               events[i].reserve_after / MIB);
+               events[i].reserved_after / MIB);
 }
 
 /* Takes memory until there is no more, and gives it back: the policy has met both of its cases then. */
@@ -80,7 +80,7 @@ static int use_all(weir_allocator *weir) {
 }
 
 int main(int argc, char **argv) {
-    struct manners manners = {.leave = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
+    struct manners manners = {.keep_free = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
     weir_options options;
     weir_allocator *weir;
     weir_status status;

@@ -112,6 +112,6 @@ int main() {
     std::printf(
         "%zu sums, %d wrong; weir served %llu requests, %llu without growth, from %llu MiB\n",
         wanted.size(), wrong, (unsigned long long)s.allocs, (unsigned long long)s.hits,
-        (unsigned long long)(s.reserve_peak >> 20));
+        (unsigned long long)(s.reserved_peak >> 20));
     return wrong || s.allocs != 3ull * wanted.size() || s.blocks != 0;
 }

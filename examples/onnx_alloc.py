@@ -28,5 +28,5 @@ for _ in range(10):
     results = session.run(None, feed)
 
 figures = weir_cuda.stats(0)
-print(f"{len(results)} results; weir served {figures.allocs} requests, reserve {figures.reserve >> 20} MiB")
+print(f"{len(results)} results; weir served {figures.allocs} requests, reserve {figures.reserved >> 20} MiB")
 assert figures.allocs > 0

@@ -10,10 +10,10 @@ import weir_cuda.rmm
 rmm.mr.set_current_device_resource(weir_cuda.rmm.pool_resource())
 weir = weir_cuda.Allocator(0)
 weir.free(weir.alloc(1))  # preallocation, if any, is done by now
-reserve = weir.stats().reserve
+reserve = weir.stats().reserved
 buffers = [rmm.DeviceBuffer(size=1 << 20) for _ in range(50)]
-print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {weir.stats().reserve >> 20} MiB")
-assert weir.stats().reserve >= 50 << 20
+print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {weir.stats().reserved >> 20} MiB")
+assert weir.stats().reserved >= 50 << 20
 del buffers
 
 rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(weir_cuda.rmm.callback_resource(), 64 << 20))

@@ -26,7 +26,7 @@ for step in range(50):
 
 figures = weir_cuda.stats(0)
 print(f"loss {first:.3f} -> {loss.item():.3f}; weir served {figures.allocs} requests, "
-      f"{figures.front_hits} from caches, {figures.growths} growth steps, reserve {figures.reserve >> 20} MiB")
+      f"{figures.cache_hits} from caches, {figures.growths} growth steps, reserve {figures.reserved >> 20} MiB")
 assert loss.item() < first and figures.allocs > 1000
 
 # More than there is is an exception, and what is there goes on.

@@ -11,7 +11,7 @@ weirinclude_HEADERS = \
 	include/weir/tensors.h \
 	include/weir/status.h \
 	include/weir/trace.h \
-	include/weir/verdict.h \
+	include/weir/oom_report.h \
 	include/weir/weir.h
 if WEIR_ADAPTERS
 weirinclude_HEADERS += include/weir/adapters.h

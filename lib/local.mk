@@ -239,8 +239,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/api/ipc.c \
 	lib/api/lend.c \
 	lib/api/multi_device.c \
-	lib/api/oom_report.c \
-	lib/api/oom_report.h \
+	lib/api/oom_reporting.c \
+	lib/api/oom_reporting.h \
 	lib/api/oom_report_text.c \
 	lib/api/process.c \
 	lib/api/profile_use.c \

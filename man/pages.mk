@@ -21,7 +21,7 @@ function_pages = \
 	man/weir_options.3 \
 	man/weir_growth.3 \
 	man/weir_stats.3 \
-	man/weir_verdict.3 \
+	man/weir_oom_report.3 \
 	man/weir_status.3 \
 	man/weir_trace.3 \
 	man/weir_cuda.3 \
@@ -64,10 +64,10 @@ function_links = \
 	weir_latencies.3:weir_stats \
 	weir_events.3:weir_stats \
 	weir_event_cause_word.3:weir_stats \
-	weir_last_refusal.3:weir_stats \
-	weir_last_verdict.3:weir_verdict \
-	weir_verdict_text.3:weir_verdict \
-	weir_verdict_cause_word.3:weir_verdict \
+	weir_last_failure.3:weir_stats \
+	weir_last_oom_report.3:weir_oom_report \
+	weir_oom_report_text.3:weir_oom_report \
+	weir_oom_report_cause_word.3:weir_oom_report \
 	weir_status_name.3:weir_status \
 	weir_status_message.3:weir_status \
 	weir_last_driver_result.3:weir_status \

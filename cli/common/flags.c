@@ -443,8 +443,8 @@ const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_s
 }
 
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting) {
-    int is_oom_report = setting == WEIR_SETTING_VERDICT;
-    const char *path = is_oom_report ? options->verdict : options->profile;
+    int is_oom_report = setting == WEIR_SETTING_OOM_REPORT;
+    const char *path = is_oom_report ? options->oom_report : options->profile;
 
     return !path || strcmp(path, "off") == 0 || (is_oom_report && strcmp(path, "stderr") == 0)
                ? NULL
@@ -452,9 +452,9 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 }
 
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
-    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT);
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT);
 
-    return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path)
+    return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
                ? 0
                : FAILED;
 }

@@ -126,7 +126,8 @@ struct weir_cli_device {
 /* Returns 0 if the profile of --profile or WEIR_PROFILE can be used or made, 1 with a message if not.  With `makes', a
  * message says that the command will make the file. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
-/* Returns the file that the setting names, WEIR_SETTING_PROFILE or WEIR_SETTING_VERDICT, or NULL if there is none. */
+/* Returns the file that the setting names, WEIR_SETTING_PROFILE or WEIR_SETTING_OOM_REPORT, or NULL if there is
+ * none. */
 const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
 /* Returns 0 if the file of --oom-report or WEIR_OOM_REPORT can be written, 1 with a message if not. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);

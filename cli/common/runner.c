@@ -16,7 +16,7 @@
 static const char magic[8] = "weirjob1";
 
 /* Options that are text: of no use in another process, so the job has them itself. */
-#define TEXTS(X) X(device) X(profile) X(verdict) X(peers)
+#define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
               const weir_options *options, const char *device_source) {

@@ -30,7 +30,7 @@ struct job {
     char device[64];               /* "": options.device is NULL */
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
-    char verdict[WEIR_SHOW_BYTES]; /* "": options.verdict is NULL */
+    char oom_report[WEIR_SHOW_BYTES]; /* "": options.oom_report is NULL */
     char peers[WEIR_SHOW_BYTES];   /* "": options.peers is NULL */
     int trial;   /* 1: tell only whether every request is served, and end at the first that fails */
     int forgets; /* 1: a profile is read, and not saved */

@@ -144,8 +144,8 @@ static void set_timed(const struct replay *replay, struct result_figures *figure
     result_set(figures, FIGURE_CREATION, replay->creation.ns);
     result_set(figures, FIGURE_REQUESTED, header->live_peak_bytes);
     if (replay->last.has_reserve) {
-        result_set(figures, FIGURE_RESERVED, replay->last.reserve_peak);
-        result_set(figures, FIGURE_BEFOREHAND, replay->opened.reserve);
+        result_set(figures, FIGURE_RESERVED, replay->last.reserved_peak);
+        result_set(figures, FIGURE_BEFOREHAND, replay->opened.reserved);
     }
     if (!configuration_is_driver(replay->configuration))
         result_set(figures, FIGURE_STALL, replay->last.stall_ns - replay->opened.stall_ns);
@@ -172,7 +172,7 @@ static void set_observed(const struct replay *replay, struct result_figures *fig
         result_set(figures, FIGURE_KEPT,
                    replay->iteration_count > 0
                        ? replay->iterations[replay->iteration_count - 1].reserved_end
-                       : last->reserve);
+                       : last->reserved);
 }
 
 /* Sets what the iterations came to; the steady ones are the parent's to choose (result.h). */
@@ -180,7 +180,7 @@ static void set_iterations(const struct replay *replay, struct result_figures *f
                            json_t *out) {
     const struct iteration *iterations = replay->iterations;
     size_t count = replay->iteration_count;
-    size_t warm_up = result_warm_up(iterations, count, replay->opened.reserve, replay->modelled);
+    size_t warm_up = result_warm_up(iterations, count, replay->opened.reserved, replay->modelled);
     uint64_t makespan = 0;
 
     json_object_set_new(out, "settled", json_boolean(result_settles(warm_up, count)));
@@ -320,7 +320,7 @@ static int try_into(struct replay *replay, json_t **out) {
     }
     *out = json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->refused, "requests",
                      jsonfile_integer(replay->allocs), "reserved_peak_bytes",
-                     last->has_reserve ? jsonfile_integer(last->reserve_peak) : json_null(),
+                     last->has_reserve ? jsonfile_integer(last->reserved_peak) : json_null(),
                      "device_bytes", jsonfile_integer(session->device_bytes), "device_taken_bytes",
                      taken_json(session));
     return 1;

@@ -210,7 +210,7 @@ static int do_mark(struct replay *replay) {
     replay->kind->figures(replay->allocator, &after);
     replay->now.growths = after.growths - replay->before.growths;
     replay->now.trims = after.given_back - replay->before.given_back;
-    replay->now.reserved_end = after.reserve;
+    replay->now.reserved_end = after.reserved;
     replay->before = after;
     end_iteration(replay);
     return !replay->busy || check_work(replay, busy_begin(replay->busy));
@@ -259,7 +259,7 @@ void child_show_now(struct replay *replay) {
     replay->kind->figures(replay->allocator, &figures);
     values[WEIR_TIMELINE_REQUESTED] = replay->requested;
     values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
-    values[WEIR_TIMELINE_RESERVE] = figures.has_reserve ? figures.reserve : WEIR_TIMELINE_UNKNOWN;
+    values[WEIR_TIMELINE_RESERVED] = figures.has_reserve ? figures.reserved : WEIR_TIMELINE_UNKNOWN;
     weir__timeline_count(replay->timeline, since_begin(replay), values);
     if (replay->kind->steps)
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);

@@ -41,7 +41,7 @@ struct session {
 /* Counts and sums since the configuration was opened, preallocation included. */
 struct figures {
     uint64_t in_use; /* bytes of live blocks, as allocated */
-    uint64_t reserve, reserve_peak;
+    uint64_t reserved, reserved_peak;
     uint64_t growths;
     uint64_t ahead_growths, ahead_bytes; /* the part of the growths that background growth made */
     uint64_t stall_ns;                   /* time that callers waited for growth; weir's only */

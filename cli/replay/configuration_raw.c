@@ -29,7 +29,7 @@ struct raw {
     uint32_t note_count; /* 0 and idle ones included */
     uint32_t note_room;
     uint32_t idle_note; /* a list through next */
-    uint64_t reserve;   /* as last seen */
+    uint64_t reserved;  /* as last seen */
     uint64_t threshold;
     struct figures so_far;
 };
@@ -196,28 +196,28 @@ static int attribute(const struct raw *raw, CUmemPool_attribute which, uint64_t 
 
 /* Counts a rise or a fall of the reserved memory since the last call. */
 static void look(struct raw *raw) {
-    uint64_t reserve = raw->reserve;
+    uint64_t reserve = raw->reserved;
 
     raw->so_far.has_reserve = attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-    raw->so_far.growths += reserve > raw->reserve;
-    raw->so_far.given_back += reserve < raw->reserve;
-    raw->reserve = reserve;
+    raw->so_far.growths += reserve > raw->reserved;
+    raw->so_far.given_back += reserve < raw->reserved;
+    raw->reserved = reserve;
 }
 
 static uint64_t raw_reserved(void *allocator) {
     struct raw *raw = allocator;
 
     look(raw);
-    return raw->reserve;
+    return raw->reserved;
 }
 
 static void raw_figures(void *allocator, struct figures *out) {
     struct raw *raw = allocator;
 
     look(raw);
-    raw->so_far.reserve = raw->reserve;
+    raw->so_far.reserved = raw->reserved;
     raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
-    attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserve_peak);
+    attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserved_peak);
     *out = raw->so_far;
 }
 

@@ -63,7 +63,8 @@ static void *public_open(struct session *session, const struct configuration *se
         if (session->limit)
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         options = opened->options;
-        options.verdict = NULL; /* contest.c writes the OOM report, with the advice that it tried */
+        options.oom_report =
+            NULL; /* contest.c writes the OOM report, with the advice that it tried */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }
@@ -128,7 +129,7 @@ static void look_at_events(struct public *opened) {
         for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
                 opened->shrinks++;
-            opened->reserved = events[i].reserve_after;
+            opened->reserved = events[i].reserved_after;
         }
         opened->last_event = events[count - 1].sequence;
     }
@@ -145,8 +146,8 @@ static void public_figures(void *allocator, struct figures *out) {
         return;
     look_at_events(opened);
     out->in_use = stats.in_use;
-    out->reserve = opened->reserved = stats.reserve;
-    out->reserve_peak = stats.reserve_peak;
+    out->reserved = opened->reserved = stats.reserved;
+    out->reserved_peak = stats.reserved_peak;
     out->growths = stats.growths;
     out->stall_ns = stats.stall_ns;
     out->ahead_growths = stats.ahead_steps;
@@ -166,7 +167,7 @@ static uint64_t public_reserved(void *allocator) {
         return opened->reserved;
     }
     public_figures(allocator, &figures);
-    return figures.reserve;
+    return figures.reserved;
 }
 
 static void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
@@ -212,46 +213,49 @@ static json_t *public_latency(void *allocator) {
 }
 
 /* Changes the advice of an OOM report: what would serve this one request would not serve the whole trace. */
-static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
+static void advise_for_trace(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
-    uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
-    int leaves = verdict->leave > 0;
+    uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;
+    int leaves = oom_report->keep_free > 0;
 
-    if (verdict->process_group[0] && live <= verdict->limit &&
-        verdict->reserve + weir__size_less(verdict->group_limit, verdict->group_used) < live) {
-        verdict->cause = WEIR_VERDICT_GROUP;
-        memset(verdict->settings, 0, sizeof verdict->settings);
+    if (oom_report->process_group[0] && live <= oom_report->limit &&
+        oom_report->reserved + weir__size_less(oom_report->group_limit, oom_report->group_used) <
+            live) {
+        oom_report->cause = WEIR_OOM_REPORT_GROUP;
+        memset(oom_report->settings, 0, sizeof oom_report->settings);
         return;
     }
-    if (live <= verdict->limit && live <= verdict->device_total)
+    if (live <= oom_report->limit && live <= oom_report->device_total)
         return;
-    if (verdict->cause == WEIR_VERDICT_FRAGMENTED || verdict->cause == WEIR_VERDICT_PENDING ||
-        (verdict->cause == WEIR_VERDICT_LIMIT && live > verdict->device_total))
-        verdict->cause = live > verdict->device_total ? WEIR_VERDICT_IN_USE : WEIR_VERDICT_LIMIT;
-    memset(verdict->settings, 0, sizeof verdict->settings);
+    if (oom_report->cause == WEIR_OOM_REPORT_FRAGMENTED ||
+        oom_report->cause == WEIR_OOM_REPORT_PENDING ||
+        (oom_report->cause == WEIR_OOM_REPORT_LIMIT && live > oom_report->device_total))
+        oom_report->cause =
+            live > oom_report->device_total ? WEIR_OOM_REPORT_IN_USE : WEIR_OOM_REPORT_LIMIT;
+    memset(oom_report->settings, 0, sizeof oom_report->settings);
     if (leaves)
-        there = verdict->reserve + verdict->device_free;
+        there = oom_report->reserved + oom_report->device_free;
     if (live > there)
         return;
-    verdict->settings[0].name =
+    oom_report->settings[0].name =
         weir__setting_row(leaves ? WEIR_SETTING_KEEP_FREE : WEIR_SETTING_LIMIT)->name;
     weir__bytes_spell(leaves ? weir__size_less(there, needed) / unit * unit : needed,
-                      verdict->settings[0].value, sizeof verdict->settings[0].value);
+                      oom_report->settings[0].value, sizeof oom_report->settings[0].value);
 }
 
 /* Returns the OOM report as JSON, with the text that a person reads. */
 static json_t *public_oom_report(void *allocator) {
     const struct public *opened = allocator;
-    weir_verdict verdict = {.size = sizeof verdict};
+    weir_oom_report oom_report = {.size = sizeof oom_report};
     char written[4096];
     json_t *out;
 
-    if (weir_last_verdict(opened->allocator, &verdict) != WEIR_OK)
+    if (weir_last_oom_report(opened->allocator, &oom_report) != WEIR_OK)
         return NULL;
-    advise_for_trace(opened->session, &verdict);
-    weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, written, sizeof written);
+    advise_for_trace(opened->session, &oom_report);
+    weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_JSON, written, sizeof written);
     out = json_loads(written, 0, NULL);
-    weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, written, sizeof written);
+    weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_TEXT, written, sizeof written);
     if (out)
         json_object_set_new(out, "text", json_string(written));
     return out;
@@ -263,12 +267,12 @@ static json_t *public_caches(void *allocator) {
 
     if (weir_stats(opened->allocator, &stats) != WEIR_OK)
         return json_null();
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", stats.front_hits,
-                     "misses_young", stats.front_misses_young, "misses_empty",
-                     stats.front_misses_empty, "misses_capture", stats.front_misses_capture,
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", stats.cache_hits,
+                     "misses_young", stats.cache_misses_young, "misses_empty",
+                     stats.cache_misses_empty, "misses_capture", stats.cache_misses_capture,
                      "steals", stats.steals, "event_records", stats.event_records, "deferred_frees",
-                     stats.deferred_frees, "idle_bytes", stats.front_idle, "streams",
-                     stats.front_streams);
+                     stats.deferred_frees, "idle_bytes", stats.cache_idle, "streams",
+                     stats.cache_streams);
 }
 
 static int public_close(void *allocator) {

@@ -508,8 +508,8 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
     const struct output outputs[] = {{"--json", contest->json_file},
                                      {"--trace-events", contest->timeline_file},
                                      {"--report", contest->report},
-                                     {weir_cli_label(settings, WEIR_SETTING_VERDICT),
-                                      weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT)},
+                                     {weir_cli_label(settings, WEIR_SETTING_OOM_REPORT),
+                                      weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT)},
                                      {weir_cli_label(settings, WEIR_SETTING_PROFILE),
                                       weir_cli_file_of(&contest->options, WEIR_SETTING_PROFILE)}};
     size_t count = sizeof outputs / sizeof outputs[0];

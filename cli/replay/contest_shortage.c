@@ -22,54 +22,57 @@ static uint64_t integer_at(const json_t *object, const char *key) {
 enum { OTHERS_PART = 16 };
 
 /* Returns the memory that others have of the device: before the replay, or as the OOM report says if that is more. */
-static uint64_t others_in(const json_t *result, const json_t *verdict) {
+static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
-    uint64_t since = integer_at(verdict, "others");
+    uint64_t since = integer_at(oom_report, "others");
 
     return since > before ? since : before;
 }
 
 /* Returns 1 if other processes' memory caused the failure. */
-static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
-    const json_t *limit = json_object_get(verdict, "limit");
+static int is_others(const json_t *oom_report, uint64_t others, uint64_t device, uint64_t live) {
+    const json_t *limit = json_object_get(oom_report, "limit");
     uint64_t there = weir__size_less(device, others);
 
     if (others <= device / OTHERS_PART)
         return 0;
-    return integer_at(verdict, "keep_free") > 0
+    return integer_at(oom_report, "keep_free") > 0
                ? there < live
                : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
 }
 
 /* Returns the most that this process may reserve under the limit of its process group. */
-static uint64_t group_left(const json_t *verdict) {
-    return integer_at(verdict, "reserved") +
-           weir__size_less(integer_at(verdict, "group_limit"), integer_at(verdict, "group_used"));
+static uint64_t group_left(const json_t *oom_report) {
+    return integer_at(oom_report, "reserved") +
+           weir__size_less(integer_at(oom_report, "group_limit"),
+                           integer_at(oom_report, "group_used"));
 }
 
-static int is_group(const json_t *verdict, uint64_t live) {
-    return json_is_string(json_object_get(verdict, "process_group")) && group_left(verdict) < live;
+static int is_group(const json_t *oom_report, uint64_t live) {
+    return json_is_string(json_object_get(oom_report, "process_group")) &&
+           group_left(oom_report) < live;
 }
 
 /* Writes why requests of a trace with that peak requested memory failed. */
 static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
-    const json_t *verdict = json_object_get(result, "oom_report");
-    const json_t *has_limit = json_object_get(verdict, "limit");
-    uint64_t limit = integer_at(verdict, "limit"), leave = integer_at(verdict, "keep_free");
-    uint64_t device = integer_at(result, "device_bytes"), others = others_in(result, verdict);
+    const json_t *oom_report = json_object_get(result, "oom_report");
+    const json_t *has_limit = json_object_get(oom_report, "limit");
+    uint64_t limit = integer_at(oom_report, "limit"),
+             keep_free = integer_at(oom_report, "keep_free");
+    uint64_t device = integer_at(result, "device_bytes"), others = others_in(result, oom_report);
 
     if (device < live)
         snprintf(text, bytes,
                  "the device has %s, and the trace's peak requested memory is %s: no setting helps",
                  WEIR_SHOWN(device), WEIR_SHOWN(live));
-    else if (is_group(verdict, live))
+    else if (is_group(oom_report, live))
         snprintf(text, bytes,
                  "the limit of the process group '%s' is %s (WEIR_GROUP_LIMIT), of which this "
                  "replay could have %s; the trace's peak requested memory is %s",
-                 json_string_value(json_object_get(verdict, "process_group")),
-                 WEIR_SHOWN(integer_at(verdict, "group_limit")), WEIR_SHOWN(group_left(verdict)),
-                 WEIR_SHOWN(live));
-    else if (is_others(verdict, others, device, live))
+                 json_string_value(json_object_get(oom_report, "process_group")),
+                 WEIR_SHOWN(integer_at(oom_report, "group_limit")),
+                 WEIR_SHOWN(group_left(oom_report)), WEIR_SHOWN(live));
+    else if (is_others(oom_report, others, device, live))
         snprintf(text, bytes,
                  "other processes and contexts have %s of the device's %s; the %s that is left is "
                  "too little for this trace, whose peak requested memory is %s",
@@ -81,13 +84,13 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
         snprintf(text, bytes,
                  "%s %s is too small for how the blocks of this trace lie (peak requested memory "
                  "%s)",
-                 leave > 0 ? "what keep-free leaves," : "the limit of", WEIR_SHOWN(limit),
+                 keep_free > 0 ? "what keep-free leaves," : "the limit of", WEIR_SHOWN(limit),
                  WEIR_SHOWN(live));
-    else if (leave > 0)
+    else if (keep_free > 0)
         snprintf(text, bytes,
                  "--keep-free %s lets it have %s, below the trace's peak requested memory of %s: "
                  "keep less free",
-                 WEIR_SHOWN(leave), WEIR_SHOWN(limit), WEIR_SHOWN(live));
+                 WEIR_SHOWN(keep_free), WEIR_SHOWN(limit), WEIR_SHOWN(live));
     else
         snprintf(text, bytes, "the limit of %s is below the trace's peak requested memory of %s",
                  WEIR_SHOWN(limit), WEIR_SHOWN(live));
@@ -143,7 +146,7 @@ static void set_advice(json_t *report, uint64_t limit, int is_busy) {
 
 /* Appends the report to the file of --oom-report, if there is one. */
 static void add_report(const struct contest *contest, json_t *report) {
-    const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT);
+    const char *path = weir_cli_file_of(&contest->options, WEIR_SETTING_OOM_REPORT);
     const char *text = json_string_value(json_object_get(report, "text"));
     size_t length = path ? strlen(path) : 0;
     json_t *plain;
@@ -181,7 +184,7 @@ static void tell_failed_requests(const struct contest *contest, const struct row
                                message),
                    contest->results.busy > 0);
     text = json_string_value(json_object_get(report, "text"));
-    if (text && !(contest->options.verdict && strcmp(contest->options.verdict, "off") == 0))
+    if (text && !(contest->options.oom_report && strcmp(contest->options.oom_report, "off") == 0))
         fputs(text, stderr);
     add_report(contest, report);
 }

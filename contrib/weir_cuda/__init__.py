@@ -4,7 +4,7 @@
     weir_cuda.torch.install()           weir as PyTorch's allocator
     weir_cuda.cupy, .rmm, .numba        as that of CuPy, RMM and Numba
     weir_cuda.jax.environment()         what JAX has to be told; .check() whether it took
-    weir_cuda.stats().reserve           figures of what serves this process
+    weir_cuda.stats().reserved           figures of what serves this process
     weir_cuda.trim()                    gives idle memory back while the program goes on
     weir_cuda.Allocator(limit="4GiB")   allocators for your own code
     weir_cuda.replay("gpt2-train")      a trace on an engine, without a GPU

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Allocators of weir from Python, and the errors that they raise.  Contracts: weir/allocator.h, weir/verdict.h."""
+"""Allocators of weir from Python, and the errors that they raise.  Contracts: weir/allocator.h, weir/oom_report.h."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-_ROOM = 4096  # more than weir_options, weir_verdict and its text take
+_ROOM = 4096  # more than weir_options, weir_oom_report and its text take
 _AS_TEXT, _AS_JSON = 0, 1
 
 
@@ -46,11 +46,11 @@ class OutOfMemoryError(Error, MemoryError):
         library = _library.library()
         report, text = ctypes.create_string_buffer(_ROOM), ctypes.create_string_buffer(_ROOM)
         ctypes.c_size_t.from_buffer(report).value = _ROOM
-        if library.weir_last_verdict(handle, report) != 0:
+        if library.weir_last_oom_report(handle, report) != 0:
             return
-        library.weir_verdict_text(report, _AS_TEXT, text, _ROOM)
+        library.weir_oom_report_text(report, _AS_TEXT, text, _ROOM)
         self.text = text.value.decode(errors="replace").rstrip("\n")
-        library.weir_verdict_text(report, _AS_JSON, text, _ROOM)
+        library.weir_oom_report_text(report, _AS_JSON, text, _ROOM)
         self.report = json.loads(text.value)
 
 

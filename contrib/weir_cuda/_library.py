@@ -19,12 +19,12 @@ _ADAPTERS = "libweir-adapters.so"
 
 # In the order of weir_statistics in weir/stats.h.
 FIGURES = tuple(
-    """attempts allocs frees hits growth_allocs refusals retries growths growth_bytes stall_ns trims
-    trim_bytes blocks requested requested_peak in_use in_use_peak reserve reserve_peak extent prealloc_asked
-    prealloc_got prealloc_kept prealloc_ns host_bytes front_hits front_misses_young front_misses_empty
-    front_misses_capture steals event_records deferred_frees front_idle front_streams late_writes overruns
-    kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_waited_ns profile_asked
-    profile_runs appeals appeal_bytes yields yield_bytes""".split()
+    """attempts allocs frees hits growth_allocs failed_requests retries growths growth_bytes stall_ns trims
+    trim_bytes blocks requested requested_peak in_use in_use_peak reserved reserved_peak extent prealloc_asked
+    prealloc_got prealloc_kept prealloc_ns host_bytes cache_hits cache_misses_young cache_misses_empty
+    cache_misses_capture steals event_records deferred_frees cache_idle cache_streams late_writes overruns
+    kept_out ahead_steps ahead_bytes ahead_ns ahead_failures prealloc_waited_ns profile_asked
+    profile_runs reclaims received_bytes releases released_bytes""".split()
 )
 
 NO_MEMORY, LIMIT, DEVICE_LOST, NOT_SUPPORTED = -2, -4, -7, -14
@@ -47,7 +47,7 @@ class Amount(ctypes.Structure):
 class ProcessMemory(ctypes.Structure):
     """weir_process_memory, in bytes."""
 
-    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in ("released", "reserve", "in_use")]
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in ("released", "reserved", "in_use")]
 
 
 _pointer, _out = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
@@ -73,8 +73,8 @@ _DECLARED = {
     "weir_process_trim": (_int, ctypes.POINTER(ProcessMemory)),
     "weir_pool": (_int, _pointer, _out),
     "weir_stats": (_int, _pointer, ctypes.POINTER(Statistics)),
-    "weir_last_verdict": (_int, _pointer, _pointer),
-    "weir_verdict_text": (_size, _pointer, _int, _text, _size),
+    "weir_last_oom_report": (_int, _pointer, _pointer),
+    "weir_oom_report_text": (_size, _pointer, _int, _text, _size),
 }
 
 

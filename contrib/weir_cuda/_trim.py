@@ -102,11 +102,11 @@ def _trim_all() -> tuple[int, int, int]:
     outer, address = _library.serving(), _library.address_of
     memory = _trim(outer)
     if not _library.loaded("libweir.so") or address(outer) == address(_library.library()):
-        return memory.released, memory.reserve, memory.in_use
+        return memory.released, memory.reserved, memory.in_use
     # Plug-ins of a program under `weir run' have allocators of their own, which take their memory from `outer'.
     inner, released = _trim(_library.library()), memory.released
     memory = _trim(outer)
-    return released + memory.released, memory.reserve, memory.in_use - inner.reserve + inner.in_use
+    return released + memory.released, memory.reserved, memory.in_use - inner.reserved + inner.in_use
 
 
 def trim() -> Trimmed:

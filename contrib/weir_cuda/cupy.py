@@ -5,7 +5,7 @@
 
 current_stream()    in the order of CuPy's current stream, at the request and at the free; through Python, a
                     microsecond or two a call.  CuPy's own default is like it: arrays used on another stream
-                    must be kept until that is done.  A refusal raises CuPy's OutOfMemoryError with weir's OOM report.
+                    must be kept until that is done.  A failure raises CuPy's OutOfMemoryError with weir's OOM report.
 one_stream(stream)  in C, for programs that use one stream; 0x1 is the legacy default stream.
 any_stream()        in C, right in every program, but each free waits for the device: best below CuPy's pool,
                     cupy.cuda.MemoryPool(weir_cuda.cupy.any_stream()).malloc
@@ -43,9 +43,9 @@ def current_stream() -> Any:
         try:
             block = _of(device).alloc(size, stream)
         except OutOfMemoryError as error:
-            refusal = cupy.cuda.memory.OutOfMemoryError(size, _of(device).stats().in_use)
-            refusal.args = (f"{refusal}\n{error.text}",)
-            raise refusal from error
+            failure = cupy.cuda.memory.OutOfMemoryError(size, _of(device).stats().in_use)
+            failure.args = (f"{failure}\n{error.text}",)
+            raise failure from error
         streams[block] = stream
         return block
 

@@ -7,7 +7,7 @@ pool_resource()      RMM allocates from weir's CUDA pool itself: no call of Pyth
                      growth and limit are weir's.  The pool engine only, which this asks for where the environment
                      names none: so it comes before anything else that has the process use weir.
 callback_resource()  every request and free is weir's, in the order of RMM's stream, through Python: a few
-                     microseconds a call, so best below a pool of RMM's.  A refusal is std::bad_alloc, a MemoryError.
+                     microseconds a call, so best below a pool of RMM's.  A failure is std::bad_alloc, a MemoryError.
                      A free with another size than was asked for is done, and the first is told on standard error.
 """
 

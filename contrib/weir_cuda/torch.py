@@ -8,7 +8,7 @@ Under `weir run' install does nothing: it is done already.  weir replaces the wh
 compiled once for each PyTorch; weir-torch(1) says where.  Without a shim PyTorch has weir as a plug-in
 (CUDAPluggableAllocator), with fewer functions.  Either way weir has statistics:
 
-    print(weir_cuda.torch.stats(0).reserve)
+    print(weir_cuda.torch.stats(0).reserved)
 
 PyTorch keeps its own allocator if PYTORCH_ALLOC_CONF names a backend, or PYTORCH_NO_CUDA_MEMORY_CACHING is set.
 Settings are the WEIR_ variables.  What holds for the plug-in under graph capture, for record_stream and when memory

@@ -68,7 +68,7 @@ WEIR_API void weir_torch_reset(void);
  * error says so. */
 WEIR_API void weir_torch_memory_fraction(double fraction, int device);
 /* The block that `address` lies in, and its requested size.  Returns `address` itself, and 0, if there is none or
- * weir cannot tell (weir_block_range: the pool engine with options.front off; memory of a graph). */
+ * weir cannot tell (weir_block_range: the pool engine with options.cache off; memory of a graph). */
 WEIR_API void *weir_torch_base_alloc(void *address, size_t *bytes);
 /* weir_use: the free of the block then waits for the work submitted to `stream` before the free. */
 WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);

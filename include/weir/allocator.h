@@ -10,8 +10,8 @@
  * All functions are thread-safe on one allocator.  None may be called from a signal handler or from a host function
  * that runs on a stream.  None changes the current CUDA context.
  *
- * Threads.  weir starts a thread for each device that processes share (see options.ledger), and one for an allocator
- * with options.headroom.  They take no signals.  They last until the
+ * Threads.  weir starts a thread for each device that processes share (see options.registry), and one for an allocator
+ * with options.grow_ahead.  They take no signals.  They last until the
  * allocators that they serve are destroyed, or the process exits.  If the main thread calls pthread_exit beside one
  * of them, the process does not end with the program's last thread, nor does SIGTERM end it then.  End such a
  * process by exit(), or destroy the allocators first.  The driver's own threads may keep it alive as well.
@@ -52,7 +52,7 @@ WEIR_API const char *weir_version(void);
  *
  * E_INVALID, E_HOST_MEMORY, E_NO_DEVICE, E_NOT_SUPPORTED.
  * E_LIMIT: preallocation above the limit; or a limit below 32 MiB where the engine counts in such units (the pool
- * engine, and engine direct with options.front on).
+ * engine, and engine direct with options.cache on).
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less than options.prealloc_min
  * preallocated, or nothing at all with engine bfc-fixed.
  * E_DRIVER, E_FORKED. */
@@ -75,7 +75,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 
 /* Destroys the allocator and gives all its memory back to the device.  NULL is OK.  The caller must not use the
  * allocator afterwards.  The call waits up to the recovery timeout for streams that still have frees pending.  It
- * then waits for the device, however long that takes, except on engine direct with options.front off.
+ * then waits for the device, however long that takes, except on engine direct with options.cache off.
  * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait.  Nothing changed, but a pool may
  * have given idle memory back.  The caller may try again.
  * E_FORKED: the host memory of the child stays as it is. */
@@ -118,7 +118,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
  * returns it without looking at the address; else it works as weir_block_range.
  * E_INVALID: NULL.
  * E_NOT_OWNED: no allocator has it, or none is made yet, or the block belongs to a graph.
- * E_NOT_SUPPORTED: the pool engine with options.front off cannot tell.
+ * E_NOT_SUPPORTED: the pool engine with options.cache off cannot tell.
  * E_DEVICE_LOST: an allocator that is lost may have it.
  * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
@@ -127,7 +127,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 /* Allocates a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes, and writes its device
  * address to *block, only on success.  0 bytes: NULL and OK.  Contents are undefined.
  *
- * With options.front on, a per-stream cache serves the stream with memory that it freed itself, without the engine.  A
+ * With options.cache on, a per-stream cache serves the stream with memory that it freed itself, without the engine.  A
  * stream that is being captured gets nothing from its cache.  Its block is a memory node of the graph (all engines but
  * direct; see E_CAPTURE in weir_status(3)).  The driver serves that node at each launch; the memory is in no
  * allocator's reserved memory and under no limit.  Free it in the capture, or behind a launch.
@@ -142,11 +142,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * back, as for weir_low_memory.
  *
  * At last weir calls options.oom_callback, if there is one, which may have the request tried again.  Beside a capture
- * in global or thread-local mode the pool engine with options.front off acts as the driver does: its call breaks the
+ * in global or thread-local mode the pool engine with options.cache off acts as the driver does: its call breaks the
  * capture, as cudaMallocAsync would.
  *
  * E_INVALID: allocator or block NULL.
- * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST;
+ * E_NO_MEMORY, E_LIMIT (see weir_last_failure); E_STREAM; E_CAPTURE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST;
  * E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
                                                   weir_stream stream, void **block);
@@ -163,7 +163,7 @@ WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator
  * E_NOT_OWNED: no live block begins there, and nothing changed.  weir detects this whatever became of the memory: freed
  * once already, pending, merged, given back, another allocator's, or a place within a block.  It cannot detect three
  * mistakes.  A second free of an address where another live block begins by now frees that one.  Two frees of one block
- * by two threads at one moment are a race of the program, and may both succeed.  The pool engine with options.front off
+ * by two threads at one moment are a race of the program, and may both succeed.  The pool engine with options.cache off
  * sees only what the driver does: it frees a block of another pool or of cuMemAlloc.  At an address where a block of a
  * graph once was, the other engines but direct see no more either.
  * E_STREAM: nothing changed.
@@ -171,7 +171,7 @@ WEIR_API WEIR_CHECK_RESULT intptr_t weir_alloc_address(weir_allocator *allocator
  * yourself, and call again.  The driver does not know the stream any more, or it is a default stream that weir_use
  * declared where the handle meant another one.
  * E_CAPTURE: `stream`, or one that weir_use declared, is being captured, and one of these holds: weir_use declared
- * streams for the block; it was not allocated in that capture (pool engine with options.front off); with
+ * streams for the block; it was not allocated in that capture (pool engine with options.cache off); with
  * options.harden, the driver did not let a check of a block wait.  Nothing changed; free the block after the capture.
  * A free of any other block from outside the capture succeeds.  It takes effect when the capture has ended or been
  * aborted, or once weir has waited for the device, as a trim does (engine direct: at once).  Do not launch a graph that
@@ -202,7 +202,7 @@ WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
  * there.
  *
  * E_INVALID: NULL.
- * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.front off cannot tell,
+ * E_NOT_OWNED: no live block begins there, and nothing was noted.  The pool engine with options.cache off cannot tell,
  * nor can any engine but direct where a block of a graph once was.  weir then forgets the note when it allocates that
  * address.
  * E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED.  For a default stream, about which weir asks the driver, also E_STREAM;
@@ -218,7 +218,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void 
  * E_INVALID: allocator or address NULL.
  * E_NOT_OWNED: no live block of the allocator is there; or the block was allocated under stream capture, belongs to
  * the graph and is known to the driver.
- * E_NOT_SUPPORTED: the pool engine with options.front off keeps no records: ask the driver.
+ * E_NOT_SUPPORTED: the pool engine with options.cache off keeps no records: ask the driver.
  * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_block_range(weir_allocator *allocator,
                                                         const void *address, void **block,
@@ -227,7 +227,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_range(weir_allocator *allocato
 /* Binds a stream to the allocator.  The caller promises that until weir_unbind it does not destroy the stream, and
  * does not call weir_alloc on it while it is being captured.  Weir then asks the driver neither for the stream's id
  * nor for its capture status at each request.  This saves about 40 ns for each pair of weir_alloc and weir_free.
- * With options.front off the call is OK and changes nothing; it is always off with a driver without stream ids
+ * With options.cache off the call is OK and changes nothing; it is always off with a driver without stream ids
  * (before 12.0).  Unbind a stream as often as you bind it.  Default streams (NULL, 0x1, 0x2) may be bound and are
  * still told apart by id; a per-thread default stream is the calling thread's.
  * E_INVALID: allocator NULL.
@@ -237,20 +237,20 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir
 /* Takes one weir_bind back; with the last one the promise ends.  Call it while the stream lives.  The stream's cache
  * then gives its idle memory back, which serves every stream once the stream's work is done.  If a stream ends
  * without this call, its cache's memory serves others only when memory runs out, or after weir_trim.  Blocks stay
- * valid.  Destroying the allocator unbinds all streams.  With options.front off the call is OK, as weir_bind is.
+ * valid.  Destroying the allocator unbinds all streams.  With options.cache off the call is OK, as weir_bind is.
  * E_INVALID: allocator NULL, or the stream is not bound: nothing changed.
  * E_STREAM; E_CAPTURE; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 
-/* Grows reserved memory now until it is at least `bytes`, and writes its new size to *reserve (may be NULL).  Blocks
+/* Grows reserved memory now until it is at least `bytes`, and writes its new size to *reserved (may be NULL).  Blocks
  * for as long as the driver takes.
- * OK: *reserve is at least `bytes`.
+ * OK: *reserved is at least `bytes`.
  * E_LIMIT, E_NO_MEMORY: reserved memory grew as far as it could and stays so.  The log says how far and why no further
  * (a warning, as of options.prealloc).
  * E_NOT_SUPPORTED: engine direct reserves nothing, and driver 11.2 does not report what a pool has reserved.
  * E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
-                                                        size_t *reserve);
+                                                        size_t *reserved);
 
 /* Sets the most memory that the allocator may reserve from now on: options.limit or less.  More counts as
  * options.limit, and so does an amount that is DEFAULT or MAX.  The new limit replaces a share.  A request that would
@@ -259,8 +259,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * The limit may be less than the bytes in use, or 0.  The call gives no memory back, because that may have to wait for
  * the device; the program knows when it can (weir_trim before or after).  Reserved memory above the limit stays and
  * serves requests, but does not grow.  One idle piece serves even a request for more than the limit.  With the pool
- * engine and options.front on this holds for a piece that has served before.  Only with a share or options.leave does
- * idle memory above the limit go back, when processes come or go.
+ * engine and options.cache on this holds for a piece that has served before.  Only with a share or options.keep_free
+ * does idle memory above the limit go back, when processes come or go.
  *
  * The pool and the regions of engine direct count by 32 MiB: less counts as nothing.  While the limit is below
  * options.limit, the pool engine asks the driver twice more at each request.  The driver may have to grow before the
@@ -295,7 +295,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator
 /* The CUDA memory pool from which the pool engine takes its memory (a cudaMemPool_t), for libraries that want a pool:
  * RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  Their requests share the pool's reserved memory, its
  * preallocation and, with a driver that limits pools (12.2), its limit.  The driver serves them, at the driver's cost,
- * not weir's caches.  Weir does not know those blocks, so weir_free must not be called with them.  With options.front
+ * not weir's caches.  Weir does not know those blocks, so weir_free must not be called with them.  With options.cache
  * off they are in in_use of weir_stats; with it on weir counts them as idle memory.  The pool belongs to weir: do not
  * destroy it, nor set its attributes.  Free the blocks of the pool before weir_allocator_destroy.
  * E_INVALID: NULL.
@@ -321,7 +321,7 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
 typedef struct weir_process_memory {
     size_t size;       /* bytes of the struct that the library filled in */
     uint64_t released; /* bytes that the call gave back to the devices */
-    uint64_t reserve;  /* bytes that are still reserved; of these bytes */
+    uint64_t reserved; /* bytes that are still reserved; of these bytes */
     uint64_t
         in_use; /* bytes in live blocks.  The rest is idle, but shares physical memory with live blocks. */
 } weir_process_memory;
@@ -348,11 +348,11 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * nothing back itself.
  *
  * For one second, requests that go beyond their per-stream caches give idle memory back, until `bytes` have gone.  They
- * keep what a preallocation, a finite release threshold or options.headroom protects, and give nothing that would need
- * a wait.  Each cache gives its idle memory back at the next request of its stream.  weir_decay gives idle memory back
- * at once, for programs that make no such requests, and for arenas of regions, which cannot give back without a wait.
- * The memory given back is an event of cause low-memory.  If a request of another allocator of the process finds the
- * device full, weir does so without this call.
+ * keep what a preallocation, a finite release threshold or options.grow_ahead protects, and give nothing that would
+ * need a wait.  Each cache gives its idle memory back at the next request of its stream.  weir_decay gives idle memory
+ * back at once, for programs that make no such requests, and for arenas of regions, which cannot give back without a
+ * wait.  The memory given back is an event of cause low-memory.  If a request of another allocator of the process finds
+ * the device full, weir does so without this call.
  *
  * E_INVALID: allocator NULL.
  * E_NOT_SUPPORTED: nothing is reserved (engine direct; a pool of driver 11.2), or the engine is bfc-fixed; the log says

@@ -183,7 +183,7 @@ static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
 
 #ifdef WEIR_OVERRIDE
 /* What cudaFreeAsync and cudaFree mean with WEIR_OVERRIDE: CUDA frees blocks that are not weir's.  The pool engine
- * with options.front off cannot tell them apart, and frees both.  cudaFree waits for the device in both cases. */
+ * with options.cache off cannot tell them apart, and frees both.  cudaFree waits for the device in both cases. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 

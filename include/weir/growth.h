@@ -14,7 +14,7 @@ extern "C" {
 typedef struct weir_growth_state {
     size_t size;        /* sizeof(struct weir_growth_state) of the library that fills it */
     size_t request;     /* missing now: the request, or what free memory does not cover; > 0 */
-    size_t reserve;     /* taken from the device so far */
+    size_t reserved;    /* taken from the device so far */
     size_t in_use;      /* in blocks now */
     size_t limit;       /* the most memory that may be reserved; SIZE_MAX: no limit is set */
     size_t device_free; /* free on the device now; SIZE_MAX: not known (policy BFC does not ask) */

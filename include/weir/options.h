@@ -20,9 +20,9 @@ extern "C" {
  *   OF_FREE     `value` millionths of the device's free memory when the amount is first needed
  *   MAX         no bound, or all there is
  *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this second and
- *               the one before; for front_cache alone
- *   SHARE       this process's part of the device, less `leave`, by weight, among all processes in the
- *               device's shared registry (see `ledger` below).  `value` is its weight in millionths; others
+ *               the one before; for cache_limit alone
+ *   SHARE       this process's part of the device, less `keep_free`, by weight, among all processes in the
+ *               device's shared registry (see `registry` below).  `value` is its weight in millionths; others
  *               have the weight 1000000 unless they set another.  For prealloc and limit alone.  It changes
  *               as processes come and go.  A limit is never less than the bytes in use, and no process
  *               preallocates again.  A limit that is a share caps the preallocation, also when the limit
@@ -112,7 +112,7 @@ typedef struct weir_oom {
     struct CUstream_st *stream; /* of the request */
     uint64_t bytes;             /* requested */
     uint64_t attempt;           /* the number of this call for the request, from 1 on */
-    uint64_t largest;           /* bytes: as weir_refusal.largest */
+    uint64_t largest;           /* bytes: as weir_failure.largest */
     /* The status that weir_alloc returns unless the request is tried again: E_NO_MEMORY or E_LIMIT. */
     weir_status status;
     int reserved; /* zero */
@@ -132,7 +132,7 @@ typedef struct weir_oom {
  *            gets no second callback, whatever its allocator.  The callback must return, not jump or throw.
  *   Never.   weir does not call it for a request on a stream that is being captured, nor in a child of fork.
  *            Beside a capture of the same thread elsewhere it may do what the driver then allows.
- * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_refusal that belong to it,
+ * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_failure that belong to it,
  * whatever calls inside have left.  A request that succeeds in the end does not count as a failure in weir_stats, but
  * the log (warning) has a line for each attempt.  `oom` is valid during the call.  `data` is options.oom_callback_data;
  * weir never frees it.  Since 0.1. */
@@ -184,7 +184,7 @@ typedef struct weir_options {
     /* WEIR_SWITCH_: per-stream caches above the engine.  They serve a stream with memory that it freed itself, without
      * a driver call.  Default: on; for engine direct off.  Off: the driver allocates every block of engines pool and
      * direct, so that compute-sanitizer sees each. */
-    int front; /* the setting cache */
+    int cache;
 
     /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller ones:
      * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other
@@ -194,7 +194,7 @@ typedef struct weir_options {
      * and 1 MiB for each stream, however many there are.  A stream returns memory that it may not keep at its next
      * request.  If this limit is set, the caches of streams that make no request count, too, and the other caches keep
      * less. */
-    weir_amount front_cache; /* the setting cache-limit */
+    weir_amount cache_limit;
 
     /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is being captured,
      * and destroys no stream while the allocator lives.  Weir then asks the driver neither for the capture status
@@ -226,20 +226,20 @@ typedef struct weir_options {
     weir_oom_function oom_callback;
     void *oom_callback_data; /* passed to it; NULL without one */
     /* Background growth: a thread takes memory from the device before a request needs it.  weir_allocator_create
-     * reserves `headroom`, as far as the device has it.  When less than `headroom` of reserved memory is idle, a
-     * thread of the allocator adds more, until twice `headroom` is idle.  Its steps take about a tenth of a
+     * reserves `grow_ahead`, as far as the device has it.  When less than `grow_ahead` of reserved memory is idle, a
+     * thread of the allocator adds more, until twice `grow_ahead` is idle.  Its steps take about a tenth of a
      * millisecond; the pauses between them are shorter the less memory is idle.
      * Memory counts as idle here if it is in no live block and in no per-stream cache.  A request may have to grow
      * reserved memory although more than its size was idle; from then on weir leaves as much as was idle out of the
      * count.  With engine mapped the last idle piece also grows, by up to a quarter of the largest request so far,
-     * or of twice `headroom`.  The thread enlarges the piece only if the piece then holds as much as the request or
-     * twice `headroom`, no piece holds that yet, and at most twice `headroom` is idle then.
+     * or of twice `grow_ahead`.  The thread enlarges the piece only if the piece then holds as much as the request or
+     * twice `grow_ahead`, no piece holds that yet, and at most twice `grow_ahead` is idle then.
      * The thread leaves a 64th of the device to requests and to other programs.  Where the device or the limit has
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
      * BYTES, OF_TOTAL or OF_FREE; twice a share is at most 100%.  Default: none.  More hides more growth and leaves
      * less to others.  For the engines mapped, pool and bfc. */
-    weir_amount headroom; /* the setting grow-ahead */
+    weir_amount grow_ahead;
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails with E_NO_MEMORY.  If
      * preallocation happens at the first request, that request fails, and so does each later one that finds it still
@@ -251,7 +251,7 @@ typedef struct weir_options {
      * starts at the folder that the process is in when the allocator is made.  NULL or "off": none.
      * weir_allocator_destroy writes to it what this run needed.  For the default allocator the process does so at
      * its end.  weir_profile_save does so at any time.  The next allocator with that device and these settings
-     * (engine, packing, growth, limit, front) preallocates the learned amount, unless
+     * (engine, packing, growth, limit, cache) preallocates the learned amount, unless
      * `prealloc` is set.  In a folder each combination of device and settings has its own file.  A file that cannot
      * be read, or was learned elsewhere, draws a warning in the log and has no other effect.  Not for engines
      * direct and bfc-fixed. */
@@ -259,8 +259,8 @@ typedef struct weir_options {
 
     /* The half-life of decay, milliseconds.  Memory that nothing needed for that long goes back to the device by
      * halves, one each half-life.  weir never goes below the preallocated memory, nor below a release threshold that
-     * is set, nor below the memory that was in use plus twice `headroom`.  A load that reaches its peak at least once in
-     * that time keeps its memory.
+     * is set, nor below the memory that was in use plus twice `grow_ahead`.  A load that reaches its peak at least once
+     * in that time keeps its memory.
      * Decay happens in requests that the engine serves, without waiting for anybody, and in weir_decay.  0 or
      * UINT64_MAX: never.  Less gives memory to others sooner, and grows again where a load comes back later than
      * that.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
@@ -284,20 +284,20 @@ typedef struct weir_options {
      * processes give back their idle memory.  The request waits for that for a tenth of recovery_timeout_ms at most, or
      * for all of it while a process that was killed is not gone yet.  off: none of this.  On a device model there are
      * no other processes, unless WEIR_MODEL_SHARED says so. */
-    int ledger; /* the setting registry */
+    int registry;
     /* From 1 to 1000, 100 by default: weir first asks those processes for idle memory that have the lowest. */
     uint32_t priority;
     /* Device memory that growth leaves to others: a display, programs without weir.  weir uses the free memory that the
      * device reports, which a step of another process may take just then.  Default: none. */
-    weir_amount leave; /* the setting keep-free */
+    weir_amount keep_free;
 
-    /* The place for the OOM report when a request fails, as weir_verdict_text writes it.  "stderr", or a file that
+    /* The place for the OOM report when a request fails, as weir_oom_report_text writes it.  "stderr", or a file that
      * weir appends to (lines of JSON if its name ends with .json); at most 1023 bytes.  A relative name starts at
      * the folder that the process is in at that time.  NULL or "off": none.
-     * The failed call itself writes it, which takes as long as weir_last_verdict.  weir reports the allocator's
+     * The failed call itself writes it, which takes as long as weir_last_oom_report.  weir reports the allocator's
      * first failure of each cause, among its first 16 failures.  If the report cannot be written to the file (the
      * file cannot be opened, no space left), the report goes to standard error, after a line with the reason. */
-    const char *verdict; /* the setting oom-report */
+    const char *oom_report;
 
     /* Other devices whose work may use the blocks, those of now and all later ones.  A list of device numbers
      * separated by commas ("1", "0,2,3"; the allocator's own in it has no effect), "all" that are peers of the

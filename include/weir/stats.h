@@ -15,13 +15,13 @@ extern "C" {
 /* Figures of one allocator.  Bytes unless the name says otherwise.  Identities that hold whenever no call is under
  * way:
  *     allocs == hits + growth_allocs           allocs - frees == blocks
- *     requested <= in_use <= reserve            x <= x_peak for each pair
- *     attempts == allocs + refusals             in_use + front_idle <= reserve
- * and, with the per-stream caches (options.front) on,
- *     allocs == front_hits + front_misses_young + front_misses_empty + front_misses_capture
- * With options.front off all four are 0.
+ *     requested <= in_use <= reserved           x <= x_peak for each pair
+ *     attempts == allocs + failed_requests      in_use + cache_idle <= reserved
+ * and, with the per-stream caches (options.cache) on,
+ *     allocs == cache_hits + cache_misses_young + cache_misses_empty + cache_misses_capture
+ * With options.cache off all four are 0.
  *
- * With options.front on, requested_peak and in_use_peak are exact while only one stream has been used.  With several
+ * With options.cache on, requested_peak and in_use_peak are exact while only one stream has been used.  With several
  * they are a lower bound.  weir updates them whenever the blocks that the caches have of the engine reach a new
  * maximum by a 32nd (16 MiB at least), at times in between, and in weir_stats.  They are too low by at most that
  * step and by what idle memory of the caches was part of them.  Where other threads are at work they may be some
@@ -37,7 +37,7 @@ typedef struct weir_statistics {
     uint64_t frees;         /* weir_free calls that freed a block */
     uint64_t hits;          /* requests that succeeded without pool growth */
     uint64_t growth_allocs; /* requests that succeeded after pool growth */
-    uint64_t refusals;      /* allocation failures: limit or out of memory */
+    uint64_t failed_requests; /* allocation failures: limit or out of memory */
     uint64_t retries;       /* times that OOM recovery ran and tried again */
     uint64_t growths;       /* pool growths, including preallocation and background growth */
     uint64_t growth_bytes;  /* added by them */
@@ -49,8 +49,8 @@ typedef struct weir_statistics {
     uint64_t requested_peak;
     uint64_t in_use; /* in live blocks, rounded as weir allocates them */
     uint64_t in_use_peak;
-    uint64_t reserve; /* taken from the device */
-    uint64_t reserve_peak;
+    uint64_t reserved; /* taken from the device */
+    uint64_t reserved_peak;
     uint64_t extent;         /* arena: highest address ever used less base, over all regions */
     uint64_t prealloc_asked; /* preallocation: requested, */
     uint64_t prealloc_got;   /* really taken, also by tries that gave it back, */
@@ -58,36 +58,36 @@ typedef struct weir_statistics {
     uint64_t prealloc_ns;    /* and the time it took, without waits for other processes */
     uint64_t host_bytes;     /* host memory for the records of the engine and the caches */
 
-    uint64_t front_hits;           /* a per-stream cache served them, without the engine */
-    uint64_t front_misses_young;   /* went to the engine: the stream has no cache (yet), */
-    uint64_t front_misses_empty;   /* its cache had nothing of that size, */
-    uint64_t front_misses_capture; /* or the stream was being captured */
+    uint64_t cache_hits;           /* a per-stream cache served them, without the engine */
+    uint64_t cache_misses_young;   /* went to the engine: the stream has no cache (yet), */
+    uint64_t cache_misses_empty;   /* its cache had nothing of that size, */
+    uint64_t cache_misses_capture; /* or the stream was being captured */
     uint64_t steals;               /* served only by memory freed on other streams, after events */
     uint64_t event_records;        /* events that weir recorded to order reuse between streams */
     uint64_t deferred_frees; /* frees under stream capture of outside blocks, kept to its end */
-    uint64_t front_idle;     /* bytes that the caches hold idle; part of reserve, not of in_use */
-    uint64_t front_streams;  /* streams that have a cache */
+    uint64_t cache_idle;     /* bytes that the caches hold idle; part of reserved, not of in_use */
+    uint64_t cache_streams;  /* streams that have a cache */
 
     uint64_t late_writes; /* options.harden, poison: blocks written to after the free */
     uint64_t overruns;    /* guard: gaps beside a block written to */
     uint64_t kept_out;    /* bytes out of use until the end: blocks of late_writes, and those that
                            * the driver did not let weir verify; and bytes that the driver did not
-                           * take back yet.  Part of reserve, not of in_use */
+                           * take back yet.  Part of reserved, not of in_use */
 
     uint64_t ahead_steps;    /* steps of background growth; part of growths, */
     uint64_t ahead_bytes;    /* added by them; part of growth_bytes, */
     uint64_t ahead_ns;       /* and the time they took, which is not in stall_ns */
-    uint64_t ahead_refusals; /* steps skipped or without effect: limit reached, or device full */
+    uint64_t ahead_failures; /* steps skipped or without effect: limit reached, or device full */
 
     uint64_t prealloc_waited_ns; /* real time that preallocation waited for other processes */
 
     uint64_t profile_asked; /* bytes preallocated because of options.profile; in prealloc_asked */
     uint64_t profile_runs;  /* runs in the profile; 0: none was usable */
 
-    uint64_t appeals;      /* options.ledger: times that weir asked other processes for memory, */
-    uint64_t appeal_bytes; /* and what they gave back; */
-    uint64_t yields; /* times that weir gave memory back to another process, or to a lower share, */
-    uint64_t yield_bytes; /* and what went */
+    uint64_t reclaims; /* options.registry: times that weir asked other processes for memory, */
+    uint64_t received_bytes; /* and what they gave back; */
+    uint64_t releases; /* times that weir gave memory to another process, or to a lower share, */
+    uint64_t released_bytes; /* and what went */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -106,11 +106,11 @@ typedef struct weir_latency {
     X(PREALLOC, "prealloc")     /* preallocation */                                                \
     X(TRIM, "trim")             /* weir_trim */                                                    \
     X(RECOVERY, "recovery")     /* given back in OOM recovery */                                   \
-    X(HEADROOM, "headroom")     /* background growth: options.headroom */                          \
+    X(GROW_AHEAD, "grow-ahead") /* background growth: options.grow_ahead */                        \
     X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
     X(LOW_MEMORY, "low-memory") /* given back under memory pressure: weir_low_memory */            \
-    X(YIELD, "yield")           /* given back to another process, or as a share fell */            \
-    X(APPEAL, "appeal")         /* weir asked other processes: `got` is what they gave;            \
+    X(RELEASE, "release")       /* given back to another process, or as a share fell */            \
+    X(RECLAIM, "reclaim")       /* weir asked other processes: `got` is what they gave;            \
                                  * reserved memory did not change */
 
 enum {
@@ -127,18 +127,18 @@ typedef struct weir_event {
     uint64_t got;           /* bytes by which reserved memory rose (or fell) */
     uint64_t stall_ns;      /* time that a caller waited for it.  Pool engine: measured, except for
                              * a step after 4,096 requests without one, which is estimated by its
-                             * bytes at the rate of the last measured step.  Of HEADROOM and
+                             * bytes at the rate of the last measured step.  Of GROW_AHEAD and
                              * BACKGROUND: the time it took, for which no caller waited */
-    uint64_t reserve_after; /* reserved memory then */
+    uint64_t reserved_after; /* reserved memory then */
     int cause;              /* WEIR_EVENT_ */
     int shrink;             /* 0: grew, 1: gave back */
 } weir_event;
 
 /* The figures of the last allocation failure on this thread (E_NO_MEMORY or E_LIMIT). */
-typedef struct weir_refusal {
+typedef struct weir_failure {
     size_t size;
     uint64_t asked;       /* bytes of the request */
-    uint64_t reserve;     /* reserved memory of the allocator then */
+    uint64_t reserved;    /* reserved memory of the allocator then */
     uint64_t in_use;      /* of the allocator then, as weir_stats has it */
     uint64_t limit;       /* UINT64_MAX: none */
     uint64_t device_free; /* on the device then; UINT64_MAX: not known */
@@ -155,7 +155,7 @@ typedef struct weir_refusal {
      *                        is rounded up by; without what lies in caches
      * A GPU's driver may not provide the last MiB of what it reports as free.  0 under stream capture. */
     uint64_t largest;
-} weir_refusal;
+} weir_failure;
 
 struct weir_allocator;
 
@@ -190,7 +190,7 @@ WEIR_API const char *weir_event_cause_word(int cause);
 /* Copies the figures of the last allocation failure on this thread, zeros if there was none; out->size as for
  * weir_stats.
  * E_INVALID: NULL or size 0. */
-WEIR_API WEIR_CHECK_RESULT weir_status weir_last_refusal(weir_refusal *out);
+WEIR_API WEIR_CHECK_RESULT weir_status weir_last_failure(weir_failure *out);
 
 #ifdef __cplusplus
 }

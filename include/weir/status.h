@@ -24,7 +24,7 @@ extern "C" {
  *                      does not know.  Nothing changed.  The allocator's log, if there is one, names
  *                      the argument.
  *   E_NO_MEMORY        The device cannot hold the request, even after OOM recovery
- *                      (weir_last_refusal has the figures).  Everything else keeps working.
+ *                      (weir_last_failure has the figures).  Everything else keeps working.
  *   E_HOST_MEMORY      malloc failed.  Nothing changed: a block that was to be freed is still live.
  *   E_LIMIT            The request would take reserved memory past the allocator's limit, and no
  *                      free memory inside can serve it.  Everything else keeps working.
@@ -39,7 +39,7 @@ extern "C" {
  *                      uses a block, or the block's stream is still at work.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.
- *   E_STREAM           The driver does not know the stream, or (options.front on) it belongs to
+ *   E_STREAM           The driver does not know the stream, or (options.cache on) it belongs to
  *                      another device.  Nothing changed: the block is still live, and the caller can
  *                      free it on another stream.
  *   E_CAPTURE          The call is not possible while the stream is being captured: a request with

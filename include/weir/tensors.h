@@ -107,7 +107,7 @@ WEIR_API weir_allocator *weir_tensors_allocator(const weir_tensors *tensors);
  * grows, the request waits for the device if a stream that freed memory there has ended, unless recovery_timeout_ms
  * forbids waits.  If there is no memory, the request also waits for freed blocks that other streams still use, for the
  * time of options.recovery_timeout_ms.  weir_alloc on this allocator waits for them, too.
- * E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */
+ * E_NO_MEMORY, E_LIMIT (see weir_last_failure); E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_alloc(weir_tensors *tensors, size_t bytes,
                                                           size_t requested, weir_stream stream,
                                                           int lasts, void *note, void **block);

@@ -5,11 +5,11 @@
 
 #include <weir/allocator.h>
 #include <weir/growth.h>
+#include <weir/oom_report.h>
 #include <weir/options.h>
 #include <weir/share.h>
 #include <weir/stats.h>
 #include <weir/status.h>
 #include <weir/trace.h>
-#include <weir/verdict.h>
 
 #endif

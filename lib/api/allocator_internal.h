@@ -58,7 +58,7 @@ struct weir_allocator {
 
 /* Returns the bytes of the largest request that would surely succeed instead of the refused one; 0 for a stream that
  * was being captured. */
-uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused);
+uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
 /* Joins as weir__process_peers_join does, for the process's allocators.  Logs the reason if that fails. */
 struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver, CUdevice device,

@@ -19,7 +19,7 @@
 
 #include "api/create.h"
 #include "api/default_engine.h"
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
@@ -177,9 +177,9 @@ weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) 
 
 /* The caches tells streams apart by ids, which drivers before 12.0 do not have. */
 static void need_ids(weir_allocator *a) {
-    if (a->options.front != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
+    if (a->options.cache != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return;
-    a->options.front = WEIR_SWITCH_OFF;
+    a->options.cache = WEIR_SWITCH_OFF;
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "the driver has no stream ids (before 12.0): per-stream caches are off");
 }
@@ -188,7 +188,7 @@ static void need_ids(weir_allocator *a) {
 static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
     const weir_options *options = setup->options;
 
-    if (options->front == WEIR_SWITCH_ON || weir__options_suballocate(options))
+    if (options->cache == WEIR_SWITCH_ON || weir__options_suballocate(options))
         return weir__blocks_open(setup, out);
     return options->engine == WEIR_ENGINE_DIRECT ? weir__direct_open(setup, out)
                                                  : weir__pool_open(setup, out);
@@ -340,7 +340,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                    weir__why_not(a, status, why, sizeof why));
     }
     weir__quota_begin(&a->reserve, a->reserve.quota.limit);
-    if (a->options.front == WEIR_SWITCH_ON)
+    if (a->options.cache == WEIR_SWITCH_ON)
         status = weir__caches_open(&a->reserve, &a->caches);
     if (status == WEIR_OK && a->options.harden != WEIR_HARDEN_OFF)
         status = weir__harden_open(&a->device, &a->options,
@@ -437,7 +437,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
 
 /* The caller for it looks for it there: it is said where the log was not set, too, once in the process. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
-    int problem = weir__oom_report_problem(o->verdict), is_new = 1;
+    int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
 
     if (!problem)
@@ -445,7 +445,7 @@ static void warn_of_oom_report(const weir_options *o, const weir_options *given)
     snprintf(line, sizeof line,
              "oom-report '%s': %s; expected stderr, off or a file that can be written: OOM reports "
              "go to standard error until then",
-             o->verdict, strerror(problem));
+             o->oom_report, strerror(problem));
     (void)weir__text_keep(line, &is_new);
     if (is_new)
         weir__log(weir__option_is_set(given, WEIR_SETTING_LOG) ? o->log : WEIR_LOG_WARNING,
@@ -474,9 +474,9 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (how & WEIR_CREATE_PREALLOCATES_LATER) || a->options.prealloc.reserved != 0;
-    if (weir__oom_report_is_wanted(a->options.verdict)) /* the caller's need not live on */
-        a->options.verdict = weir__text_keep(a->options.verdict, NULL);
-    if (!a->options.verdict) {
+    if (weir__oom_report_is_wanted(a->options.oom_report)) /* the caller's need not live on */
+        a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
+    if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }

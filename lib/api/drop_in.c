@@ -9,7 +9,7 @@
 
 #include "api/allocator_internal.h"
 #include "api/create.h"
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -270,10 +270,10 @@ void weir__drop_in_renew_peak(weir_allocator *a) {
     weir__caches_renew_peak(a->caches);
 }
 
-int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
-    if (!weir__oom_report_is_wanted(a->options.verdict) || !weir__oom_report_is_news(a, out))
+int weir__drop_in_tell(weir_allocator *a, weir_oom_report *out) {
+    if (!weir__oom_report_is_wanted(a->options.oom_report) || !weir__oom_report_is_news(a, out))
         return 0;
-    weir__oom_report_tell(out, a->options.verdict);
+    weir__oom_report_tell(out, a->options.oom_report);
     return 1;
 }
 
@@ -323,7 +323,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (device < 0 || device >= MOST_DEVICES ||
         weir__options_complete(options, &complete, NULL, 0) != WEIR_OK)
         return 0;
-    n = complete.ledger == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
+    n = complete.registry == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
@@ -405,7 +405,7 @@ static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     if (!driver || device < 0 || device >= MOST_DEVICES ||
         weir__drop_in_options(&options, NULL, why, sizeof why) != WEIR_OK ||
         weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
-        complete.ledger != WEIR_SWITCH_ON ||
+        complete.registry != WEIR_SWITCH_ON ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)
         return NULL;
     return take_part(driver, device, log_level());

@@ -111,9 +111,9 @@ int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator);
 void weir__drop_in_renew_peak(weir_allocator *allocator);
 
-/* Reports this thread's last failure as options.verdict says, if its cause is new.  Returns 1 with the OOM report, or 0
- * if there was no failure of this allocator or it is not to be reported. */
-int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
+/* Reports this thread's last failure as options.oom_report says, if its cause is new.  Returns 1 with the OOM report,
+ * or 0 if there was no failure of this allocator or it is not to be reported. */
+int weir__drop_in_tell(weir_allocator *allocator, weir_oom_report *out);
 
 /* Asks other processes for room for a context, after a call was out of memory, unless the registry is switched off.
  * Returns 1 if the caller shall call the driver again, since a process freed memory or may have; returns 0 otherwise,

@@ -27,19 +27,19 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     char asked[32];
     uint64_t weights;
 
-    a->reserve.quota.leave = weir__budget_bytes(&o->leave, memory, 0);
-    if (a->reserve.quota.leave > memory->total) {
-        weir__amount_spell(&o->leave, asked, sizeof asked);
+    a->reserve.quota.keep_free = weir__budget_bytes(&o->keep_free, memory, 0);
+    if (a->reserve.quota.keep_free > memory->total) {
+        weir__amount_spell(&o->keep_free, asked, sizeof asked);
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
     a->reserve.quota.follows = o->engine != WEIR_ENGINE_BFC_FIXED &&
-                               (a->reserve.quota.leave > 0 || weir__quota_has_share(o));
+                               (a->reserve.quota.keep_free > 0 || weir__quota_has_share(o));
     if (!weir__quota_has_share(o))
         return WEIR_OK;
-    if (o->ledger != WEIR_SWITCH_ON)
+    if (o->registry != WEIR_SWITCH_ON)
         weir__log(o->log, WEIR_LOG_WARNING,
                   "%s share is all of the device: with the shared registry off, weir knows of no "
                   "other process",
@@ -51,10 +51,10 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
     a->reserve.quota.apart =
-        a->reserve.quota.leave > 0 ? a->reserve.quota.leave : memory->total / APART_PART;
+        a->reserve.quota.keep_free > 0 ? a->reserve.quota.keep_free : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
         a->reserve.quota.limit =
-            weir__quota_part(&a->device, a->reserve.quota.leave, o->limit.value, weights);
+            weir__quota_part(&a->device, a->reserve.quota.keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share can become all of the device */
         a->reserve.quota.limit = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
@@ -98,7 +98,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
 /* Bytes of a limit that leave the engine something; 0: any will do. */
 static size_t least_limit(const weir_options *options) {
     return weir__options_suballocate(options) ||
-                   (options->engine == WEIR_ENGINE_DIRECT && options->front != WEIR_SWITCH_ON)
+                   (options->engine == WEIR_ENGINE_DIRECT && options->cache != WEIR_SWITCH_ON)
                ? 0
                : WEIR_POOL_UNIT;
 }
@@ -114,7 +114,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     weir_options *options = &a->options;
     struct weir_device_memory memory;
     weir_status status = weir__read_memory(a, &memory, message);
-    weir_amount twice = twice_amount(options->headroom);
+    weir_amount twice = twice_amount(options->grow_ahead);
     char asked[32];
 
     if (status != WEIR_OK)
@@ -125,7 +125,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     if (a->reserve.quota.limit > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
         a->reserve.quota.limit = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
-    a->low = weir__budget_bytes(&options->headroom, &memory, 0);
+    a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     a->high = weir__budget_bytes(&twice, &memory, 0);
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     status = set_shares(a, &memory, message);
@@ -179,7 +179,7 @@ static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
                   "as there is",
                   WEIR_SHOWN(low), WEIR_SHOWN(all));
     }
-    if (a->options.engine == WEIR_ENGINE_POOL && a->options.headroom.value > 0 &&
+    if (a->options.engine == WEIR_ENGINE_POOL && a->options.grow_ahead.value > 0 &&
         a->threshold < a->device.total)
         weir__log(a->options.log, WEIR_LOG_WARNING,
                   "the release threshold makes each synchronisation release what grow-ahead "
@@ -225,7 +225,7 @@ static int is_above_share(const weir_allocator *a) {
 
     return a->prealloc > 0 &&
            (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
-            a->prealloc > weir__quota_part(&a->device, a->reserve.quota.leave, o->limit.value,
+            a->prealloc > weir__quota_part(&a->device, a->reserve.quota.keep_free, o->limit.value,
                                            weir__quota_weights(&a->reserve)) /
                               2);
 }
@@ -260,7 +260,7 @@ static void warn_of_unused(const weir_allocator *a, const weir_options *given) {
         {fixed, WEIR_SETTING_KEEP_FREE},
         {direct || cuts, WEIR_SETTING_RELEASE_THRESHOLD},
         {!mapped, WEIR_SETTING_PACKING},
-        {!cuts && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
+        {!cuts && o->cache == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {direct || fixed, WEIR_SETTING_GROW_AHEAD},
         {direct || fixed, WEIR_SETTING_PREALLOC_MIN},
         {!weir__learn_can(o), WEIR_SETTING_PROFILE},

@@ -41,9 +41,10 @@ static uint64_t could_lend(weir_allocator *a, int may_wait, uint64_t *above) {
     if (may_wait)
         *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
-    idle = weir__size_less(
-        figures.reserve, weir__reserve_target(&a->reserve, figures.reserve,
-                                              weir__size_less(figures.in_use, *above), UINT64_MAX));
+    idle =
+        weir__size_less(figures.reserved,
+                        weir__reserve_target(&a->reserve, figures.reserved,
+                                             weir__size_less(figures.in_use, *above), UINT64_MAX));
     return is_direct ? weir__size_smaller(idle, *above) : idle;
 }
 
@@ -101,7 +102,7 @@ static uint64_t could_give(weir_allocator *a, uint64_t *above) {
     held = weir__held(a->reserve.engine, a->caches, a->harden,
                       weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
-    return weir__size_smaller(idle, weir__size_less(figures.reserve, held) + *above);
+    return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
 static void tell_holding(void *allocator, struct weir_holding *out) {
@@ -111,7 +112,7 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
 
     weir__stats_read(a, &figures);
     *out = (struct weir_holding){
-        .reserve = figures.reserve,
+        .reserved = figures.reserved,
         .in_use = weir__size_less(figures.in_use, above),
         .idle = idle,
         .limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed),
@@ -130,7 +131,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
     size_t released = 0;
 
     while (given < wanted && (idle = could_give(a, &above)) > 0) {
-        if (weir__relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
+        if (weir__relieve(a, more, WEIR_EVENT_RELEASE, &released) != WEIR_OK)
             break;
         given += released;
         if (released > 0) {
@@ -159,7 +160,7 @@ static void give_above(weir_allocator *a) {
     uint64_t above, calls;
 
     weir__stats_read(a, &figures);
-    above = weir__size_less(figures.reserve, a->reserve.quota.limit);
+    above = weir__size_less(figures.reserved, a->reserve.quota.limit);
     calls = figures.allocs + figures.frees;
     if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) && above == a->stayed &&
                        calls == a->stayed_after))
@@ -226,14 +227,14 @@ struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver
 struct weir_claim weir__allocator_claim(const weir_options *o) {
     return (struct weir_claim){.priority = o->priority,
                                .weight = weir__quota_weight(o),
-                               .shares = weir__quota_has_share(o) || o->leave.value > 0};
+                               .shares = weir__quota_has_share(o) || o->keep_free.value > 0};
 }
 
 void weir__join_process_peers(weir_allocator *a) {
     const weir_options *o = &a->options;
 
     a->claim = weir__allocator_claim(o);
-    if (o->ledger == WEIR_SWITCH_ON)
+    if (o->registry == WEIR_SWITCH_ON)
         a->reserve.events.peers =
             weir__allocator_join(a->device.driver, a->device.ordinal, &a->claim, o->log);
 }

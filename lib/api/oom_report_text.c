@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/replace.h"
@@ -24,7 +24,7 @@
 enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the step by which pools grow */ };
 
 /* An OOM report of version 1 ends with `settings`. */
-#define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
+#define SMALLEST_SIZE (offsetof(weir_oom_report, settings) + sizeof((weir_oom_report){0}.settings))
 
 /* The text's memory.  `length` is the length of the whole text, even if it does not fit. */
 struct out {
@@ -53,7 +53,7 @@ static struct weir_shown show_any(uint64_t bytes) {
     return s;
 }
 
-static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) {
+static void put_stream(struct out *out, const weir_oom_report *v, uint64_t stream) {
     if (stream && stream == v->default_stream)
         put(out, "the default stream");
     else if (stream)
@@ -62,26 +62,26 @@ static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) 
         put(out, "a stream not known");
 }
 
-const char *weir_verdict_cause_word(int cause) {
+const char *weir_oom_report_cause_word(int cause) {
     static const char *const words[] = {
 #define CAUSE_WORD(name, word) word,
-        WEIR_VERDICT_CAUSES(CAUSE_WORD)
+        WEIR_OOM_REPORT_CAUSES(CAUSE_WORD)
 #undef CAUSE_WORD
     };
 
-    return cause >= 0 && cause < WEIR_VERDICT_CAUSE_COUNT ? words[cause] : "unknown";
+    return cause >= 0 && cause < WEIR_OOM_REPORT_CAUSE_COUNT ? words[cause] : "unknown";
 }
 
 /* ---- the sentence ---------------------------------------------------------------------------- */
 
-static void put_limit(struct out *out, const weir_verdict *v) {
+static void put_limit(struct out *out, const weir_oom_report *v) {
     const weir_amount share = {.value = v->weight, .kind = WEIR_AMOUNT_SHARE};
     char spelled[WEIR_SPELL_BYTES];
 
-    if (v->limit_is_set && v->leave == 0) {
+    if (v->limit_is_set && v->keep_free == 0) {
         put(out, "the program's own limit of %s; %s is in use", SHOW(v->limit), SHOW(v->in_use));
-    } else if (v->leave > 0) {
-        put(out, "--keep-free keeps %s for others: this process may have %s", SHOW(v->leave),
+    } else if (v->keep_free > 0) {
+        put(out, "--keep-free keeps %s for others: this process may have %s", SHOW(v->keep_free),
             SHOW(v->limit));
     } else if (v->is_share) {
         weir__amount_spell(&share, spelled, sizeof spelled);
@@ -93,24 +93,25 @@ static void put_limit(struct out *out, const weir_verdict *v) {
 }
 
 /* Returns 1 if the limit allows the bytes but not the step by which memory grows, else 0. */
-static int is_short_of_a_step(const weir_verdict *v) {
-    uint64_t left = weir__size_less(v->limit, v->reserve);
+static int is_short_of_a_step(const weir_oom_report *v) {
+    uint64_t left = weir__size_less(v->limit, v->reserved);
 
-    return v->cause == WEIR_VERDICT_LIMIT && left > 0 && left < STEP && v->idle + left >= v->asked;
+    return v->cause == WEIR_OOM_REPORT_LIMIT && left > 0 && left < STEP &&
+           v->idle + left >= v->asked;
 }
 
 /* Returns 1 if this process has most of the memory that is not the allocator's, else 0. */
-static int are_local_peers(const weir_verdict *v) {
-    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
+static int are_local_peers(const weir_oom_report *v) {
+    return v->other_allocators > (v->others == UINT64_MAX ? 0 : v->others);
 }
 
 /* Returns the bytes that the limit and the device allow. */
-static uint64_t room_of(const weir_verdict *v) {
-    return weir__size_smaller(weir__size_less(v->limit, v->reserve),
+static uint64_t room_of(const weir_oom_report *v) {
+    return weir__size_smaller(weir__size_less(v->limit, v->reserved),
                               v->device_free == UINT64_MAX ? v->device_total : v->device_free);
 }
 
-static const char *driver_error(const weir_verdict *v, char *number, size_t bytes) {
+static const char *driver_error(const weir_oom_report *v, char *number, size_t bytes) {
     if (v->driver_result == 2)
         return "CUDA_ERROR_OUT_OF_MEMORY";
     if (v->driver_result == 0)
@@ -119,7 +120,7 @@ static const char *driver_error(const weir_verdict *v, char *number, size_t byte
     return number;
 }
 
-static void put_driver(struct out *out, const weir_verdict *v) {
+static void put_driver(struct out *out, const weir_oom_report *v) {
     char number[40];
 
     put(out, "the driver answers %s with %s free", driver_error(v, number, sizeof number),
@@ -128,7 +129,7 @@ static void put_driver(struct out *out, const weir_verdict *v) {
         put(out, ": no file descriptor is left");
 }
 
-static void put_in_use(struct out *out, const weir_verdict *v) {
+static void put_in_use(struct out *out, const weir_oom_report *v) {
     uint64_t rest = v->idle + (v->device_free == UINT64_MAX ? 0 : v->device_free);
 
     put(out, "only %s is idle or free", SHOW(rest));
@@ -136,46 +137,48 @@ static void put_in_use(struct out *out, const weir_verdict *v) {
         put(out, "; live blocks have %s", SHOW(v->in_use));
 }
 
-static void put_cause(struct out *out, const weir_verdict *v) {
+static void put_cause(struct out *out, const weir_oom_report *v) {
     switch (v->cause) {
-    case WEIR_VERDICT_TOO_LARGE:
+    case WEIR_OOM_REPORT_TOO_LARGE:
         put(out, "it is more than the %s that the device has", SHOW(v->device_total));
         return;
-    case WEIR_VERDICT_PENDING:
+    case WEIR_OOM_REPORT_PENDING:
         put(out, "enough is idle%s, but %s of it waits for other streams",
             v->idle < v->asked ? " or may be added" : "", SHOW(v->pending));
         return;
-    case WEIR_VERDICT_FRAGMENTED:
-        if (v->hole == UINT64_MAX)
+    case WEIR_OOM_REPORT_FRAGMENTED:
+        if (v->largest_free_block == UINT64_MAX)
             put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
-        else if (v->hole == 0)
+        else if (v->largest_free_block == 0)
             put(out, "%s is idle, but only as padding of live blocks", SHOW(v->idle));
         else
-            put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
+            put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle),
+                SHOW(v->largest_free_block));
         return;
-    case WEIR_VERDICT_LIMIT:
+    case WEIR_OOM_REPORT_LIMIT:
         put_limit(out, v);
         return;
-    case WEIR_VERDICT_GRAPHS:
+    case WEIR_OOM_REPORT_GRAPHS:
         put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
         return;
-    case WEIR_VERDICT_OTHERS:
+    case WEIR_OOM_REPORT_OTHERS:
         if (are_local_peers(v))
-            put(out, "other weir pools of this process have %s of the device", SHOW(v->siblings));
+            put(out, "other weir pools of this process have %s of the device",
+                SHOW(v->other_allocators));
         else
             put(out, "the device has too little left, and others have %s of it",
-                SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
+                SHOW(v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
-    case WEIR_VERDICT_IN_USE:
+    case WEIR_OOM_REPORT_IN_USE:
         put_in_use(out, v);
         return;
-    case WEIR_VERDICT_RESERVE:
+    case WEIR_OOM_REPORT_RESERVE:
         put(out, "%s is idle in weir, but graphs take memory from the driver", SHOW(v->idle));
         return;
-    case WEIR_VERDICT_DRIVER:
+    case WEIR_OOM_REPORT_DRIVER:
         put_driver(out, v);
         return;
-    case WEIR_VERDICT_GROUP:
+    case WEIR_OOM_REPORT_GROUP:
         put(out, "the process group has %s of its limit of %s", SHOW(v->group_used),
             SHOW(v->group_limit));
         return;
@@ -188,15 +191,15 @@ static void put_cause(struct out *out, const weir_verdict *v) {
 /* ---- text ------------------------------------------------------------------------------------ */
 
 /* Writes which process does not answer, and the other processes that have memory of the device. */
-static void put_holders(struct out *out, const weir_verdict *v) {
+static void put_holders(struct out *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
 
     if (v->silent_pid != 0)
         put(out, "              process %llu has %s of it, and %s\n",
-            (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
+            (unsigned long long)v->silent_pid, SHOW(v->silent_reserved),
             v->silent_stopped ? "is stopped" : "does not answer");
     for (uint32_t i = 0; i < v->process_count; i++) {
-        const weir_verdict_member *p = &v->process[i];
+        const weir_oom_report_member *p = &v->process[i];
 
         put(out, "%s%.16s (process %llu) has %s, could release %s\n",
             i ? "              " : "  holders     ", p->command, (unsigned long long)p->pid,
@@ -210,11 +213,11 @@ static void put_holders(struct out *out, const weir_verdict *v) {
 }
 
 /* Writes the members of the process group and their memory. */
-static void put_members(struct out *out, const weir_verdict *v) {
+static void put_members(struct out *out, const weir_oom_report *v) {
     put(out, "  group       '%s': limit %s, used %s, %u member%s\n", v->process_group,
         SHOW(v->group_limit), SHOW(v->group_used), v->members, weir__plural(v->members));
     for (uint32_t i = 0; i < v->member_count; i++) {
-        const weir_verdict_member *m = &v->member[i];
+        const weir_oom_report_member *m = &v->member[i];
 
         put(out, "              pid %llu: %s, %s idle, share %s: %.24s\n",
             (unsigned long long)m->pid, SHOW(m->bytes), SHOW(m->idle), SHOW(m->share), m->command);
@@ -226,25 +229,27 @@ static void put_members(struct out *out, const weir_verdict *v) {
 
 /* Writes what failed and why, who has the memory, and the main figures.  These lines come first, since a log may cut the
  * text off. */
-static void put_head(struct out *out, const weir_verdict *v) {
+static void put_head(struct out *out, const weir_oom_report *v) {
     put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
         v->device[0] ? v->device : "the device");
-    put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
+    put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
     if (is_short_of_a_step(v))
         put(out, "              less is left than one growth needs\n");
-    if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
+    if (v->cause == WEIR_OOM_REPORT_FRAGMENTED && v->idle < v->asked)
         put(out, "              with %s that may be added it would be enough in one piece\n",
             SHOW(room_of(v)));
     put_holders(out, v);
-    put(out, "  (reserved %s", SHOW(v->reserve));
+    put(out, "  (reserved %s", SHOW(v->reserved));
     if (v->limit == UINT64_MAX)
         put(out, ", no limit");
     else
-        put(out, v->leave > 0 ? " of %s that keep-free leaves" : " of %s limit", SHOW(v->limit));
-    if (v->hole != UINT64_MAX)
-        put(out, "%s largest free block %s", v->leave > 0 ? ",\n " : ",", SHOW(v->hole));
+        put(out, v->keep_free > 0 ? " of %s that keep-free leaves" : " of %s limit",
+            SHOW(v->limit));
+    if (v->largest_free_block != UINT64_MAX)
+        put(out, "%s largest free block %s", v->keep_free > 0 ? ",\n " : ",",
+            SHOW(v->largest_free_block));
     put(out, ",\n");
     if (v->device_free == UINT64_MAX)
         put(out, "  device has %s, free not known).\n", SHOW(v->device_total));
@@ -253,7 +258,7 @@ static void put_head(struct out *out, const weir_verdict *v) {
             SHOW(v->device_free));
 }
 
-static void put_figures(struct out *out, const weir_verdict *v) {
+static void put_figures(struct out *out, const weir_oom_report *v) {
     put(out, "  reserved    in use %s, idle %s", SHOW(v->in_use), SHOW(v->idle));
     if (v->pending > 0 && v->pending != UINT64_MAX)
         put(out, ";\n              of this %s still used by pending work", SHOW(v->pending));
@@ -265,13 +270,13 @@ static void put_figures(struct out *out, const weir_verdict *v) {
     }
     put(out, "  device      %s; graphs %s (%s of it unused),\n", SHOW(v->device_total),
         SHOW(v->graphs), SHOW(v->graphs_idle));
-    put(out, "              other weir pools of this process %s, all else %s\n", SHOW(v->siblings),
-        SHOW(v->others));
+    put(out, "              other weir pools of this process %s, all else %s\n",
+        SHOW(v->other_allocators), SHOW(v->others));
 }
 
-static void put_groups(struct out *out, const weir_verdict *v) {
+static void put_groups(struct out *out, const weir_oom_report *v) {
     for (uint32_t i = 0; i < v->group_count; i++) {
-        const weir_verdict_group *g = &v->groups[i];
+        const weir_oom_report_group *g = &v->groups[i];
 
         put(out, "%s%s in %llu block%s of %s, ", i ? "              " : "  live        ",
             SHOW(g->total), (unsigned long long)g->blocks, weir__plural(g->blocks), SHOW(g->bytes));
@@ -296,15 +301,15 @@ static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
 
-static int is_own(const weir_verdict_setting *setting) {
+static int is_own(const weir_oom_report_setting *setting) {
     return setting->name == weir__oom_report_own_limit;
 }
 
-static void put_settings(struct out *out, const weir_verdict *v) {
-    const weir_verdict_setting *end = v->settings, *s;
+static void put_settings(struct out *out, const weir_oom_report *v) {
+    const weir_oom_report_setting *end = v->settings, *s;
     int count = 0, any = 0;
 
-    for (; end < v->settings + WEIR_VERDICT_SETTINGS && end->name; end++)
+    for (; end < v->settings + WEIR_OOM_REPORT_SETTINGS && end->name; end++)
         if (is_own(end))
             put(out, "  Raise options.limit to %s.\n", end->value);
         else
@@ -323,7 +328,7 @@ static void put_settings(struct out *out, const weir_verdict *v) {
 }
 
 /* Writes how to get memory from a process that is stopped or does not answer. */
-static void put_silent_advice(struct out *out, const weir_verdict *v) {
+static void put_silent_advice(struct out *out, const weir_oom_report *v) {
     unsigned long long pid = v->silent_pid;
 
     if (v->silent_stopped)
@@ -332,7 +337,7 @@ static void put_silent_advice(struct out *out, const weir_verdict *v) {
         put(out, "  Wait until process %llu answers, or end it.\n", pid);
 }
 
-static void put_reserve_advice(struct out *out, const weir_verdict *v) {
+static void put_reserve_advice(struct out *out, const weir_oom_report *v) {
     put(out, "  Trim before the capture (weir_trim), or use a %s.\n",
         v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
         : v->limit_is_set         ? "larger limit (weir_set_limit)"
@@ -340,32 +345,32 @@ static void put_reserve_advice(struct out *out, const weir_verdict *v) {
 }
 
 /* Writes advice that is no setting. */
-static void put_other_advice(struct out *out, const weir_verdict *v) {
-    if (v->cause == WEIR_VERDICT_NONE)
+static void put_other_advice(struct out *out, const weir_oom_report *v) {
+    if (v->cause == WEIR_OOM_REPORT_NONE)
         put(out, "  Try the request again.\n");
-    else if (v->cause == WEIR_VERDICT_RESERVE)
+    else if (v->cause == WEIR_OOM_REPORT_RESERVE)
         put_reserve_advice(out, v);
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
-    else if (v->cause == WEIR_VERDICT_DRIVER && v->no_descriptors)
+    else if (v->cause == WEIR_OOM_REPORT_DRIVER && v->no_descriptors)
         put(out, "  Raise the limit of open files (ulimit -n): no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_DRIVER)
+    else if (v->cause == WEIR_OOM_REPORT_DRIVER)
         put(out, "  See what the driver lacks, such as host memory: no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_GRAPHS && v->graphs_idle > 0)
+    else if (v->cause == WEIR_OOM_REPORT_GRAPHS && v->graphs_idle > 0)
         put(out, "  Call cuDeviceGraphMemTrim: no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_OTHERS && are_local_peers(v))
+    else if (v->cause == WEIR_OOM_REPORT_OTHERS && are_local_peers(v))
         put(out, "  Trim the other pools, or free their blocks: no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_OTHERS)
+    else if (v->cause == WEIR_OOM_REPORT_OTHERS)
         put(out, "  Wait for other processes, or end them (weir info --processes):\n"
                  "  no setting makes room.\n");
-    else if (v->cause == WEIR_VERDICT_GROUP)
+    else if (v->cause == WEIR_OOM_REPORT_GROUP)
         put(out, "  Request less, or end members of the group: no setting makes room.\n");
     else
         put(out, "  Request less%s: no setting makes room.\n",
             v->in_use > 0 ? ", or free live blocks first" : "");
 }
 
-static void put_advice(struct out *out, const weir_verdict *v) {
+static void put_advice(struct out *out, const weir_oom_report *v) {
     char limit[WEIR_SPELL_BYTES];
 
     if (v->set_limit > 0) {
@@ -379,7 +384,7 @@ static void put_advice(struct out *out, const weir_verdict *v) {
         put_other_advice(out, v);
 }
 
-static void put_text(struct out *out, const weir_verdict *v) {
+static void put_text(struct out *out, const weir_oom_report *v) {
     put_head(out, v);
     put_advice(out, v);
     put(out, "  request     for ");
@@ -389,7 +394,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
         (unsigned long long)(v->waited_ns / 100000 % 10));
     if (v->largest > 0)
         put(out, "\n              %s would fit now%s", SHOW(v->largest),
-            v->largest > v->hole ? ": weir can add or move memory" : "");
+            v->largest > v->largest_free_block ? ": weir can add or move memory" : "");
     put(out, "\n");
     put_figures(out, v);
     if (v->process_group[0])
@@ -411,7 +416,7 @@ static uint64_t id(uint64_t number) {
     return number ? number : UINT64_MAX;
 }
 
-static void put_lists(struct out *out, const weir_verdict *v) {
+static void put_lists(struct out *out, const weir_oom_report *v) {
     put(out, ",\"pending_by\":[");
     for (uint32_t i = 0; i < v->pending_streams; i++) {
         put(out, "%s{\"bytes\":%llu", i ? "," : "", (unsigned long long)v->pending_by[i].bytes);
@@ -429,7 +434,7 @@ static void put_lists(struct out *out, const weir_verdict *v) {
     put(out, "]");
     put_number(out, "ungrouped", v->ungrouped);
     put(out, ",\"try\":[");
-    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+    for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && v->settings[i].name; i++)
         if (is_own(&v->settings[i]))
             put(out, "%s{\"field\":\"options.limit\",\"value\":\"%s\"}", i ? "," : "",
                 v->settings[i].value);
@@ -447,10 +452,10 @@ static void put_plain(struct out *out, const char *text) {
 }
 
 /* Writes a list of processes; `has_share` adds the share of each in its group. */
-static void put_processes(struct out *out, const weir_verdict_member *member, uint32_t count,
+static void put_processes(struct out *out, const weir_oom_report_member *member, uint32_t count,
                           int has_share) {
     for (uint32_t i = 0; i < count; i++) {
-        const weir_verdict_member *m = &member[i];
+        const weir_oom_report_member *m = &member[i];
 
         put(out, "%s{\"pid\":%llu", i ? "," : "", (unsigned long long)m->pid);
         put_number(out, "bytes", m->bytes);
@@ -464,7 +469,7 @@ static void put_processes(struct out *out, const weir_verdict_member *member, ui
     put(out, "]");
 }
 
-static void put_process_group(struct out *out, const weir_verdict *v) {
+static void put_process_group(struct out *out, const weir_oom_report *v) {
     put(out, ",\"process_group\":\"%s\"", v->process_group); /* a group's name needs no escapes */
     put_number(out, "group_limit", v->group_limit);
     put_number(out, "group_used", v->group_used);
@@ -473,8 +478,8 @@ static void put_process_group(struct out *out, const weir_verdict *v) {
     put_processes(out, v->member, v->member_count, 1);
 }
 
-static void put_json(struct out *out, const weir_verdict *v) {
-    put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
+static void put_json(struct out *out, const weir_oom_report *v) {
+    put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_oom_report_cause_word(v->cause));
     put_cause(out, v); /* words and sizes need no escapes */
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
     if (v->device[0])
@@ -489,24 +494,24 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "limit", v->limit);
     put(out, ",\"limit_is_set\":%s", v->limit_is_set ? "true" : "false");
     put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
-    put_number(out, "keep_free", v->leave);
-    put_number(out, "reserved", v->reserve);
+    put_number(out, "keep_free", v->keep_free);
+    put_number(out, "reserved", v->reserved);
     put_number(out, "in_use", v->in_use);
     put_number(out, "idle", v->idle);
-    put_number(out, "largest_free_block", v->hole);
+    put_number(out, "largest_free_block", v->largest_free_block);
     put_number(out, "pending", v->pending);
     put_number(out, "device_total", v->device_total);
     put_number(out, "device_free", v->device_free);
     put_number(out, "graphs", v->graphs);
     put_number(out, "graphs_idle", v->graphs_idle);
-    put_number(out, "siblings", v->siblings);
+    put_number(out, "other_allocators", v->other_allocators);
     put_number(out, "others", v->others);
     put_number(out, "silent_pid", id(v->silent_pid));
-    put_number(out, "silent_reserved", v->silent_reserve);
+    put_number(out, "silent_reserved", v->silent_reserved);
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
     put_number(out, "holder_pid", id(v->holder_pid));
-    put_number(out, "holder_reserved", v->holder_reserve);
-    put_number(out, "holder_reclaimable", v->holder_could_give);
+    put_number(out, "holder_reserved", v->holder_reserved);
+    put_number(out, "holder_reclaimable", v->holder_reclaimable);
     put_number(out, "driver_result", id(v->driver_result));
     put(out, ",\"no_descriptors\":%s", v->no_descriptors ? "true" : "false");
     put_number(out, "processes_all", v->processes);
@@ -518,16 +523,16 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "}");
 }
 
-size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t text_bytes) {
+size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, size_t text_bytes) {
     struct out out = {.text = text, .bytes = text ? text_bytes : 0};
-    weir_verdict all;
+    weir_oom_report all;
 
     if (!v || v->size < SMALLEST_SIZE ||
-        (format != WEIR_VERDICT_AS_TEXT && format != WEIR_VERDICT_AS_JSON))
+        (format != WEIR_OOM_REPORT_AS_TEXT && format != WEIR_OOM_REPORT_AS_JSON))
         return 0;
     memset(&all, 0, sizeof all); /* fields that a caller's older struct lacks are 0 */
     memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
-    if (format == WEIR_VERDICT_AS_JSON)
+    if (format == WEIR_OOM_REPORT_AS_JSON)
         put_json(&out, &all);
     else
         put_text(&out, &all);
@@ -566,13 +571,13 @@ int weir__oom_report_problem(const char *to) {
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
 
-void weir__oom_report_tell(const weir_verdict *v, const char *to) {
+void weir__oom_report_tell(const weir_oom_report *v, const char *to) {
     size_t length = strlen(to), written;
     int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
     char screen[SCREEN_BYTES];
 
-    written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
-                                sizeof screen - 1);
+    written = weir_oom_report_text(v, is_json ? WEIR_OOM_REPORT_AS_JSON : WEIR_OOM_REPORT_AS_TEXT,
+                                   screen, sizeof screen - 1);
     if (written > sizeof screen - 2) /* unreached: a report is shorter by far */
         written = sizeof screen - 2;
     if (is_json)

@@ -169,7 +169,7 @@ static void leave_to_preload(weir_options *options) {
     sources = (struct weir_sources){.of = {NULL}};
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
-    options->prealloc_min = options->limit = options->headroom =
+    options->prealloc_min = options->limit = options->grow_ahead =
         (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
     options->growth = WEIR_GROWTH_EXACT;
     options->profile = NULL;

@@ -43,7 +43,7 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
                          const weir_options *options, struct weir_profile_key *key) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
                                                  WEIR_SETTING_GROWTH, WEIR_SETTING_LIMIT,
-                                                 WEIR_SETTING_FRONT};
+                                                 WEIR_SETTING_CACHE};
     char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES], shown[WEIR_SHOW_BYTES];
     size_t total = 0, length = 0;
     CUresult result = driver->cuDeviceGetName(name, sizeof name - 1, device);
@@ -137,9 +137,9 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
     uint64_t given = s->prealloc_asked > s->prealloc_kept ? s->prealloc_asked : s->prealloc_kept;
     struct weir_profile_run run = {.id = a->run_id,
-                                   .reserve = s->reserve_peak,
+                                   .reserved = s->reserved_peak,
                                    .in_use = s->in_use_peak,
-                                   .grew = s->reserve_peak > given};
+                                   .grew = s->reserved_peak > given};
     struct weir_profile profile = learn->known;
     struct weir_problem there, problem;
     enum weir_profile_found found = weir__profile_load(learn->path, &learn->key, &profile, &there);

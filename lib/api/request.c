@@ -12,7 +12,7 @@
 #include <weir/weir.h>
 
 #include "api/create.h"
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cache/hit.h"
@@ -25,17 +25,17 @@ static _Thread_local int asking;
 
 /* Returns the bytes of the largest request that a block of `bytes` of the engine can serve, less gaps and rounding. */
 static size_t fit(const weir_allocator *a, size_t bytes) {
-    if (a->options.front == WEIR_SWITCH_ON)
+    if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return a->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(&a->options, bytes);
 }
 
 /* Writes the OOM report of this thread's last failure to where the settings say. */
 static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
-    weir_verdict verdict;
+    weir_oom_report oom_report;
 
-    if (weir__oom_report_is_news(a, &verdict))
-        weir__oom_report_tell(&verdict, a->options.verdict);
+    if (weir__oom_report_is_news(a, &oom_report))
+        weir__oom_report_tell(&oom_report, a->options.oom_report);
 }
 
 /* Returns 1 if the guard or the OOM callback will retry this request; they report the failure themselves. */
@@ -43,8 +43,8 @@ static int is_asked_again(const weir_allocator *a) {
     return a->harden || a->options.oom_callback;
 }
 
-static void log_failure(const weir_allocator *a, const struct weir_refused *refused) {
-    const weir_refusal *r = &refused->figures;
+static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
+    const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
     /* Enough is free, so the driver failed for another reason. */
     int is_drivers = r->largest >= r->asked;
@@ -56,20 +56,20 @@ static void log_failure(const weir_allocator *a, const struct weir_refused *refu
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s: could not allocate %s; %sreserved %s, in use %s, free on the device %s; %s%s%s",
-              weir_status_message(refused->status), asked, limit, WEIR_SHOWN(r->reserve),
+              weir_status_message(refused->status), asked, limit, WEIR_SHOWN(r->reserved),
               WEIR_SHOWN(r->in_use), WEIR_SHOWN(r->device_free),
               is_drivers ? "the driver failed nevertheless" : "at least ",
               is_drivers ? "" : WEIR_SHOWN(r->largest), is_drivers ? "" : " would fit now");
 }
 
-uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_refused *refused) {
+uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused) {
     return fit(a, (size_t)weir__oom_recovery_largest(&a->reserve, refused));
 }
 
 /* Completes the figures of a failed request for this thread, and reports the failure as the settings say. */
 static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
                                                          const struct weir_request *r) {
-    struct weir_refused *refused = r->refused;
+    struct weir_failed_request *refused = r->refused;
     weir_statistics figures;
 
     weir__stats_read(a, &figures);
@@ -83,7 +83,8 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     refused->figures.largest = weir__allocator_largest(a, refused);
     weir__failure_set(refused);
     log_failure(a, refused);
-    if (weir__oom_report_is_wanted(a->options.verdict) && !is_asked_again(a) && !a->device.drop_in)
+    if (weir__oom_report_is_wanted(a->options.oom_report) && !is_asked_again(a) &&
+        !a->device.drop_in)
         tell(a);
     weir__set_driver_result(r->result);
 }
@@ -136,7 +137,7 @@ static weir_status refuse(weir_allocator *a, struct weir_request *r) {
 weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
     weir_allocator *a = allocator;
-    struct weir_refused refused;
+    struct weir_failed_request refused;
     struct weir_request r = {.asked = bytes, .stream = stream, .refused = &refused};
     weir_status status;
 
@@ -155,7 +156,7 @@ weir_status weir__allocator_serve(void *allocator, size_t bytes, weir_stream str
 /* Counts the request as one failure at most, however many attempts inside it failed. */
 static void one_failure(weir_allocator *a, uint64_t met, int refused) {
     if (met > (uint64_t)refused)
-        atomic_fetch_sub_explicit(&a->counters.refusals, met - (uint64_t)refused,
+        atomic_fetch_sub_explicit(&a->counters.failed_requests, met - (uint64_t)refused,
                                   memory_order_relaxed);
 }
 
@@ -198,7 +199,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
                        uint64_t attempt) {
     const weir_options *options = &a->options;
     int result = weir__driver_result, again;
-    struct weir_refused refused;
+    struct weir_failed_request refused;
     weir_oom oom = {
         .size = sizeof oom,
         .allocator = a,
@@ -231,7 +232,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
             !ask_program(a, bytes, stream, status, attempt))
             return status;
         /* The request has not failed finally. */
-        atomic_fetch_sub_explicit(&a->counters.refusals, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
             return status;
@@ -262,7 +263,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
     if (weir__is_failure(status) && is_asked_again(a) && !asking && weir__failures_met() > met &&
-        weir__oom_report_is_wanted(a->options.verdict) && !a->device.drop_in)
+        weir__oom_report_is_wanted(a->options.oom_report) && !a->device.drop_in)
         tell(a);
     return weir__ended(result_before, status);
 }
@@ -293,7 +294,7 @@ static __attribute__((noinline)) weir_status miss(weir_allocator *a, struct weir
                                                   int taken, uint64_t id, size_t bytes,
                                                   weir_stream stream, void **block) {
     int result_before = weir__driver_result;
-    struct weir_refused refused;
+    struct weir_failed_request refused;
     struct weir_request r = {.asked = bytes, .stream = stream, .id = id, .refused = &refused};
     weir_status status;
 

@@ -46,9 +46,9 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK || reserve)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status != WEIR_OK)
-        weir__preallocation_tell(&a->preallocation, bytes, figures.reserve);
+        weir__preallocation_tell(&a->preallocation, bytes, figures.reserved);
     if (reserve)
-        *reserve = (size_t)figures.reserve;
+        *reserve = (size_t)figures.reserved;
     return weir__ended(result_before, status);
 }
 
@@ -80,9 +80,9 @@ weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *re
 
     if (a->harden || a->caches)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
-    if (a->harden && figures.reserve > keep)
+    if (a->harden && figures.reserved > keep)
         emptied = weir__harden_empty(a->harden, 0);
-    if (a->caches && figures.reserve > keep && emptied == WEIR_OK)
+    if (a->caches && figures.reserved > keep && emptied == WEIR_OK)
         emptied = weir__caches_empty(a->caches);
     status = weir__engine_trim(a->reserve.engine, keep, cause, &bytes);
     weir__ahead_forget(a->reserve.ahead);
@@ -121,7 +121,7 @@ weir_status weir_process_trim(weir_process_memory *out) {
         first = first == WEIR_OK ? status : first;
         weir__stats_read(peer->owner, &figures);
         sum.released += released;
-        sum.reserve += figures.reserve;
+        sum.reserved += figures.reserved;
         sum.in_use += figures.in_use;
     }
     weir__copy_out(out, &sum, sizeof sum);
@@ -135,8 +135,8 @@ weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t 
 
     *released = 0;
     weir__stats_read(a, &figures); /* what caches hold is not in use */
-    keep = weir__reserve_target(&a->reserve, figures.reserve, figures.in_use, wanted);
-    if (keep >= figures.reserve)
+    keep = weir__reserve_target(&a->reserve, figures.reserved, figures.in_use, wanted);
+    if (keep >= figures.reserved)
         return WEIR_OK;
     return weir__trim_all(a, (size_t)keep, cause, released);
 }
@@ -194,8 +194,8 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
         keep = weir__decay_end(&a->reserve.decay,
                                weir__device_since(&a->device, a->device.created_ticks),
-                               figures.in_use, figures.reserve, 0);
-        if (keep < figures.reserve)
+                               figures.in_use, figures.reserved, 0);
+        if (keep < figures.reserved)
             status = weir__trim_all(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
     }
     if (released)

@@ -36,8 +36,8 @@ static void fill_figures(const weir_statistics *f, struct weir_show_allocator *o
     out->allocs = f->allocs;
     out->frees = f->frees;
     out->hits = f->hits;
-    out->front_hits = f->front_hits;
-    out->refusals = f->refusals;
+    out->cache_hits = f->cache_hits;
+    out->failed_requests = f->failed_requests;
     out->growths = f->growths;
     out->growth_bytes = f->growth_bytes;
     out->stall_ns = f->stall_ns;
@@ -48,9 +48,9 @@ static void fill_figures(const weir_statistics *f, struct weir_show_allocator *o
     out->requested_peak = f->requested_peak;
     out->in_use = f->in_use;
     out->in_use_peak = f->in_use_peak;
-    out->reserve = f->reserve;
-    out->reserve_peak = f->reserve_peak;
-    out->front_idle = f->front_idle;
+    out->reserved = f->reserved;
+    out->reserved_peak = f->reserved_peak;
+    out->cache_idle = f->cache_idle;
 }
 
 static void fill_latency(weir_allocator *a, int operation, struct weir_show_latency *out) {
@@ -85,7 +85,7 @@ static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
             .asked = events[i].asked,
             .got = events[i].got,
             .stall_ns = events[i].stall_ns,
-            .reserve_after = events[i].reserve_after,
+            .reserved_after = events[i].reserved_after,
             .cause = (uint64_t)events[i].cause,
             .shrink = (uint64_t)events[i].shrink};
 }

@@ -28,7 +28,7 @@ enum {
 
 struct weir_show_event {
     uint64_t ago_ns; /* before the figures were taken */
-    uint64_t asked, got, stall_ns, reserve_after;
+    uint64_t asked, got, stall_ns, reserved_after;
     uint64_t cause, shrink;
 };
 
@@ -41,10 +41,10 @@ struct weir_show_allocator {
     char engine[WEIR_SHOW_WORD]; /* "mapped" */
     char serves[WEIR_SHOW_WORD]; /* "pool", "cuMemAlloc" */
     uint64_t limit;              /* UINT64_MAX: none */
-    uint64_t allocs, frees, hits, front_hits, refusals, growths, growth_bytes, stall_ns, trims,
-        trim_bytes;
-    uint64_t blocks, requested, requested_peak, in_use, in_use_peak, reserve, reserve_peak,
-        front_idle;
+    uint64_t allocs, frees, hits, cache_hits, failed_requests, growths, growth_bytes, stall_ns,
+        trims, trim_bytes;
+    uint64_t blocks, requested, requested_peak, in_use, in_use_peak, reserved, reserved_peak,
+        cache_idle;
     struct weir_show_latency latency[2]; /* of alloc, of free */
     uint64_t events;                     /* that follow, oldest first */
     struct weir_show_event event[WEIR_SHOW_EVENTS];

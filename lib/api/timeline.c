@@ -149,7 +149,7 @@ void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_
                            .ns = ns,
                            .asked = event->asked,
                            .got = event->got,
-                           .after = event->reserve_after,
+                           .after = event->reserved_after,
                            .name = weir__event_name(event->cause, event->shrink),
                            .what = event->shrink ? GIVEN_BACK : GROWTH});
 }

@@ -10,7 +10,7 @@
 
 /* The figures of this thread's last failure: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
-static _Thread_local struct weir_refused last;
+static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failures_met;
 
 int weir__counters_open(struct weir_counters *counters, int latency) {
@@ -38,23 +38,23 @@ void weir__counters_close(struct weir_counters *counters) {
 }
 
 void weir__counters_event(struct weir_counters *counters, const weir_event *event) {
-    int is_ahead = event->cause == WEIR_EVENT_HEADROOM; /* no request waited for the growth */
+    int is_ahead = event->cause == WEIR_EVENT_GROW_AHEAD; /* no request waited for the growth */
     struct weir_event *slot;
 
     pthread_mutex_lock(&counters->lock);
     slot = &counters->ring.event[(counters->ring.next_sequence - 1) % WEIR_KEPT_EVENTS];
     *slot = *event;
     slot->sequence = counters->ring.next_sequence++;
-    if (event->reserve_after > counters->reserve_peak)
-        counters->reserve_peak = event->reserve_after;
+    if (event->reserved_after > counters->reserved_peak)
+        counters->reserved_peak = event->reserved_after;
     if (event->shrink) {
         counters->sums.trims += event->cause == WEIR_EVENT_TRIM;
         counters->sums.trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
-        counters->sums.yields += event->cause == WEIR_EVENT_YIELD;
-        counters->sums.yield_bytes += event->cause == WEIR_EVENT_YIELD ? event->got : 0;
-    } else if (event->cause == WEIR_EVENT_APPEAL) {
-        counters->sums.appeals++;
-        counters->sums.appeal_bytes += event->got;
+        counters->sums.releases += event->cause == WEIR_EVENT_RELEASE;
+        counters->sums.released_bytes += event->cause == WEIR_EVENT_RELEASE ? event->got : 0;
+    } else if (event->cause == WEIR_EVENT_RECLAIM) {
+        counters->sums.reclaims++;
+        counters->sums.received_bytes += event->got;
     } else {
         counters->sums.growths++;
         counters->sums.growth_bytes += event->got;
@@ -65,7 +65,7 @@ void weir__counters_event(struct weir_counters *counters, const weir_event *even
         counters->sums.ahead_ns += event->stall_ns;
     }
     pthread_mutex_unlock(&counters->lock);
-    if (!event->shrink && !is_ahead && event->cause != WEIR_EVENT_APPEAL)
+    if (!event->shrink && !is_ahead && event->cause != WEIR_EVENT_RECLAIM)
         atomic_fetch_add_explicit(&counters->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
@@ -80,8 +80,8 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);
     out->hits = out->allocs - out->growth_allocs;
-    out->refusals = read_counter(&counters->refusals);
-    out->attempts = out->allocs + out->refusals;
+    out->failed_requests = read_counter(&counters->failed_requests);
+    out->attempts = out->allocs + out->failed_requests;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
     out->retries = read_counter(&counters->retries);
     out->stall_ns = read_counter(&counters->stall_ns);
@@ -90,7 +90,7 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->prealloc_kept = read_counter(&counters->prealloc.kept);
     out->prealloc_ns = read_counter(&counters->prealloc.ns);
     out->prealloc_waited_ns = read_counter(&counters->prealloc.waited_ns);
-    out->ahead_refusals = read_counter(&counters->ahead_refusals);
+    out->ahead_failures = read_counter(&counters->ahead_failures);
     pthread_mutex_lock(&counters->lock);
     out->growths = counters->sums.growths;
     out->growth_bytes = counters->sums.growth_bytes;
@@ -99,10 +99,10 @@ void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
     out->ahead_steps = counters->sums.ahead_steps;
     out->ahead_bytes = counters->sums.ahead_bytes;
     out->ahead_ns = counters->sums.ahead_ns;
-    out->appeals = counters->sums.appeals;
-    out->appeal_bytes = counters->sums.appeal_bytes;
-    out->yields = counters->sums.yields;
-    out->yield_bytes = counters->sums.yield_bytes;
+    out->reclaims = counters->sums.reclaims;
+    out->received_bytes = counters->sums.received_bytes;
+    out->releases = counters->sums.releases;
+    out->released_bytes = counters->sums.released_bytes;
     pthread_mutex_unlock(&counters->lock);
 }
 
@@ -110,14 +110,14 @@ uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t no
     uint64_t peak;
 
     pthread_mutex_lock(&counters->lock);
-    peak = counters->reserve_peak > now ? counters->reserve_peak : now;
+    peak = counters->reserved_peak > now ? counters->reserved_peak : now;
     pthread_mutex_unlock(&counters->lock);
     return peak;
 }
 
 void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now) {
     pthread_mutex_lock(&counters->lock);
-    counters->reserve_peak = now;
+    counters->reserved_peak = now;
     pthread_mutex_unlock(&counters->lock);
 }
 
@@ -144,13 +144,13 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
     return count;
 }
 
-void weir__failure_set(const struct weir_refused *refused) {
+void weir__failure_set(const struct weir_failed_request *refused) {
     last = *refused;
     last.figures.size = sizeof last.figures;
     failures_met++;
 }
 
-void weir__failure_get(struct weir_refused *out) {
+void weir__failure_get(struct weir_failed_request *out) {
     *out = last;
 }
 
@@ -162,7 +162,7 @@ void weir__failure_asked(uint64_t bytes) {
     last.figures.asked = bytes;
 }
 
-weir_status weir_last_refusal(weir_refusal *out) {
+weir_status weir_last_failure(weir_failure *out) {
     if (!out || out->size == 0)
         return weir__without_driver(WEIR_E_INVALID);
     weir__copy_out(out, &last.figures, sizeof last.figures);

@@ -28,10 +28,10 @@ struct weir_counters {
 
     /* Written when something rare happens. */
     _Atomic uint64_t growth_allocs;
-    _Atomic uint64_t refusals;
+    _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;
-    _Atomic uint64_t ahead_refusals;
+    _Atomic uint64_t ahead_failures;
     struct {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
@@ -41,10 +41,10 @@ struct weir_counters {
         uint64_t growths, growth_bytes;
         uint64_t trims, trim_bytes;
         uint64_t ahead_steps, ahead_bytes, ahead_ns;
-        uint64_t appeals, appeal_bytes;
-        uint64_t yields, yield_bytes;
+        uint64_t reclaims, received_bytes;
+        uint64_t releases, released_bytes;
     } sums;                /* of events */
-    uint64_t reserve_peak; /* after an event, since weir__counters_renew_peak */
+    uint64_t reserved_peak; /* after an event, since weir__counters_renew_peak */
     struct {
         uint64_t next_sequence;   /* of the next event; starts at 1 */
         struct weir_event *event; /* with sequence s: at (s - 1) % WEIR_KEPT_EVENTS */
@@ -71,9 +71,9 @@ size_t weir__counters_events(struct weir_counters *counters, uint64_t after, voi
 /* "grow: request", "give back: trim".  Static text. */
 const char *weir__event_name(int cause, int shrink);
 
-/* A failure: what weir_last_refusal tells of it, and what an OOM report needs. */
-struct weir_refused {
-    weir_refusal figures;
+/* A failure: what weir_last_failure tells of it, and what an OOM report needs. */
+struct weir_failed_request {
+    weir_failure figures;
     uint64_t by;     /* the number of the host; 0: nobody has refused yet */
     uint64_t stream; /* its id, 0: not known */
     int is_captured; /* the stream was being captured */
@@ -82,8 +82,8 @@ struct weir_refused {
 };
 
 /* The thread's last one. */
-void weir__failure_set(const struct weir_refused *refused);
-void weir__failure_get(struct weir_refused *out);
+void weir__failure_set(const struct weir_failed_request *refused);
+void weir__failure_get(struct weir_failed_request *out);
 /* How often weir__failure_set was called, which tells one failure from another. */
 uint64_t weir__failures_met(void);
 /* It was a request for so many bytes. */

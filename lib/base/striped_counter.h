@@ -18,7 +18,7 @@
 #include "base/tls.h"
 
 enum {
-    WEIR_STRIPED_ALLOCS, /* without a front */
+    WEIR_STRIPED_ALLOCS, /* without caches */
     WEIR_STRIPED_FREES,  /* those that a caches' cell counts left out */
     WEIR_STRIPED_CACHES_YOUNG,
     WEIR_STRIPED_CACHES_EMPTY,

@@ -58,10 +58,10 @@ static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
 
 /* What a cache may keep if so much is in use; the caller holds `lock`. */
 static size_t share(const struct weir_caches *f, uint64_t in_use) {
-    uint64_t bytes = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak) /
+    uint64_t bytes = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);
 
-    if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
+    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CACHE_LEAST);
     /* What is kept here cannot go at a synchronisation. */
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
@@ -87,10 +87,10 @@ static size_t most_kept(const struct weir_cache *c) {
 /* What the user set is a limit: a cache gets less than its share if others still hold the memory, since a stream that
  * makes no calls cannot release its own.  The caller holds `lock`. */
 static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
-    uint64_t left = weir__budget_of_in_use(&f->v->options->front_cache, in_use, f->in_use_peak);
+    uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak);
     size_t most = share(f, in_use);
 
-    if (f->v->options->front_cache.kind == WEIR_AMOUNT_DEFAULT)
+    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
         return most;
     for (const struct weir_cache *other = f->caches; other && left > 0; other = other->next)
         if (other != c && other->store)

@@ -86,22 +86,22 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
         frees += weir__cache_posted(c, &posted, &posted_in_use); /* later: it moves to the former */
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {
-        out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
+        out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
-        out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
+        out->cache_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
     }
     read_peaks(f, out);
-    out->front_streams = f->cached;
+    out->cache_streams = f->cached;
     out->event_records += weir__order_records(&f->order);
     out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
     pthread_mutex_unlock(&f->lock);
-    out->front_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
-    out->front_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);
-    out->front_misses_capture = weir__striped_sum(striped, WEIR_STRIPED_CACHES_CAPTURE);
-    out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
-                  out->front_misses_capture;
+    out->cache_misses_young = weir__striped_sum(striped, WEIR_STRIPED_CACHES_YOUNG);
+    out->cache_misses_empty = weir__striped_sum(striped, WEIR_STRIPED_CACHES_EMPTY);
+    out->cache_misses_capture = weir__striped_sum(striped, WEIR_STRIPED_CACHES_CAPTURE);
+    out->allocs = out->cache_hits + out->cache_misses_young + out->cache_misses_empty +
+                  out->cache_misses_capture;
     out->hits = out->allocs - out->growth_allocs;
-    out->attempts = out->allocs + out->refusals;
+    out->attempts = out->allocs + out->failed_requests;
     out->frees += frees;
     out->blocks = out->allocs - out->frees;
 }

@@ -190,7 +190,7 @@ void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
 /* Lowers how much each cache may keep, since one more cache has a store.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
-/* `front_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
+/* `cache_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);
 /* Forgets the peak before the last span of time; the caller holds `lock`. */
 void weir__caches_age(struct weir_caches *f, uint64_t now);

@@ -391,8 +391,8 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     out->allocs += h->reused;
     out->attempts += h->reused;
     out->hits += h->reused;
-    if (h->options->front == WEIR_SWITCH_ON)
-        out->front_hits += h->reused;
+    if (h->options->cache == WEIR_SWITCH_ON)
+        out->cache_hits += h->reused;
     out->frees += h->reused + h->held;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
     beside = h->live_bytes + h->held_bytes - h->requested;

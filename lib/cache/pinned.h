@@ -14,7 +14,7 @@
  * are larger than `most', which is all that may go.  0: not known, or the host has no memory to find out.  Goes through
  * all blocks (about 10 ns each), under the locks of the engine and the caches, one after the other.  With `harden' the
  * callers' blocks count, and what is kept out of use; what lies on shelves does not, since a trim empties them.
- * `front', `harden': NULL if there is none; without both no block is known. */
+ * `cache', `harden': NULL if there is none; without both no block is known. */
 uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
                     struct weir_harden *harden, uint64_t most);
 

@@ -34,7 +34,7 @@ static size_t scale(double factor, size_t bytes) {
 
 /* Bytes that may still be added. */
 static size_t room(const weir_growth_state *state) {
-    return weir__size_less(state->limit, state->reserve);
+    return weir__size_less(state->limit, state->reserved);
 }
 
 /* The request rounded up to a multiple of `step`, which need not be a power of two. */
@@ -74,7 +74,7 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
     case WEIR_GROWTH_STEP:
         return whole_steps(state->request, (size_t)options->growth_step);
     case WEIR_GROWTH_GEOMETRIC:
-        bytes = scale(options->growth_factor - 1, state->reserve);
+        bytes = scale(options->growth_factor - 1, state->reserved);
         return options->growth_step ? weir__size_smaller(bytes, (size_t)options->growth_step)
                                     : bytes;
     case WEIR_GROWTH_REMAINING:

@@ -112,7 +112,7 @@ int weir__options_tail_is_zero(const weir_options *options);
 
 /* ---- defaults: option_resolve.c ---- */
 
-/* Every field's default replaced by its meaning; no amount says that of front_cache. */
+/* Every field's default replaced by its meaning; no amount says that of cache_limit. */
 void weir__options_fill(weir_options *options);
 
 /* ---- messages ---- */

@@ -28,20 +28,20 @@ void weir__options_fill(weir_options *options) {
         options->device = "cuda";
     if (!options->profile)
         options->profile = weir__option_no_file;
-    if (!options->verdict)
-        options->verdict = weir__option_no_file;
+    if (!options->oom_report)
+        options->oom_report = weir__option_no_file;
     if (!options->peers)
         options->peers = weir__option_no_peers;
     if (options->decay_ms == 0)
         options->decay_ms = WEIR_NO_DECAY;
-    if (options->front == WEIR_SWITCH_DEFAULT)
-        options->front = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->cache == WEIR_SWITCH_DEFAULT)
+        options->cache = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)
         options->stream_checks = WEIR_SWITCH_ON;
-    if (options->ledger == WEIR_SWITCH_DEFAULT)
-        options->ledger = WEIR_SWITCH_ON;
+    if (options->registry == WEIR_SWITCH_DEFAULT)
+        options->registry = WEIR_SWITCH_ON;
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (weir__option_rows[i].kind == &weir__option_word &&
             !weir__option_word_is_set(&weir__option_rows[i], options))
@@ -55,8 +55,8 @@ void weir__options_fill(weir_options *options) {
         options->growth_factor = 2;
     if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
         options->growth_factor = 0.5;
-    if (options->leave.kind == WEIR_AMOUNT_DEFAULT)
-        options->leave.kind = WEIR_AMOUNT_BYTES;
+    if (options->keep_free.kind == WEIR_AMOUNT_DEFAULT)
+        options->keep_free.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc_min.kind == WEIR_AMOUNT_DEFAULT)
         options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
@@ -65,8 +65,8 @@ void weir__options_fill(weir_options *options) {
         options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT)
         options->limit.kind = WEIR_AMOUNT_MAX;
-    if (options->headroom.kind == WEIR_AMOUNT_DEFAULT)
-        options->headroom.kind = WEIR_AMOUNT_BYTES;
+    if (options->grow_ahead.kind == WEIR_AMOUNT_DEFAULT)
+        options->grow_ahead.kind = WEIR_AMOUNT_BYTES;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
     if (options->priority == 0)

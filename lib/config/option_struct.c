@@ -13,7 +13,7 @@
 #define AT(member) offsetof(weir_options, member)
 
 /* The least a caller's struct can be: what version 1 had, before the fields that came since. */
-#define SMALLEST_SIZE offsetof(weir_options, front)
+#define SMALLEST_SIZE offsetof(weir_options, cache)
 
 /* More than any version will need: a size above it was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)

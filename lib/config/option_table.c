@@ -110,12 +110,12 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "none; warning for weir run, replay and bench, with one report instead of a "
         "line for each failed request",
         "Write messages to standard error; each level includes those before it.", BASIC),
-    ROW(FRONT, word, front, switches, "cache", "WEIR_CACHE", "SWITCH", "on or off",
+    ROW(CACHE, word, cache, switches, "cache", "WEIR_CACHE", "SWITCH", "on or off",
         "on; off for engine direct",
         "Keep freed memory in per-stream caches above the engine.  Off: the driver sees every "
         "block of the pool and direct engines, so that compute-sanitizer can check each.",
         ADVANCED),
-    ROW(FRONT_CACHE, cache, front_cache, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
+    ROW(CACHE_LIMIT, cache, cache_limit, NULL, "cache-limit", "WEIR_CACHE_LIMIT", "SIZE",
         "a size (64MiB, 0), a percentage of what is in use (5%) or max", "2%, at first 32MiB",
         "Limit the idle memory that per-stream caches keep in blocks above 512KiB and in idle "
         "slabs.  A higher limit saves driver calls and leaves less to other streams.",
@@ -132,7 +132,7 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "to its stream (zero-stream), or all memory (zero-always).  Each finding is a line of "
         "the log.  The checks wait for the stream.",
         BASIC),
-    ROW(GROW_AHEAD, ahead, headroom, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "SIZE",
+    ROW(GROW_AHEAD, ahead, grow_ahead, NULL, "grow-ahead", "WEIR_GROW_AHEAD", "SIZE",
         "a size (1GiB, 2%), or 0", "0",
         "Grow in the background, so that requests do not wait for growth.  weir reserves SIZE at "
         "first, and grows when less than SIZE is idle, until twice SIZE is idle; % is of the "
@@ -160,20 +160,21 @@ const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT] = {
         "device.  This saves memory, but less work runs in parallel, and kernels that wait for "
         "each other can deadlock.",
         ADVANCED),
-    ROW(VERDICT, oom_report, verdict, NULL, "oom-report", "WEIR_OOM_REPORT", "FILE",
+    ROW(OOM_REPORT, oom_report, oom_report, NULL, "oom-report", "WEIR_OOM_REPORT", "FILE",
         "stderr, a file, or off", "off; stderr for weir run",
         "Write an OOM report when a request fails: the cause, the figures that show it, and the "
         "setting to try first.  If the file's name ends in .json, the report is JSON.",
         ADVANCED),
-    ROW(LEDGER, word, ledger, switches, "registry", "WEIR_REGISTRY", "SWITCH", "on or off", "on",
+    ROW(REGISTRY, word, registry, switches, "registry", "WEIR_REGISTRY", "SWITCH", "on or off",
+        "on",
         "Keep a shared registry of a user's processes on each GPU.  When one "
         "process runs out of memory, the others give idle memory back.",
         ADVANCED),
     ROW(PRIORITY, priority, priority, NULL, "priority", "WEIR_PRIORITY", "N",
         "a number from 1 to 1000", "100",
         "Processes with the lowest priority on a GPU give idle memory back first.", ADVANCED),
-    ROW(KEEP_FREE, amount, leave, NULL, "keep-free", "WEIR_KEEP_FREE", "SIZE", WEIR_SIZE_ACCEPTS,
-        "0",
+    ROW(KEEP_FREE, amount, keep_free, NULL, "keep-free", "WEIR_KEEP_FREE", "SIZE",
+        WEIR_SIZE_ACCEPTS, "0",
         "Leave SIZE of the device's memory free when growing, for a "
         "display or for programs without weir.",
         BASIC),

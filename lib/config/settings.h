@@ -34,12 +34,12 @@ enum weir_setting {
     X(PREALLOC_MIN)                                                                                \
     X(RECOVERY_TIMEOUT)                                                                            \
     X(LATENCY)                                                                                     \
-    X(FRONT)                                                                                       \
-    X(FRONT_CACHE)                                                                                 \
+    X(CACHE)                                                                                       \
+    X(CACHE_LIMIT)                                                                                 \
     X(STREAM_CHECKS)                                                                               \
     X(INTERNAL_DEPENDENCIES)                                                                       \
-    X(VERDICT)                                                                                     \
-    X(LEDGER)                                                                                      \
+    X(OOM_REPORT)                                                                                  \
+    X(REGISTRY)                                                                                    \
     X(PRIORITY)                                                                                    \
     X(PEERS)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
@@ -118,7 +118,7 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct (size, unknown tail, ranges) and copies the struct into *out in this library's layout.
- * Replaces every default by its value for the engine, except that of front_cache, which is a share with a floor and
+ * Replaces every default by its value for the engine, except that of cache_limit, which is a share with a floor and
  * stays of kind DEFAULT (weir__budget_of_in_use).  With options NULL all fields are default.  Returns with a message:
  * E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if peers are named and the engine cannot
  * serve them. */

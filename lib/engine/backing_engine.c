@@ -535,7 +535,7 @@ static uint64_t spans_reserve(const struct weir_block_engine *a, int exactly) {
     const struct spans *s = (const struct spans *)a;
 
     return exactly ? reserve_of(s)
-                   : atomic_load_explicit(&s->inner->seen.reserve, memory_order_relaxed);
+                   : atomic_load_explicit(&s->inner->seen.reserved, memory_order_relaxed);
 }
 
 static weir_status spans_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
@@ -668,8 +668,8 @@ static void spans_figures(struct weir_block_engine *a, weir_statistics *out) {
     weir_statistics below = {.size = sizeof below};
 
     s->inner->ops->figures(s->inner, &below);
-    out->reserve = below.reserve;
-    out->reserve_peak = below.reserve_peak;
+    out->reserved = below.reserved;
+    out->reserved_peak = below.reserved_peak;
     out->extent = 0; /* the inner engine's regions come and go anywhere */
     out->host_bytes += below.host_bytes;
 }

@@ -22,7 +22,7 @@ static CUresult take_aligned(struct weir_block_engine *a, size_t *bytes, CUdevic
     const struct weir_driver *driver = a->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
-    if (result != CUDA_SUCCESS || a->e.options->front != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
+    if (result != CUDA_SUCCESS || a->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
         (void)driver->cuMemFree(*base); /* else it would be lost */
@@ -83,7 +83,7 @@ static size_t region_size(struct weir_block_engine *a, size_t bytes) {
     /* BFC asks for its step and backs off when refused, without asking what is free. */
     device_free =
         a->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(a->e.device);
-    state.reserve = (size_t)a->blocks.total;
+    state.reserved = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
     state.limit = weir__blocks_growth_limit(a);
     state.device_free = (size_t)device_free;
@@ -195,7 +195,7 @@ static size_t regions_largest(struct weir_block_engine *a, const struct weir_sur
                            a->blocks.total - idle); /* which may be above it */
     added = weir__size_round_down(weir__device_room(a->e.device, room, pages), GRANULARITY);
     /* Beside others in a page a region may not begin where the caches wants it to. */
-    return a->e.options->front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+    return a->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

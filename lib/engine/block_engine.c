@@ -38,7 +38,7 @@ static uint64_t seen_reserve(const struct weir_block_engine *a) {
 
 /* Publishes the figures that are read without the lock. */
 static void note_seen(struct weir_block_engine *a) {
-    atomic_store_explicit(&a->e.seen.reserve, seen_reserve(a), memory_order_relaxed);
+    atomic_store_explicit(&a->e.seen.reserved, seen_reserve(a), memory_order_relaxed);
     atomic_store_explicit(&a->e.seen.in_use, a->blocks.in_use, memory_order_relaxed);
 }
 
@@ -448,8 +448,8 @@ static void blocks_figures(struct weir_engine *e, weir_statistics *out) {
     if (a->backing->figures) {
         a->backing->figures(a, out);
     } else {
-        out->reserve = weir__blocks_reserve(a);
-        out->reserve_peak = a->reserve_peak;
+        out->reserved = weir__blocks_reserve(a);
+        out->reserved_peak = a->reserved_peak;
     }
     weir__lock_give(&a->lock);
 }

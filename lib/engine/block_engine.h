@@ -31,7 +31,7 @@ struct weir_block_engine {
     struct weir_growth_cursor cursor;
     uint64_t
         kept; /* bytes that the driver did not take back, or that are coming: part of the reserved memory, and in no region */
-    uint64_t reserve_peak;
+    uint64_t reserved_peak;
 };
 
 /* What backs a block engine.  All but open, close, `reserve`, `extents` and the two of `other` are called under the
@@ -135,7 +135,7 @@ static inline weir_status weir__blocks_are_full(const struct weir_block_engine *
 
 /* Memory was added. */
 static inline void weir__blocks_grown(struct weir_block_engine *a) {
-    a->reserve_peak = weir__size_larger(a->reserve_peak, weir__blocks_reserve(a));
+    a->reserved_peak = weir__size_larger(a->reserved_peak, weir__blocks_reserve(a));
 }
 
 #endif

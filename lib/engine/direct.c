@@ -176,8 +176,8 @@ static void direct_figures(struct weir_engine *e, weir_statistics *out) {
     struct direct *p = (struct direct *)e;
 
     pthread_mutex_lock(&p->lock);
-    out->requested = out->in_use = out->reserve = p->in_use;
-    out->requested_peak = out->in_use_peak = out->reserve_peak = p->in_use_peak;
+    out->requested = out->in_use = out->reserved = p->in_use;
+    out->requested_peak = out->in_use_peak = out->reserved_peak = p->in_use_peak;
     out->host_bytes = p->live.capacity * sizeof *p->live.slots;
     pthread_mutex_unlock(&p->lock);
 }

@@ -47,33 +47,33 @@ void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t by
 }
 
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                       uint64_t got, uint64_t stall_ns, uint64_t reserve_after) {
+                       uint64_t got, uint64_t stall_ns, uint64_t reserved_after) {
     struct weir_event_sink *sink = e->events;
     weir_event event = {
         .time_ns = weir__device_since(e->device, e->device->created_ticks),
         .asked = asked,
         .got = got,
         .stall_ns = stall_ns,
-        .reserve_after = reserve_after,
+        .reserved_after = reserved_after,
         .cause = cause,
         .shrink = shrink,
     };
 
     weir__counters_event(sink->counters, &event);
-    if (sink->peers && cause != WEIR_EVENT_APPEAL)
-        weir__process_peers_note(sink->peers, &sink->shown, reserve_after);
+    if (sink->peers && cause != WEIR_EVENT_RECLAIM)
+        weir__process_peers_note(sink->peers, &sink->shown, reserved_after);
     if (sink->grew && !shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
         atomic_store_explicit(sink->grew, 1, memory_order_relaxed);
     if (e->options->log < WEIR_LOG_INFO)
         return;
-    if (cause == WEIR_EVENT_APPEAL) {
+    if (cause == WEIR_EVENT_RECLAIM) {
         weir__log(e->options->log, WEIR_LOG_INFO, "other processes released %s, %llu ns",
                   WEIR_SHOWN(got), (unsigned long long)stall_ns);
         return;
     }
     weir__log(e->options->log, WEIR_LOG_INFO, "reserved memory %s %s (%s), now %s, %llu ns",
               shrink ? "fell by" : "grew by", WEIR_SHOWN(got), weir_event_cause_word(cause),
-              WEIR_SHOWN(reserve_after), (unsigned long long)stall_ns);
+              WEIR_SHOWN(reserved_after), (unsigned long long)stall_ns);
 }
 
 int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *r, uint64_t bytes,

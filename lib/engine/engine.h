@@ -75,7 +75,7 @@ struct weir_request {
     int grew;     /* the reserved memory had to grow for it */
     int foretold; /* it was refused since the driver says that it has too little, and was not asked */
     int result;   /* the driver's, of the last failure */
-    struct weir_refused
+    struct weir_failed_request
         *refused; /* filled where it is refused for good; NULL: nobody wants to know */
 };
 
@@ -160,7 +160,7 @@ struct weir_engine_ops {
     /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
      * before. */
     weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
-    /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
+    /* Fills requested, in_use, their peaks, reserved, reserved_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
@@ -191,7 +191,7 @@ struct weir_engine {
     struct weir_graph_table *graphs; /* the blocks of graphs (graph_blocks.h) */
     /* Figures of the last request, which the engine writes and others read without its lock. */
     struct {
-        _Atomic uint64_t reserve, in_use; /* the latter with IS_PEEKED or CUTS */
+        _Atomic uint64_t reserved, in_use; /* the latter with IS_PEEKED or CUTS */
         _Atomic uint64_t most_in_use;     /* CUTS: the peak of the bytes in blocks */
         _Atomic uint64_t
             quarantined; /* CUTS: bytes freed since the last device wait that serve no request before the next one */
@@ -249,7 +249,7 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
 
     e->ops->figures(e, &figures);
-    return figures.reserve;
+    return figures.reserved;
 }
 
 /* 0, of one that CUTS: no piece was ever at that address.  Needs no lock.  A caller whose block is this engine's always
@@ -269,7 +269,7 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
 weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
 /* Notes a growth or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
-                       uint64_t got, uint64_t stall_ns, uint64_t reserve_after);
+                       uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver takes long to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
  * 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)

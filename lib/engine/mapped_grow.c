@@ -75,7 +75,7 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
     struct weir_mapped_range *g = a->range;
     struct weir_mapped_move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
-    uint64_t before, peak = a->reserve_peak, unmapped = at;
+    uint64_t before, peak = a->reserved_peak, unmapped = at;
     size_t rest;
 
     if (!weir__mapped_make_place(g, 1, 1))
@@ -94,7 +94,7 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
     if (m.in_hand)
         weir__mapped_release_handle(a, m.to);
     if (status != WEIR_OK) { /* nobody else grows meanwhile */
-        a->reserve_peak = peak;
+        a->reserved_peak = peak;
         weir__blocks_grown(a);
     }
     *added = (size_t)(weir__blocks_reserve(a) -

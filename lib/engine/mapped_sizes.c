@@ -49,7 +49,7 @@ size_t weir__mapped_step_for(struct weir_block_engine *a, int small, size_t want
     size_t room = weir__blocks_room(a), step, least, unit, wanted = 0;
     size_t total = weir__mapped_held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
-                               .reserve = (size_t)a->blocks.total + planned,
+                               .reserved = (size_t)a->blocks.total + planned,
                                .in_use = (size_t)a->blocks.in_use,
                                .request = want,
                                .limit = weir__blocks_growth_limit(a),

@@ -94,8 +94,8 @@ static void see_fall(struct weir_pool_engine *p) {
     if (pthread_mutex_trylock(&p->growing) != 0)
         return;
     now = weir__pool_read_reserve(p);
-    if (now < atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed)) {
-        atomic_store_explicit(&p->e.seen.reserve, now, memory_order_relaxed);
+    if (now < atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed)) {
+        atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
         weir__growth_shrunk(&p->cursor, now);
     }
     weir__pool_lower_ceiling(p, now);
@@ -137,7 +137,7 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
         }
     }
     reserve = weir__pool_read_reserve(p);
-    if (reserve != atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed))
+    if (reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
         r->grew |= weir__pool_reserve_moved(p, r->bytes, started);
     return WEIR_OK;
 }
@@ -164,7 +164,7 @@ static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p
 static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t started = is_steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
-    uint64_t before = atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed);
+    uint64_t before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     CUresult result;
 
     if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
@@ -187,7 +187,7 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
             return status;
     }
     if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
-        reserve == atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed) &&
+        reserve == atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed) &&
         reserve <= ceiling_of(p))
         return WEIR_OK;
     return look_at_reserve(p, r, started);

@@ -15,7 +15,7 @@ uint64_t weir__pool_read_reserve(struct weir_pool_engine *p) {
 
     if (p->has_figures)
         return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                         atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed));
+                         atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
     pthread_mutex_lock(&p->sizing);
     peak = p->in_use_peak;
     pthread_mutex_unlock(&p->sizing);
@@ -137,15 +137,15 @@ void weir__pool_figures(struct weir_engine *e, weir_statistics *out) {
     weir__pool_drop_left_probes(p);
     if (p->has_figures) {
         used_figures(p, out);
-        out->reserve = weir__pool_read_reserve(p);
-        out->reserve_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserve_peak);
+        out->reserved = weir__pool_read_reserve(p);
+        out->reserved_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserved_peak);
     } else {
         pthread_mutex_lock(&p->sizing);
         out->requested = p->in_use;
         out->requested_peak = p->in_use_peak;
         out->host_bytes = p->sizes.capacity * sizeof *p->sizes.slots;
         pthread_mutex_unlock(&p->sizing);
-        out->reserve = out->reserve_peak = weir__pool_read_reserve(p);
+        out->reserved = out->reserved_peak = weir__pool_read_reserve(p);
     }
     out->in_use = out->requested; /* the driver counts blocks as asked */
     out->in_use_peak = out->requested_peak;

@@ -151,7 +151,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         return;
     device_free = weir__device_free(p->e.device);
     state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
-    state.reserve = (size_t)(reserve - got);
+    state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)weir__pool_read_in_use(p);
     state.limit = (size_t)limit_of(p);
     state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
@@ -160,7 +160,7 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         return;
     after = raise_reserve(p, reserve + (step - got), &ignored);
     weir__driver_leave(driver, &scope);
-    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     if (after > reserve)
         weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
                           weir__device_since(p->e.device, started), after);
@@ -188,9 +188,9 @@ int weir__pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_
      * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
-    before = atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed);
+    before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
     now = weir__pool_read_reserve(p);
-    atomic_store_explicit(&p->e.seen.reserve, now, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
         weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
@@ -249,7 +249,7 @@ weir_status weir__pool_grow(struct weir_engine *e, uint64_t target, uint64_t goa
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
-    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
     weir__driver_leave(driver, &scope);
     if (why != CUDA_SUCCESS && after < target)

@@ -46,7 +46,7 @@ struct weir_pool_engine {
     int shrinks; /* a synchronisation may lower the reserved memory: the threshold is finite */
     _Atomic uint32_t quiet;              /* requests since the last growth, up to STEADY_REQUESTS */
     _Atomic uint64_t unit_ns;            /* what growth by a unit took when it was timed last */
-    _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
+    _Atomic uint64_t used, reserved_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */

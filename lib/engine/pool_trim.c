@@ -32,7 +32,7 @@ static void unwind(struct weir_pool_engine *p, int is_refused) {
     pthread_mutex_lock(&p->growing);
     weir__pool_undo_growth(
         p,
-        weir__size_smaller(least, atomic_load_explicit(&p->e.seen.reserve, memory_order_relaxed)));
+        weir__size_smaller(least, atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed)));
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -81,7 +81,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     result = trim_to(p, trim->keep);
     weir__driver_leave(driver, &scope);
     after = weir__pool_read_reserve(p);
-    atomic_store_explicit(&p->e.seen.reserve, after, memory_order_relaxed);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
     weir__pool_lower_ceiling(p, after);
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {

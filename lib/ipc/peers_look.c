@@ -52,7 +52,7 @@ uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice 
         return 0;
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
-            sum += entry.reserve;
+            sum += entry.reserved;
     weir__registry_close(&registry);
     return sum;
 }

@@ -88,7 +88,7 @@ static atomic_int exiting; /* set at exit: the thread may still end a turn */
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
 static void add(struct weir_holding *sum, const struct weir_holding *h) {
-    sum->reserve += h->reserve;
+    sum->reserved += h->reserved;
     sum->in_use += h->in_use;
     sum->idle += h->idle;
     sum->limit = h->limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h->limit;
@@ -107,7 +107,7 @@ static int sum_up(struct weir_process_peers *n, struct weir_holding *sum) {
         memset(&h, 0, sizeof h);
         n->calls.holding(s->owner, &h);
         if (h.shown) /* so that weir__process_peers_note() does not add it again */
-            atomic_store_explicit(h.shown, h.reserve, memory_order_relaxed);
+            atomic_store_explicit(h.shown, h.reserved, memory_order_relaxed);
         add(sum, &h);
         any = 1;
     }
@@ -132,7 +132,7 @@ static void refresh(struct weir_process_peers *n, uint64_t looked_ns) {
     n->entry.limit = sum.limit;
     /* Otherwise the noted sum stays: there is no allocator yet, or the allocators grow all the time. */
     if (any && notes == n->notes) {
-        n->entry.reserve = sum.reserve;
+        n->entry.reserved = sum.reserved;
         n->entry.in_use = sum.in_use;
         n->entry.idle = sum.idle;
         n->entry.device_total = sum.device_total;
@@ -189,11 +189,11 @@ void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *sh
     pthread_mutex_lock(&n->lock);
     before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
     n->notes++;
-    n->entry.reserve += reserve - before; /* modulo 2^64 if the memory has shrunk */
-    if ((int64_t)n->entry.reserve < 0)
-        n->entry.reserve = reserve;
-    n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserve);
-    n->entry.in_use = weir__size_smaller(n->entry.in_use, n->entry.reserve);
+    n->entry.reserved += reserve - before; /* modulo 2^64 if the memory has shrunk */
+    if ((int64_t)n->entry.reserved < 0)
+        n->entry.reserved = reserve;
+    n->entry.idle = weir__size_smaller(n->entry.idle, n->entry.reserved);
+    n->entry.in_use = weir__size_smaller(n->entry.in_use, n->entry.reserved);
     weir__registry_publish(&n->registry, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
@@ -385,7 +385,7 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
             continue;
         }
         if (silent) {
-            answers->kept += n->kept[slot] = entry.reserve;
+            answers->kept += n->kept[slot] = entry.reserved;
             continue;
         }
         answers->kept += n->kept[slot] = c->is_late ? 0 : entry.in_use;
@@ -519,7 +519,7 @@ static void add_ending(int slot, const struct weir_registry_entry *entry, void *
         *e = (struct ending){entry->pid, entry->start, sum->now};
     if (sum->now - e->since_ns > ENDING_NS)
         return;
-    sum->bytes += entry->reserve + BESIDE_RESERVE;
+    sum->bytes += entry->reserved + BESIDE_RESERVE;
     sum->kept += sum->n->kept[slot];
 }
 
@@ -574,7 +574,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
 static int by_reserve(const void *one, const void *other) {
     const struct weir_holder *a = one, *b = other;
 
-    return (a->reserve < b->reserve) - (a->reserve > b->reserve);
+    return (a->reserved < b->reserved) - (a->reserved > b->reserved);
 }
 
 /* Lists the other processes that have memory of the device, those with most first. */
@@ -587,10 +587,10 @@ static size_t read_holders(struct weir_process_peers *n, struct weir_holder *all
         struct weir_holder *h = &all[count];
 
         if (slot == weir__registry_slot(&n->registry) ||
-            !weir__registry_read(&n->registry, slot, &entry) || entry.reserve == 0)
+            !weir__registry_read(&n->registry, slot, &entry) || entry.reserved == 0)
             continue;
         *h = (struct weir_holder){.pid = entry.pid,
-                                  .reserve = entry.reserve,
+                                  .reserved = entry.reserved,
                                   .idle = entry.idle,
                                   .is_stopped = weir__registry_is_stopped(&n->registry, &entry)};
         h->is_silent = h->is_stopped || silence_of(n, slot, &entry);
@@ -623,8 +623,8 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_PROCESS_PEERS_SHOWN - length,
                                    "%sprocess %llu %s has %s, could release %s%s", i ? "; " : "",
-                                   (unsigned long long)all[i].pid, name, WEIR_SHOWN(all[i].reserve),
-                                   WEIR_SHOWN(all[i].idle),
+                                   (unsigned long long)all[i].pid, name,
+                                   WEIR_SHOWN(all[i].reserved), WEIR_SHOWN(all[i].idle),
                                    all[i].is_stopped  ? ", is stopped"
                                    : all[i].is_silent ? ", does not answer"
                                                       : "");

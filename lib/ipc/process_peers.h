@@ -20,7 +20,7 @@ struct weir_group;
 
 /* What one allocator has of the device; bytes. */
 struct weir_holding {
-    uint64_t reserve, in_use, idle; /* idle: that it could give back */
+    uint64_t reserved, in_use, idle; /* idle: that it could give back */
     uint64_t limit;                 /* UINT64_MAX: none */
     uint64_t device_total, device_free;
     _Atomic uint64_t
@@ -35,7 +35,7 @@ struct weir_claim {
     int shares;      /* `resize' has something to do */
 };
 
-/* What is asked of the process's allocators, which are the owners in the list of siblings.  Called from the thread,
+/* What is asked of the process's allocators, which are the owners in the list of local peers.  Called from the thread,
  * without a lock. */
 struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
@@ -101,7 +101,7 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 /* A process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    uint64_t reserve,
+    uint64_t reserved,
         idle; /* bytes, as the process published last; idle: bytes that it could give back */
     int is_stopped;
     int is_silent; /* the process is stopped, or has not answered */

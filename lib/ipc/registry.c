@@ -98,9 +98,9 @@ static uint64_t sum_of(const struct weir_registry_entry *entry) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-/* Writes the path of the file.  The name has "ledger" in it, for which running programs with an earlier weir look. */
+/* Writes the path of the file. */
 static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
-    return weir__runfile_path(path, WEIR_REGISTRY_PATH, "ledger%d-%s", WEIR_REGISTRY_VERSION,
+    return weir__runfile_path(path, WEIR_REGISTRY_PATH, "registry%d-%s", WEIR_REGISTRY_VERSION,
                               device);
 }
 
@@ -391,7 +391,7 @@ static void visit_device(const char *path, const char *device, void *context) {
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context) {
     char begins[32];
 
-    snprintf(begins, sizeof begins, "ledger%d-", WEIR_REGISTRY_VERSION);
+    snprintf(begins, sizeof begins, "registry%d-", WEIR_REGISTRY_VERSION);
     weir__runfile_each(begins, visit_device, &(struct visit){visit, context});
 }
 

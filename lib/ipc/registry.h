@@ -2,7 +2,7 @@
 /* registry.h: what the processes of a user have of one device, and what they ask of each other: a file of slots,
  * one for each process, which nobody but its owner writes.
  *
- * The file is FOLDER/weir-UID-ledgerVERSION-DEVICE, mode 0600, where FOLDER is as runfile.h says: all processes of
+ * The file is FOLDER/weir-UID-registryVERSION-DEVICE, mode 0600, where FOLDER is as runfile.h says: all processes of
  * the user must find the same.
  *
  * Glossary
@@ -54,7 +54,7 @@ struct weir_registry_entry {
     uint64_t priority;                  /* whose is lower gives first */
     uint64_t weight;                    /* of its share of the device, in millionths */
     uint64_t limit;                     /* bytes; UINT64_MAX: none; 0: it has not said */
-    uint64_t reserve, in_use, idle;     /* bytes; idle: that it could give back */
+    uint64_t reserved, in_use, idle;    /* bytes; idle: that it could give back */
     uint64_t device_total, device_free; /* bytes, when it looked last; 0: it has not yet */
     uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
     uint64_t sequence;                  /* of what it asks now; 0: nothing yet */

@@ -146,7 +146,7 @@ static uint64_t refused(struct weir_ahead *a) {
         atomic_store(&a->mark, a->low);
         return REST;
     }
-    atomic_fetch_add_explicit(&a->v->events.counters->ahead_refusals, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->v->events.counters->ahead_failures, 1, memory_order_relaxed);
     a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
     return pause;
 }
@@ -163,8 +163,8 @@ static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
     weir_statistics figures = {.size = sizeof figures};
 
     a->engine->ops->figures(a->engine, &figures);
-    *reserve = figures.reserve;
-    return usable(a, weir__size_less(figures.reserve, figures.in_use));
+    *reserve = figures.reserved;
+    return usable(a, weir__size_less(figures.reserved, figures.in_use));
 }
 
 /* Returns the bytes that a step should add, or 0 if the device has none to spare. */
@@ -189,7 +189,7 @@ static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks)
     if (step == 0)
         return WEIR_E_NO_MEMORY;
     *lacks = weir__size_less(*lacks, step);
-    return a->engine->ops->grow(a->engine, target, target, WEIR_EVENT_HEADROOM);
+    return a->engine->ops->grow(a->engine, target, target, WEIR_EVENT_GROW_AHEAD);
 }
 
 /* What came of a step for grow-ahead, which lacks so much now.  Nanoseconds until the next turn, or REST. */
@@ -353,7 +353,7 @@ void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
     mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
-    reserve = atomic_load_explicit(&a->engine->seen.reserve, memory_order_relaxed);
+    reserve = atomic_load_explicit(&a->engine->seen.reserved, memory_order_relaxed);
     in_use = atomic_load_explicit(&a->engine->seen.in_use, memory_order_relaxed);
     idle = weir__size_less(reserve, in_use);
     if (grew && !(a->engine->traits & WEIR_ENGINE_MOVES) && learn(a, bytes, idle) && !a->is_played)

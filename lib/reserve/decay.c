@@ -104,8 +104,8 @@ end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, u
 
     v->engine->ops->figures(v->engine, &figures);
     /* unreached: no pause, for which another thread must end the window at the same time */
-    keep = weir__decay_end(&v->decay, now, figures.in_use, figures.reserve, pause ? pause : 1);
-    if (keep < figures.reserve)
+    keep = weir__decay_end(&v->decay, now, figures.in_use, figures.reserved, pause ? pause : 1);
+    if (keep < figures.reserved)
         weir__reserve_shed(v, r, keep, WEIR_EVENT_DECAY);
 }
 

@@ -55,14 +55,14 @@ static uint64_t deadline_ns(const struct weir_reserve *v) {
 }
 
 /* What went with the failure. */
-static weir_refusal read_failure(struct weir_reserve *v, size_t bytes) {
+static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
-    return (weir_refusal){
-        .size = sizeof(weir_refusal),
+    return (weir_failure){
+        .size = sizeof(weir_failure),
         .asked = bytes,
-        .reserve = figures.reserve,
+        .reserved = figures.reserved,
         .in_use = figures.in_use,
         .limit = v->quota.limit,
         .device_free = weir__device_free(v->device),
@@ -72,21 +72,21 @@ static weir_refusal read_failure(struct weir_reserve *v, size_t bytes) {
 
 /* Returns 1 if the request would fit, should all that is idle or pending inside come free in one piece, with the bytes that
  * are pending in the layer above. */
-static int could_fit(const weir_refusal *r, uint64_t above) {
-    uint64_t idle = r->reserve - r->in_use + above;
+static int could_fit(const weir_failure *r, uint64_t above) {
+    uint64_t idle = r->reserved - r->in_use + above;
     uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
 
-    return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserve));
+    return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserved));
 }
 
 /* Of what is free on the device, what may be taken; nothing, if that is not known: others are asked for all. */
 static uint64_t usable(const struct weir_reserve *v, uint64_t device_free) {
-    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.leave);
+    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.keep_free);
 }
 
 /* Is it the device that is short, or what is to be left on it? */
 static int is_short(const struct weir_reserve *v, weir_status why) {
-    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.leave > 0);
+    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.keep_free > 0);
 }
 
 /* A request in OOM recovery, with the number of retries so far. */
@@ -187,16 +187,16 @@ static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status w
 static weir_status ask_allocators(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
     int may_wait = deadline_ns(v) > 0;
-    weir_refusal now;
+    weir_failure now;
     size_t bytes = c->r->bytes;
     uint64_t idle, least, most = weir__size_larger(bytes, UNIT);
 
     for (int i = 0; i < 2 && v->lend_device && is_short(v, why); i++, most = UINT64_MAX) {
         now = read_failure(v, bytes);
-        idle = now.reserve - now.in_use;
-        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->quota.leave));
+        idle = now.reserved - now.in_use;
+        least = weir__size_less(bytes, idle + weir__size_less(now.device_free, v->quota.keep_free));
         if (now.device_free == UINT64_MAX ||
-            bytes > idle + weir__size_less(weir__quota_own(&v->quota), now.reserve) ||
+            bytes > idle + weir__size_less(weir__quota_own(&v->quota), now.reserved) ||
             v->lend_device(v->lend_context, least, most, may_wait) == 0)
             break;
         why = try_with_more(c);
@@ -210,8 +210,8 @@ static void wait_for_process_peers(uint64_t pause_ns) {
 }
 
 /* What the device, and what is idle, do not have of a request. */
-static uint64_t lack_of(const struct weir_reserve *v, const weir_refusal *now, size_t bytes) {
-    return weir__size_less(bytes, now->reserve - now->in_use + usable(v, now->device_free));
+static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
+    return weir__size_less(bytes, now->reserved - now->in_use + usable(v, now->device_free));
 }
 
 /* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone:
@@ -233,8 +233,8 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
 
 /* Likewise, with no more in use than the blocks have: while a thread gives, what it is giving counts as in use, and so
  * do probe blocks of the pool, if they come or go between two questions to the driver. */
-static weir_refusal read_live(struct weir_reserve *v, size_t bytes) {
-    weir_refusal now = read_failure(v, bytes);
+static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
+    weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
 
     v->engine->ops->figures(v->engine, &figures);
@@ -243,10 +243,10 @@ static weir_refusal read_live(struct weir_reserve *v, size_t bytes) {
 }
 
 /* It is more than all that the others have would leave room for. */
-static int is_too_much(const struct weir_reserve *v, const weir_refusal *now, size_t bytes) {
-    return bytes > weir__size_less(v->device->total - v->quota.leave, now->in_use) ||
-           bytes > now->reserve - now->in_use +
-                       weir__size_less(weir__quota_own(&v->quota), now->reserve);
+static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
+    return bytes > weir__size_less(v->device->total - v->quota.keep_free, now->in_use) ||
+           bytes > now->reserved - now->in_use +
+                       weir__size_less(weir__quota_own(&v->quota), now->reserved);
 }
 
 /* A round of asking in which nobody gave. */
@@ -257,11 +257,11 @@ struct round {
 };
 
 /* Nobody will give, and what the device lacked has not come free meanwhile. */
-static int is_over(struct weir_reserve *v, size_t bytes, const weir_refusal *figures,
+static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *figures,
                    const struct round *round) {
-    uint64_t room = weir__size_less(v->device->total - v->quota.leave, figures->in_use + bytes);
+    uint64_t room = weir__size_less(v->device->total - v->quota.keep_free, figures->in_use + bytes);
     uint64_t lacks = lack_of(v, figures, bytes);
-    weir_refusal now;
+    weir_failure now;
 
     if (!nobody_will(round->answers, room, lacks, round->began, round->now, round->alone))
         return 0;
@@ -280,7 +280,7 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
     uint64_t pause = LONGEST_PAUSE_NS, least = 0;
     int has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
-    weir_refusal figures;
+    weir_failure figures;
 
     for (; peers && is_short(v, why) && began < until; began = now) {
         figures = read_live(v, bytes);
@@ -291,8 +291,8 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
         answers = weir__process_peers_ask(peers, most, first, until, NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
-            weir__engine_note(v->engine, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
-                              figures.reserve);
+            weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
+                              figures.reserved);
         /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
@@ -332,7 +332,7 @@ static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, ui
     if (v->events.peers)
         answers = weir__group_ask(g, v->events.peers, bytes, first, until);
     if (v->events.peers && answers.given > 0)
-        weir__engine_note(v->engine, WEIR_EVENT_APPEAL, 0, bytes, answers.given,
+        weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
                           weir__registry_now() - now, weir__engine_reserve(v->engine));
     if (answers.given == 0 && (answers.awaited || ending > 0))
         wait_for_process_peers(ENDING_PAUSE_NS);
@@ -358,7 +358,8 @@ static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status 
     return why;
 }
 
-uint64_t weir__oom_recovery_largest(struct weir_reserve *v, const struct weir_refused *refused) {
+uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
+                                    const struct weir_failed_request *refused) {
     struct weir_survey survey = {.what = WEIR_SURVEY_LARGEST, .id = refused->stream};
 
     if (refused->is_captured)
@@ -370,20 +371,21 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v, const struct weir_re
 /* Of the engine's; the caller knows more of it. */
 static void fill_failure(struct weir_reserve *v, const struct weir_request *r, weir_status status,
                          uint64_t waited_ns) {
-    atomic_fetch_add_explicit(&v->events.counters->refusals, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&v->events.counters->failed_requests, 1, memory_order_relaxed);
     if (!r->refused)
         return;
-    *r->refused = (struct weir_refused){.figures = read_failure(v, r->asked),
-                                        .stream = r->id,
-                                        .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
-                                        .status = status};
+    *r->refused =
+        (struct weir_failed_request){.figures = read_failure(v, r->asked),
+                                     .stream = r->id,
+                                     .is_captured = (r->flags & WEIR_REQUEST_CAPTURED) != 0,
+                                     .status = status};
     r->refused->figures.waited_ns = waited_ns;
 }
 
 /* Runs the rungs in order.  Returns the status of the last try. */
 static weir_status climb(struct climb *c, weir_status status) {
     struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
-    weir_refusal failure;
+    weir_failure failure;
     uint64_t above = 0;
 
     if (reclaim_above(c, deadline_ns(c->v) > 0, &above))

@@ -28,7 +28,8 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
 
 /* Bytes of the largest request to the engine that would surely be served where that one was refused; 0 of a stream that
  * was being captured. */
-uint64_t weir__oom_recovery_largest(struct weir_reserve *v, const struct weir_refused *refused);
+uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
+                                    const struct weir_failed_request *refused);
 
 /* Polls until no free is pending; 1, or 0 when the deadline passed first. */
 int weir__oom_recovery_drain(struct weir_reserve *v);

@@ -198,7 +198,7 @@ static void show_cause(const struct weir_preallocation *p, uint64_t reserve, uin
                  is_left    ? "keep-free keeps for others"
                  : is_share ? "the limit, a share, is"
                             : "the limit is",
-                 WEIR_SHOWN(is_left ? q->leave : limit));
+                 WEIR_SHOWN(is_left ? q->keep_free : limit));
         return;
     }
     device_free = weir__device_free(p->v->device);
@@ -247,11 +247,11 @@ static weir_status too_little(struct weir_preallocation *p, weir_status status, 
         if (status == WEIR_OK) /* the target is a part of the memory that is free now */
             snprintf(cause, sizeof cause, "no more was asked");
         else
-            show_cause(p, figures->reserve, apart_of(p), cause, sizeof cause);
+            show_cause(p, figures->reserved, apart_of(p), cause, sizeof cause);
         snprintf(text, text_bytes,
                  "preallocation: requested %s, at least %s, got only %s; %s: set prealloc-min to "
                  "that or less",
-                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserve), cause);
+                 WEIR_SHOWN(p->target), WEIR_SHOWN(p->least), WEIR_SHOWN(figures->reserved), cause);
     }
     if (status == WEIR_OK)
         status = weir__without_driver(WEIR_E_NO_MEMORY);
@@ -281,20 +281,20 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
     weir__counters_read(counters, &after);
     e->ops->figures(e, &after);
     atomic_fetch_add(&counters->prealloc.got, after.growth_bytes - before.growth_bytes);
-    lacks = after.reserve < p->least;
+    lacks = after.reserved < p->least;
     if (lacks)
-        status = too_little(p, status, before.reserve, &after, text, text_bytes);
+        status = too_little(p, status, before.reserved, &after, text, text_bytes);
     else
         p->prepare(p->context);
     atomic_fetch_add(&counters->prealloc.ns, weir__device_since(p->v->device, started));
-    note(p, after.reserve);
+    note(p, after.reserved);
     weir__preallocation_close(p);
     if (lacks || !is_too_little(status))
         return status;
     if (status == WEIR_OK)
         return WEIR_OK;
-    tell(p, p->target, after.reserve, apart_of(p));
-    if (after.reserve == 0)
+    tell(p, p->target, after.reserved, apart_of(p));
+    if (after.reserved == 0)
         return status;
     return WEIR_OK; /* partial success is success */
 }

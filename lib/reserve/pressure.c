@@ -39,11 +39,11 @@ static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint6
     uint64_t keep;
 
     v->engine->ops->figures(v->engine, &before);
-    keep = weir__reserve_target(v, before.reserve, before.in_use, wanted);
-    if (keep >= before.reserve)
+    keep = weir__reserve_target(v, before.reserved, before.in_use, wanted);
+    if (keep >= before.reserved)
         return 0;
     weir__reserve_shed(v, r, keep, WEIR_EVENT_LOW_MEMORY);
-    return weir__size_less(before.reserve, weir__engine_reserve(v->engine));
+    return weir__size_less(before.reserved, weir__engine_reserve(v->engine));
 }
 
 /* The caller holds the lock. */

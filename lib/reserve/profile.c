@@ -45,7 +45,7 @@ uint64_t weir__profile_target(const struct weir_profile *profile) {
 }
 
 static uint64_t need_of(const struct weir_profile *profile, const struct weir_profile_run *run) {
-    uint64_t before = weir__profile_target(profile), need = run->reserve;
+    uint64_t before = weir__profile_target(profile), need = run->reserved;
     double each = profile->basis_in_use > 0
                       ? (double)profile->basis_reserve / (double)profile->basis_in_use
                       : 1.125;
@@ -55,7 +55,7 @@ static uint64_t need_of(const struct weir_profile *profile, const struct weir_pr
     if ((double)run->in_use * each < (double)need)
         need = (uint64_t)((double)run->in_use * each);
     if (need < before && before - need <= before / 8)
-        need = before < run->reserve ? before : run->reserve;
+        need = before < run->reserved ? before : run->reserved;
     return need;
 }
 
@@ -75,7 +75,7 @@ void weir__profile_add(struct weir_profile *profile, const struct weir_profile_r
     profile->need[profile->runs] = (struct weir_profile_need){run->id, need_of(profile, run)};
     profile->runs++;
     if (run->grew) {
-        profile->basis_reserve = run->reserve;
+        profile->basis_reserve = run->reserved;
         profile->basis_in_use = run->in_use;
     }
 }

@@ -44,7 +44,7 @@ struct weir_profile_key {
 /* One run, as weir__profile_add takes it in. */
 struct weir_profile_run {
     uint64_t id;              /* differs from the ids of all other runs */
-    uint64_t reserve, in_use; /* peaks in bytes; in_use is above 0 */
+    uint64_t reserved, in_use; /* peaks in bytes; in_use is above 0 */
     int grew;                 /* set if the preallocation was not enough */
 };
 

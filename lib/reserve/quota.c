@@ -33,7 +33,7 @@ uint64_t weir__quota_weights(const struct weir_reserve *v) {
 
     if (v->events.peers)
         return weir__process_peers_weights(v->events.peers);
-    return v->options->ledger == WEIR_SWITCH_ON
+    return v->options->registry == WEIR_SWITCH_ON
                ? own + weir__process_peers_look(v->device->driver, v->device->ordinal,
                                                 UINT64_MAX - own)
                : own;
@@ -75,7 +75,7 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
         if (after == before)
             break;
     }
-    return weir__size_smaller(before, after) + weir__size_less(device_free, v->quota.leave);
+    return weir__size_smaller(before, after) + weir__size_less(device_free, v->quota.keep_free);
 }
 
 /* More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
@@ -87,13 +87,13 @@ int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     if (!q->follows)
         return 0;
     if (v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share))
-        limit = weir__quota_part(v->device, q->leave, v->options->limit.value,
+        limit = weir__quota_part(v->device, q->keep_free, v->options->limit.value,
                                  v->events.peers ? weir__process_peers_weights(v->events.peers)
                                                  : weir__quota_weight(v->options));
     limit = weir__size_larger(weir__quota_units(v, weir__size_smaller(limit, q->most)),
                               weir__size_smaller(least_limit(v), asked));
     atomic_store_explicit(&q->own, limit, memory_order_relaxed);
-    if (q->leave > 0)
+    if (q->keep_free > 0)
         limit = weir__size_smaller(limit, limit_by_device(v));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, least_limit(v));

@@ -23,11 +23,12 @@ struct weir_reserve;
 struct weir_quota {
     _Atomic uint64_t
         limit;      /* the most the reserved memory may be; UINT64_MAX: none.  Engines read it */
-    uint64_t leave; /* bytes on the device that are others': the limit is lowered for them; fixed */
+    uint64_t
+        keep_free;  /* bytes on the device that are others': the limit is lowered for them; fixed */
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     int follows;    /* the limit moves with other processes; fixed */
-    /* The limit before shares and `leave` lower it.  `most`: that of the settings, fixed.  `asked` is less only if the
-     * program has set a lower one. */
+    /* The limit before shares and `keep_free` lower it.  `most`: that of the settings, fixed.  `asked` is less only if
+     * the program has set a lower one. */
     _Atomic uint64_t asked;
     uint64_t most;
     _Atomic uint64_t
@@ -58,7 +59,7 @@ int weir__quota_refresh(struct weir_reserve *v);
 void weir__quota_set(struct weir_reserve *v, uint64_t bytes);
 /* A limit, rounded down to whole units of the engine. */
 uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit);
-/* The limit before it is lowered so that `leave` bytes stay free on the device. */
+/* The limit before it is lowered so that `keep_free` bytes stay free on the device. */
 uint64_t weir__quota_own(const struct weir_quota *q);
 /* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has
  * promised more.  `weights': of all processes. */

@@ -22,8 +22,8 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     weir_tensors_figure *large = &f->reserved_bytes[2];
     int64_t elsewhere = all->current;
 
-    all->current = (int64_t)s->reserve + elsewhere;
-    all->peak += (int64_t)weir__counters_reserve_peak(&t->allocator->counters, s->reserve);
+    all->current = (int64_t)s->reserved + elsewhere;
+    all->peak += (int64_t)weir__counters_reserve_peak(&t->allocator->counters, s->reserved);
     all->allocated += (int64_t)(s->growth_bytes - t->before.growth_bytes);
     all->freed = all->allocated - all->current + t->before.current;
     *small = f->active_bytes[1];
@@ -31,7 +31,7 @@ static void read_reserve(weir_tensors *t, const weir_statistics *s, weir_tensors
     large->peak = all->peak;
     large->allocated = all->allocated;
     large->freed = all->freed;
-    weir__figure_add(&f->segment[0], s->reserve > 0);
+    weir__figure_add(&f->segment[0], s->reserved > 0);
     f->segment[2] = f->segment[0];
 }
 
@@ -110,7 +110,7 @@ weir_status weir_tensors_reset_peaks(weir_tensors *t) {
     for (struct weir_tensor_reserved *r = t->reserved; r; r = r->next)
         for (int i = 0; i < 3; i++)
             r->bytes[i].peak = r->bytes[i].current;
-    weir__counters_renew_peak(&t->allocator->counters, s.reserve);
+    weir__counters_renew_peak(&t->allocator->counters, s.reserved);
     weir__tensors_unlock(t);
     return WEIR_OK;
 }
@@ -150,7 +150,7 @@ weir_status weir_tensors_reset_sums(weir_tensors *t) {
     t->before.growths = s.growths;
     t->before.trims = s.trims;
     t->before.growth_bytes = s.growth_bytes;
-    t->before.current = (int64_t)s.reserve + t->figures.reserved_bytes[0].current;
+    t->before.current = (int64_t)s.reserved + t->figures.reserved_bytes[0].current;
     weir__tensors_unlock(t);
     return WEIR_OK;
 }

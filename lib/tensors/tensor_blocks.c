@@ -48,7 +48,7 @@ void weir__tensors_tell(weir_tensors *t, int action, uint64_t address, size_t by
 
 /* Returns the bytes that the allocator has reserved and that no pool has. */
 static int64_t shared_bytes(weir_tensors *t) {
-    return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserve,
+    return (int64_t)atomic_load_explicit(&t->allocator->reserve.engine->seen.reserved,
                                          memory_order_relaxed) -
            t->pool_bytes;
 }

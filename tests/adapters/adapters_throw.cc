@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
             what = std::strncmp(e.what(), "CUDA out of memory. ", 20) == 0 ? "memory" : "other";
         }
         bool right = gone && std::strcmp(what, i < 2 ? "memory" : "other") == 0;
-        std::printf("%s %d - a refusal is thrown, of %s\n", right ? "ok" : "not ok", i + 1,
+        std::printf("%s %d - a failure is thrown, of %s\n", right ? "ok" : "not ok", i + 1,
                     i < 2 ? "memory" : "a device that is not there");
         bad += !right;
     }

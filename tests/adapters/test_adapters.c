@@ -124,9 +124,9 @@ TEST(torch_base_and_reset) {
     MUST(weir_torch_base_alloc(&bytes, &bytes) == &bytes);
     MUST_EQ(bytes, 0);
     weir_torch_free(block, LARGE, 0, A);
-    MUST_LE(LARGE, stats_of(process).reserve);
+    MUST_LE(LARGE, stats_of(process).reserved);
     weir_torch_reset();
-    MUST_EQ(stats_of(process).reserve, 0);
+    MUST_EQ(stats_of(process).reserved, 0);
 }
 
 CASE("adapters", 30, NULL, NULL);
@@ -188,7 +188,7 @@ TEST(torch_on_two_devices) {
     weir_torch_free(here, LARGE, 0, A);
     weir_torch_free(there, LARGE, 1, stream);
     weir_torch_reset();
-    MUST_EQ(stats_of(other).reserve, 0);
+    MUST_EQ(stats_of(other).reserved, 0);
 }
 
 CASE("adapters", 30, NULL, NULL);
@@ -366,7 +366,7 @@ TEST(onnx_of_any_stream_and_of_one) {
     weir_onnx_free(block);
     weir_onnx_free(NULL);
     weir_onnx_empty_cache();
-    MUST_EQ(stats_of(process).reserve, 0);
+    MUST_EQ(stats_of(process).reserved, 0);
     MUST(weir_onnx_alloc(100 * MIB) == NULL);
     TOLD(1, "weir_onnx_alloc: could not allocate 104857600 bytes");
 }

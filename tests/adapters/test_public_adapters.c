@@ -79,9 +79,9 @@ static void test_torch(void) {
     record(block, (void *)0x1);
     release(block, 20 << 20, 0, (void *)0x2);
     check(stats(0).blocks == 0, "torch: and takes it back");
-    check(stats(0).reserve >= 20 << 20, "torch: which stays in the reserve");
+    check(stats(0).reserved >= 20 << 20, "torch: which stays in the reserve");
     reset();
-    check(stats(0).reserve == 0, "torch: until the cache is emptied");
+    check(stats(0).reserved == 0, "torch: until the cache is emptied");
     fraction(0.25, 0);
     /* Where there is a C++ library, as sanitizers bring it, this is thrown: see check-adapters. */
     check(dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) ||
@@ -126,7 +126,7 @@ static void test_onnx(void) {
     check(stats(0).blocks == 0, "onnx: given back on one");
     stream(NULL);
     empty();
-    check(stats(0).reserve == 0, "onnx: the cache is emptied");
+    check(stats(0).reserved == 0, "onnx: the cache is emptied");
 }
 
 static void test_handler(void) {

@@ -23,7 +23,7 @@ static void begin(int world) {
 
     start_model(8 * GIB);
     options.limit = bytes_amount(ROOM);
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     OK(weir_allocator_create(&options, &a));
     owners = 0;
 }
@@ -113,7 +113,7 @@ TEST_EACH(WORLDS, mistakes_are_told) {
     OK(weir_free_any(a, NULL));
     OK(weir_alloc_any(a, 0, &block));
     MUST(block == NULL);
-    if (worlds[_i].kind != KIND_POOL || worlds[_i].front == WEIR_SWITCH_ON) {
+    if (worlds[_i].kind != KIND_POOL || worlds[_i].cache == WEIR_SWITCH_ON) {
         block = take_any(MIB);
         EXPECT(WEIR_E_NOT_OWNED, weir_free_any(a, (char *)block + 256));
         OK(weir_free_any(a, block));
@@ -149,7 +149,7 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
     static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
                                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
                                                 CU_STREAM_CAPTURE_MODE_RELAXED};
-    int breaks = worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF;
+    int breaks = worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF;
 
     begin(_i);
     for (int i = breaks ? 2 : 0; i < 3; i++) { /* see weir_alloc */

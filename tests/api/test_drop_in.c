@@ -22,14 +22,14 @@ static weir_allocator *a;
 static void make(int world) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
     weir__drop_in_begin(a, NULL);
 }
 
 static int has_caches(int world) {
-    return worlds[world].front == WEIR_SWITCH_ON;
+    return worlds[world].cache == WEIR_SWITCH_ON;
 }
 
 static unsigned char *take(size_t bytes, CUstream stream) {
@@ -89,7 +89,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     CU(driver->cuGraphDestroy(graph));
     give(block, A);
     give(take(1000, A), A);
-    MUST_EQ(stats_of(a).front_misses_capture, 0);
+    MUST_EQ(stats_of(a).cache_misses_capture, 0);
     end();
 }
 
@@ -143,7 +143,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
         memset(block[i], i + 1, sizes[i]);
     }
     busy(A, 50 * MS);
-    reserve = stats_of(a).reserve;
+    reserve = stats_of(a).reserved;
     for (int i = 0; i < 4; i++)
         OK(weir__drop_in_free_done(a, block[i]));
     MUST_EQ(stats_of(a).blocks, 0);
@@ -153,7 +153,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     }
     again = take(9 * MIB, B);
     if (worlds[_i].kind != KIND_DIRECT || has_caches(_i))
-        MUST_LE(stats_of(a).reserve, reserve);
+        MUST_LE(stats_of(a).reserved, reserve);
     give(again, B);
     end();
 }
@@ -199,16 +199,16 @@ TEST_EACH(WORLDS, a_stream_ends) {
     for (int i = 0; i < 40; i++)
         give(block[i], stream);
     give(take(1000, A), A);
-    reserve = stats_of(a).reserve;
+    reserve = stats_of(a).reserved;
     weir__drop_in_stream_ends(a, stream);
-    MUST_EQ(stats_of(a).front_idle, 0);
+    MUST_EQ(stats_of(a).cache_idle, 0);
     CU(driver->cuStreamSynchronize(stream));
     CU(driver->cuStreamDestroy(stream));
     weir__drop_in_stream_ends(a, A); /* one that lives on may be told of too */
     for (int i = 0; i < 40; i++)
         block[i] = take(300000 + (size_t)i * 20000, A);
     if (has_caches(_i))
-        MUST_LE(stats_of(a).reserve, reserve);
+        MUST_LE(stats_of(a).reserved, reserve);
     for (int i = 0; i < 40; i++)
         give(block[i], A);
     CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
@@ -230,7 +230,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
 
     make(_i);
     give(take(1000, A), A);
-    idle = stats_of(a).front_idle;
+    idle = stats_of(a).cache_idle;
     weir__drop_in_stream_ends(a, per_thread);
     give(take(1000, per_thread), per_thread);
     weir__drop_in_stream_ends(a, per_thread);
@@ -246,9 +246,9 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     CU(driver->cuStreamDestroy(fresh));
     CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
     MUST(next == fresh);
-    of_both = stats_of(a).front_idle;
+    of_both = stats_of(a).cache_idle;
     weir__drop_in_stream_ends(a, next);
-    MUST_EQ(stats_of(a).front_idle, of_both);
+    MUST_EQ(stats_of(a).cache_idle, of_both);
     weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_UNKNOWN, 1);
     weir__drop_in_stream_ends(a, A);
     weir__model_faults_clear();
@@ -256,7 +256,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     weir__drop_in_stream_ends(a, A);
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphDestroy(graph));
-    MUST_LE(idle, stats_of(a).front_idle);
+    MUST_LE(idle, stats_of(a).cache_idle);
     give(kept, A);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
@@ -302,12 +302,12 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
 
     make(_i);
     give(take(1000, A), A);
-    idle = stats_of(a).front_idle;
+    idle = stats_of(a).cache_idle;
     for (int i = 0; i < 300; i++)
         give(take(70000, per_thread), per_thread);
-    MUST(!has_caches(_i) || stats_of(a).front_idle > idle);
+    MUST(!has_caches(_i) || stats_of(a).cache_idle > idle);
     weir__drop_in_stream_ends(a, per_thread);
-    MUST_LE(stats_of(a).front_idle, idle);
+    MUST_LE(stats_of(a).cache_idle, idle);
     end();
 }
 
@@ -318,7 +318,7 @@ static uint64_t trim(CUstream first, CUstream second) {
     const weir_stream streams[] = {first, second};
 
     weir__drop_in_trim(a, 0, weir__drop_in_ask(a, streams, second ? 2 : 1));
-    return stats_of(a).reserve;
+    return stats_of(a).reserved;
 }
 
 /* Memory in use by work stays, without a wait; memory whose work is complete goes back. */
@@ -334,7 +334,7 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
         block = take(100 * MIB, stream[i]);
         CU(weir__model_use(stream[i], (uintptr_t)block, 100 * MIB, 1, 50 * MS));
         give(block, stream[i]);
-        before = stats_of(a).reserve;
+        before = stats_of(a).reserved;
         MUST_EQ(trim(stream[0], stream[1]), before);
         ANSWERS(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(stream[i]));
         CU(driver->cuStreamSynchronize(stream[i]));
@@ -357,7 +357,7 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     block = take(100 * MIB, stream);
     CU(weir__model_use(NULL, (uintptr_t)block, 100 * MIB, 1, 50 * MS));
     give(block, stream);
-    before = stats_of(a).reserve;
+    before = stats_of(a).reserved;
     MUST_EQ(trim(stream, NULL), before);
     CU(driver->cuStreamSynchronize(NULL));
     MUST_LE(trim(stream, NULL) + 64 * MIB, before);
@@ -394,7 +394,7 @@ TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
     unsigned char *block;
     uint64_t before;
 
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     options.stream_checks = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
     weir__drop_in_begin(a, NULL);
@@ -622,7 +622,7 @@ TEST_EACH(WORLDS, failures_are_not_said_twice) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
     void *none = NULL;
 
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     options.limit = bytes_amount(512 * MIB);
     options.log = WEIR_LOG_WARNING;
     for (int hushed = 0; hushed < 2; hushed++) {

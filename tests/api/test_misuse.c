@@ -408,7 +408,7 @@ TEST_EACH(WORLDS, bindings) {
 
 TEST_EACH(WORLDS, null_arguments) {
     weir_statistics stats = {.size = 0};
-    weir_verdict verdict = {.size = 0};
+    weir_oom_report oom_report = {.size = 0};
     weir_latency latency = {.size = sizeof latency};
     weir_event event;
     size_t bytes = 77;
@@ -451,10 +451,10 @@ TEST_EACH(WORLDS, null_arguments) {
     WRONG(weir_events(a, 0, &event, 0, 1, &bytes),
           "weir_events: event_bytes is 0; expected sizeof(weir_event)");
     WRONG(weir_events(a, 0, &event, sizeof event, 1, NULL), "weir_events: count is NULL");
-    WRONG(weir_last_verdict(a, NULL), "weir_last_verdict: out is NULL");
-    WRONG(weir_last_verdict(a, &verdict),
-          "weir_last_verdict: out->size is not set; expected sizeof(*out)");
-    EXPECT(WEIR_E_INVALID, weir_last_refusal(NULL));
+    WRONG(weir_last_oom_report(a, NULL), "weir_last_oom_report: out is NULL");
+    WRONG(weir_last_oom_report(a, &oom_report),
+          "weir_last_oom_report: out->size is not set; expected sizeof(*out)");
+    EXPECT(WEIR_E_INVALID, weir_last_failure(NULL));
     EXPECT(WEIR_E_INVALID, weir_allocator_create(NULL, NULL));
     EXPECT(WEIR_E_INVALID, weir_default_allocator(NULL));
     OK(weir_allocator_destroy(NULL));

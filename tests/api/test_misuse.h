@@ -19,7 +19,7 @@
 #define CAPACITY (4 * GIB)
 
 static inline int has_caches(int world) {
-    return worlds[world].front == WEIR_SWITCH_ON;
+    return worlds[world].cache == WEIR_SWITCH_ON;
 }
 
 /* Every block is the driver's own, and the driver frees what it knows. */
@@ -56,7 +56,7 @@ static inline size_t size_of(int i) {
 static inline weir_options options_of_world(int world) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.log = WEIR_LOG_ERROR;
     options.recovery_timeout_ms = 100;
     return options;

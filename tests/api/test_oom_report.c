@@ -32,8 +32,8 @@ static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t str
 CASE("report", 60, start_device, NULL);
 
 TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
-    int front = worlds[_i].front == WEIR_SWITCH_ON;
-    uint64_t of_a = front ? id_of(A) : 0, of_b = front ? id_of(B) : 0;
+    int cache = worlds[_i].cache == WEIR_SWITCH_ON;
+    uint64_t of_a = cache ? id_of(A) : 0, of_b = cache ? id_of(B) : 0;
 
     make_for(_i, 256 * MIB);
     for (int i = 0; i < 100; i++) { /* streams get their caches, and leave slabs behind */
@@ -76,7 +76,7 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
 /* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
 TEST_EACH(WORLDS, streams_tell_groups_apart) {
     options = options_for(_i, 256 * MIB);
-    if (worlds[_i].front == WEIR_SWITCH_OFF)
+    if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     make();
     take(20 * MIB, A);
@@ -101,7 +101,7 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     uint32_t at = 0;
 
     options = options_for(_i, 256 * MIB);
-    if (worlds[_i].front == WEIR_SWITCH_OFF)
+    if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     options.recovery_timeout_ms = UINT32_MAX;
     make();
@@ -131,7 +131,7 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
 static void oom_report_without_host_memory(void) {
     refuse_in = 1;
     refuse_for_good = 1;
-    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    EXPECT(WEIR_OK, weir_last_oom_report(a, &v));
     refuse_in = 0;
     refuse_for_good = 0;
 }
@@ -139,7 +139,7 @@ static void oom_report_without_host_memory(void) {
 /* It says less then: of more sizes than a small table has places. */
 TEST_EACH(WORLDS, without_host_memory) {
     enum { PLACES = 48 };
-    weir_verdict with;
+    weir_oom_report with;
     uint64_t told = 0;
 
     options = options_for(_i, 256 * MIB);
@@ -174,7 +174,7 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     enum { STREAMS = 40 };
 
     options = options_for(_i, 256 * MIB);
-    if (worlds[_i].front == WEIR_SWITCH_OFF)
+    if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     make();
     for (int i = 0; i < STREAMS; i++) {
@@ -187,7 +187,7 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     REFUSED(LIMIT, 255 * MIB, A);
     oom_report_without_host_memory();
     MUST_EQ(v.ungrouped, 0);
-    MUST_EQ(v.group_count, WEIR_VERDICT_GROUPS);
+    MUST_EQ(v.group_count, WEIR_OOM_REPORT_GROUPS);
     for (uint32_t i = 0; i < v.group_count; i++) {
         MUST_EQ(v.groups[i].blocks, 1);
         MUST(i == 0 || v.groups[i - 1].stream < v.groups[i].stream);
@@ -207,25 +207,25 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
     weir_allocator *other;
 
     make_for(_i, 256 * MIB);
-    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v)); /* nothing was refused */
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v)); /* nothing was refused */
     REFUSED(LIMIT, 300 * MIB, A);
-    EXPECT(WEIR_E_INVALID, weir_last_verdict(NULL, &v));
-    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, NULL));
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(NULL, &v));
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, NULL));
     v.size = 0;
-    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v));
     v.size = sizeof v.size;
-    OK(weir_last_verdict(a, &v));
+    OK(weir_last_oom_report(a, &v));
     MUST_EQ(v.size, sizeof v.size);
-    OK(weir_last_verdict(a, (weir_verdict *)(void *)&less));
+    OK(weir_last_oom_report(a, (weir_oom_report *)(void *)&less));
     MUST_EQ(less.size, sizeof less);
-    MUST_EQ(less.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(less.cause, WEIR_OOM_REPORT_LIMIT);
     options.limit = bytes_amount(64 * MIB);
     OK(weir_allocator_create(&options, &other));
     v.size = sizeof v;
-    EXPECT(WEIR_E_INVALID, weir_last_verdict(other, &v)); /* by another */
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(other, &v)); /* by another */
     OK(weir_allocator_destroy(other));
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
-    EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_last_oom_report(a, &v));
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 0);
     end();
 }
@@ -245,7 +245,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
         make();
         any = a == gone;
         if (any)
-            EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+            EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v));
         end();
     }
     if (!any)
@@ -258,16 +258,16 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     take(200 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
     oom_report_without(WEIR_ENTRY_cuMemGetInfo);
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.device_free, UINT64_MAX);
     MUST_EQ(v.others, UINT64_MAX);
     expect_json("\"device_free\":null,");
     expect_json("\"others\":null");
     oom_report_without(WEIR_ENTRY_cuDeviceGetGraphMemAttribute);
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.graphs, 0);
     oom_report_without(WEIR_ENTRY_cuCtxPushCurrent);
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.graphs, 0);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
     end();
@@ -278,7 +278,7 @@ TEST_EACH(WORLDS, not_after_a_fork) {
     make_for(_i, 256 * MIB);
     REFUSED(LIMIT, 300 * MIB, A);
     if (is_child())
-        _exit(weir_last_verdict(a, &v) == WEIR_E_FORKED ? 0 : 1);
+        _exit(weir_last_oom_report(a, &v) == WEIR_E_FORKED ? 0 : 1);
     oom_report_now();
     end();
 }
@@ -319,9 +319,9 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
     MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
     for (int i = 0; i < 100; i++) {
         MUST(is_failure(weir_alloc(a, 300 * MIB, A, &none)));
-        OK(weir_last_verdict(a, &v));
-        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
-        MUST_LE(v.reserve, 256 * MIB);
+        OK(weir_last_oom_report(a, &v));
+        MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
+        MUST_LE(v.reserved, 256 * MIB);
         for (uint32_t g = 0; g < v.group_count; g++) {
             MUST_LE(v.groups[g].bytes, 2 * MIB);
             MUST_LE(v.groups[g].blocks, 32);
@@ -336,15 +336,15 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
 
 /* ---- unasked --------------------------------------------------------------------------------- */
 
-static char told_path[] = "/tmp/weir-verdict-XXXXXX.json";
+static char told_path[] = "/tmp/weir-oom-report-XXXXXX.json";
 
 static void start_telling(void) {
     int file;
 
-    snprintf(told_path, sizeof told_path, "/tmp/weir-verdict-XXXXXX.json");
+    snprintf(told_path, sizeof told_path, "/tmp/weir-oom-report-XXXXXX.json");
     file = mkstemps(told_path, 5);
     MUST(file >= 0 && close(file) == 0);
-    options.verdict = told_path;
+    options.oom_report = told_path;
 }
 
 /* Lines in the file; all of them speak of that cause. */
@@ -451,7 +451,7 @@ TEST_EACH(WORLDS, a_stand_in_tells_by_itself) {
     ask(300 * MIB, 0);
     MUST_EQ(told("limit"), 0);
     MUST(weir__drop_in_tell(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(told("limit"), 1);
     MUST(!weir__drop_in_tell(a, &v)); /* no news */
     MUST_EQ(told("limit"), 1);
@@ -474,10 +474,10 @@ TEST_EACH(WORLDS, not_all_of_them_are_looked_at) {
 
 /* A callback may ask for one itself. */
 static int judges(const weir_oom *oom, void *data) {
-    weir_verdict *judged = data;
+    weir_oom_report *judged = data;
 
     judged->size = sizeof *judged;
-    OK(weir_last_verdict(oom->allocator, judged));
+    OK(weir_last_oom_report(oom->allocator, judged));
     return 0;
 }
 
@@ -487,7 +487,7 @@ TEST_EACH(WORLDS, a_callback_may_ask) {
     options.oom_callback_data = &v;
     make();
     ask(300 * MIB, 0);
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.asked, 300 * MIB);
     end();
 }
@@ -503,8 +503,8 @@ TEST_EACH(WORLDS, under_capture) {
     make();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
-    OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    OK(weir_last_oom_report(a, &v));
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_TOO_LARGE);
     MUST_EQ(v.stream, 0);
     MUST_EQ(v.largest, 0);
     CU(driver->cuStreamIsCapturing(A, &status));
@@ -545,12 +545,12 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
     refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,
         "\n  Trim before the capture (weir_trim), or use a smaller --prealloc or --limit.\n");
-    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_RESERVE);
     MUST_EQ(v.idle, 3584 * MIB);
     take(3 * GIB, B);
     refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
                        "\n  Request less, or free live blocks first: no setting makes room.\n");
-    MUST_EQ(v.cause, WEIR_VERDICT_IN_USE);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_IN_USE);
     end();
 }
 
@@ -568,7 +568,7 @@ TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(480 * MIB)));
     refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or use a larger limit (weir_set_limit).\n");
-    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_RESERVE);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(weir_alloc(a, 256 * MIB, A, &node));
@@ -598,11 +598,11 @@ TEST(a_place_that_cannot_be_is_said) {
     options = options_for(0, 256 * MIB);
     MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
     options.log = WEIR_LOG_ERROR; /* who wants to hear of no more than that does not */
-    options.verdict = "/nonexistent/another";
+    options.oom_report = "/nonexistent/another";
     make();
     end();
     options.log = WEIR_LOG_DEFAULT;
-    options.verdict = "/nonexistent/file";
+    options.oom_report = "/nonexistent/file";
     make();
     end();
     make(); /* of which it is said no more */
@@ -689,5 +689,5 @@ TEST(where_there_is_no_space) {
 }
 
 int main(void) {
-    return run_tests("verdict", CK_FORK_GETENV);
+    return run_tests("oom-report", CK_FORK_GETENV);
 }

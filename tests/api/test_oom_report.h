@@ -12,20 +12,20 @@
 #include <string.h>
 
 #include "api/allocator_internal.h"
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 #include "tests/fixtures/every_kind.h"
 
 enum { MOST = 64 };
 
 static weir_allocator *a;
 static weir_options options; /* of it */
-static weir_verdict v;       /* the last that was asked for */
+static weir_oom_report v;    /* the last that was asked for */
 static void *block[MOST];
 static int blocks;
 
 static inline void start_device(void) {
     start_model(4 * GIB);
-    v = (weir_verdict){.size = sizeof v};
+    v = (weir_oom_report){.size = sizeof v};
 }
 
 static inline weir_options options_for(int world, size_t limit) {
@@ -33,7 +33,7 @@ static inline weir_options options_for(int world, size_t limit) {
 
     if (limit)
         made.limit = bytes_amount(limit);
-    made.front = worlds[world].front;
+    made.cache = worlds[world].cache;
     return made;
 }
 
@@ -53,7 +53,7 @@ static inline int is(int world, int kind) {
 
 /* Blocks are the driver's. */
 static inline int is_bare(int world, int kind) {
-    return is(world, kind) && worlds[world].front == WEIR_SWITCH_OFF;
+    return is(world, kind) && worlds[world].cache == WEIR_SWITCH_OFF;
 }
 
 /* Worlds that a test is for.  A fixed arena has all that it will. */
@@ -106,24 +106,24 @@ static inline void end(void) {
 static inline void oom_report_now(void) {
     weir_statistics s = stats_of(a);
 
-    v = (weir_verdict){.size = sizeof v};
-    OK(weir_last_verdict(a, &v));
+    v = (weir_oom_report){.size = sizeof v};
+    OK(weir_last_oom_report(a, &v));
     MUST_EQ(v.size, sizeof v);
-    MUST_EQ(v.reserve, s.reserve);
+    MUST_EQ(v.reserved, s.reserved);
     MUST_EQ(v.in_use, s.in_use);
-    MUST_EQ(v.idle, v.reserve - v.in_use);
+    MUST_EQ(v.idle, v.reserved - v.in_use);
     MUST_EQ(v.limit, a->reserve.quota.limit);
     MUST_EQ(v.device_total, 4 * GIB);
     if (v.pending != UINT64_MAX) {
         MUST_LE(v.pending, v.idle);
-        MUST(v.hole <= v.idle || v.hole == UINT64_MAX);
+        MUST(v.largest_free_block <= v.idle || v.largest_free_block == UINT64_MAX);
     }
 }
 
 /* Asks for it where that call fails. */
 static inline void oom_report_without(enum weir_driver_entry entry) {
     weir__model_fail(entry, 1, CUDA_ERROR_UNKNOWN, 1);
-    OK(weir_last_verdict(a, &v));
+    OK(weir_last_oom_report(a, &v));
     weir__model_faults_clear();
 }
 
@@ -131,7 +131,7 @@ static inline void oom_report_without(enum weir_driver_entry entry) {
 static inline void check_lines(void) {
     char text[4096], *line = text;
 
-    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    MUST_LE(weir_oom_report_text(&v, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text), sizeof text - 1);
     for (size_t length; *line; line += length + 1) {
         length = strcspn(line, "\n");
         MUST(line[length] == '\n');
@@ -140,30 +140,30 @@ static inline void check_lines(void) {
     }
 }
 
-/* A request that must be refused, for that cause; what is available is as weir_last_refusal has it. */
+/* A request that must be refused, for that cause; what is available is as weir_last_failure has it. */
 static inline void refused_for(int line, int cause, size_t bytes, CUstream stream) {
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     void *none = NULL;
     weir_status status = weir_alloc(a, bytes, stream, &none);
 
     MUST(is_failure(status));
     oom_report_now();
     if (v.cause != cause)
-        ck_abort_msg("line %d: %s, not %s", line, weir_verdict_cause_word(v.cause),
-                     weir_verdict_cause_word(cause));
+        ck_abort_msg("line %d: %s, not %s", line, weir_oom_report_cause_word(v.cause),
+                     weir_oom_report_cause_word(cause));
     check_lines();
     MUST_EQ(v.status, status);
     MUST_EQ(v.asked, bytes);
     MUST_EQ(v.stream, id_of(stream));
-    OK(weir_last_refusal(&r));
+    OK(weir_last_failure(&r));
     MUST_EQ(v.largest, r.largest);
     MUST_EQ(v.waited_ns, r.waited_ns);
-    MUST_EQ(v.reserve, r.reserve);
+    MUST_EQ(v.reserved, r.reserved);
     MUST_EQ(v.in_use, r.in_use);
     MUST_EQ(v.limit, r.limit);
     MUST_EQ(v.device_free, r.device_free);
 }
-#define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_VERDICT_##cause, bytes, stream)
+#define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_OOM_REPORT_##cause, bytes, stream)
 
 /* The same where there is more to say about than the cause. */
 static inline void oom_report_of_failure(size_t bytes) {
@@ -193,16 +193,16 @@ static inline void expect_none(void) {
 static inline void expect_words(int format, const char *words) {
     char text[4096];
 
-    MUST(weir_verdict_text(&v, format, text, sizeof text) < sizeof text);
+    MUST(weir_oom_report_text(&v, format, text, sizeof text) < sizeof text);
     ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
 }
 
 static inline void expect_text(const char *words) {
-    expect_words(WEIR_VERDICT_AS_TEXT, words);
+    expect_words(WEIR_OOM_REPORT_AS_TEXT, words);
 }
 
 static inline void expect_json(const char *words) {
-    expect_words(WEIR_VERDICT_AS_JSON, words);
+    expect_words(WEIR_OOM_REPORT_AS_JSON, words);
 }
 
 /* The allocator goes, and what comes has those settings beside these. */
@@ -210,7 +210,7 @@ static inline void make_as_told(void) {
     weir_options before = options;
 
     end();
-    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v.settings[i].name; i++)
+    for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && v.settings[i].name; i++)
         OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
     make();
     options = before;
@@ -260,13 +260,13 @@ static inline void fill_and_free_behind_work(void) {
 }
 
 /* A report made by hand. */
-static const weir_verdict some = {.size = sizeof some,
-                                  .limit = UINT64_MAX,
-                                  .reserve = 3 << 20,
-                                  .in_use = 1 << 20,
-                                  .idle = 2 << 20,
-                                  .device_total = 1 << 30,
-                                  .others = UINT64_MAX,
-                                  .siblings = 5 << 20};
+static const weir_oom_report some = {.size = sizeof some,
+                                     .limit = UINT64_MAX,
+                                     .reserved = 3 << 20,
+                                     .in_use = 1 << 20,
+                                     .idle = 2 << 20,
+                                     .device_total = 1 << 30,
+                                     .others = UINT64_MAX,
+                                     .other_allocators = 5 << 20};
 
 #endif

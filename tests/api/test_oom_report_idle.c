@@ -18,16 +18,16 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     make();
     make_gaps();
     REFUSED(FRAGMENTED, 56 * MIB, A);
-    MUST_LE(56 * MIB, v.idle + v.limit - v.reserve);
+    MUST_LE(56 * MIB, v.idle + v.limit - v.reserved);
     if (is_bare(_i, KIND_POOL)) {
-        MUST_EQ(v.hole, UINT64_MAX);
+        MUST_EQ(v.largest_free_block, UINT64_MAX);
         MUST_EQ(v.pending, UINT64_MAX);
         expect_setting(0, "cache", "on");
         end();
         return;
     }
-    MUST_LE(10 * MIB, v.hole);
-    MUST_LE(v.hole, 56 * MIB - 1);
+    MUST_LE(10 * MIB, v.largest_free_block);
+    MUST_LE(v.largest_free_block, 56 * MIB - 1);
     MUST_EQ(v.pending, 0);
     if (is(_i, KIND_MAPPED)) {
         MUST(v.settings[1].name == NULL);
@@ -60,7 +60,7 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     make();
     make_small_gaps(limit, bytes);
     REFUSED(FRAGMENTED, 2 * bytes, A);
-    MUST_LE(1, v.hole);
+    MUST_LE(1, v.largest_free_block);
     expect_only("limit", is_pool ? "64MiB" : "4MiB");
     CU(driver->cuMemAlloc(&others, device_free())); /* or it cannot */
     REFUSED(FRAGMENTED, 2 * bytes, A);
@@ -80,9 +80,9 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
         options.prealloc = bytes_amount(512 * MIB);
     make();
     REFUSED(LIMIT, 600 * MIB, A);
-    MUST_LE(480 * MIB, v.hole);
+    MUST_LE(480 * MIB, v.largest_free_block);
     if (is(_i, KIND_POOL)) {
-        MUST_EQ(v.hole, UINT64_MAX);
+        MUST_EQ(v.largest_free_block, UINT64_MAX);
         expect_text(" limit,\n  device has ");
         expect_json(",\"largest_free_block\":null,");
     }
@@ -90,7 +90,7 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     end();
 }
 
-/* Drivers without ids have no front, and those without virtual memory no mapped arena. */
+/* Drivers without ids have no caches, and those without virtual memory no mapped arena. */
 TEST_EACH(WORLDS, what_older_drivers_can_try) {
     struct weir_driver table = *driver;
 
@@ -102,7 +102,7 @@ TEST_EACH(WORLDS, what_older_drivers_can_try) {
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     make_gaps();
     oom_report_of_failure(56 * MIB);
-    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     if (is(_i, KIND_POOL)) {
         expect_setting(0, "packing", "compact");
         expect_setting(1, "engine", "mapped");
@@ -130,17 +130,17 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     make_gaps();
     CU(driver->cuMemAlloc(&others, device_free() - 32 * MIB));
     oom_report_of_failure(110 * MIB);
-    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     MUST_LE(v.device_free, 110 * MIB - 1);
     expect_none();
     CU(driver->cuMemFree(others));
     oom_report_of_failure(110 * MIB);
-    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_EQ(v.set_limit, 0);
     OK(weir_set_limit(a, bytes_amount(249 * MIB)));
     oom_report_of_failure(110 * MIB);
-    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
     end();
@@ -155,10 +155,10 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
         return;
     make();
     make_small_gaps(32 * MIB, 1100 * KIB);
-    MUST_EQ(stats_of(a).reserve, 32 * MIB);
+    MUST_EQ(stats_of(a).reserved, 32 * MIB);
     CU(driver->cuMemAlloc(&others, device_free() - 34 * MIB));
     oom_report_of_failure(34 * MIB);
-    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     MUST_LE(34 * MIB, v.device_free);
     expect_setting(0, "packing", "compact");
     CU(driver->cuMemFree(others));
@@ -178,8 +178,8 @@ TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 48 * MIB, A, &none));
-    OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    OK(weir_last_oom_report(a, &v));
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_DRIVER);
     expect_none();
     weir__model_faults_clear();
     CU(driver->cuStreamEndCapture(A, &graph));
@@ -271,7 +271,7 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
         if (!most && i < count / 2 * 2 - 4)
             CU(driver->cuCtxSynchronize());
     }
-    refused_for(__LINE__, most ? WEIR_VERDICT_PENDING : WEIR_VERDICT_FRAGMENTED, 56 * MIB, A);
+    refused_for(__LINE__, most ? WEIR_OOM_REPORT_PENDING : WEIR_OOM_REPORT_FRAGMENTED, 56 * MIB, A);
     for (int i = 1; i < count; i += 2)
         OK(weir_free(a, live[i], B));
     end();
@@ -312,7 +312,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
 
 /* Of more streams than there is room for, those that most waits for. */
 TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
-    enum { STREAMS = WEIR_VERDICT_STREAMS + 2 };
+    enum { STREAMS = WEIR_OOM_REPORT_STREAMS + 2 };
     CUstream stream[STREAMS];
 
     options = options_for(_i, 256 * MIB);
@@ -329,17 +329,17 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
         OK(weir_free(a, block[i], stream[i]));
     blocks = 0;
     REFUSED(PENDING, 140 * MIB, A);
-    MUST_EQ(v.pending_streams, WEIR_VERDICT_STREAMS);
-    for (int i = 1; i < WEIR_VERDICT_STREAMS; i++)
+    MUST_EQ(v.pending_streams, WEIR_OOM_REPORT_STREAMS);
+    for (int i = 1; i < WEIR_OOM_REPORT_STREAMS; i++)
         MUST_LE(v.pending_by[i].bytes, v.pending_by[i - 1].bytes);
-    MUST_LE(24 * MIB, v.pending_by[WEIR_VERDICT_STREAMS - 1].bytes);
+    MUST_LE(24 * MIB, v.pending_by[WEIR_OOM_REPORT_STREAMS - 1].bytes);
     end();
 }
 
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
 TEST_EACH(WORLDS, what_is_idle_is_its_own) {
     options = options_for(_i, 256 * MIB);
-    if (worlds[_i].front == WEIR_SWITCH_OFF)
+    if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     options.recovery_timeout_ms = UINT32_MAX;
     make();
@@ -384,7 +384,7 @@ TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     oom_report_now();
-    MUST_EQ(v.cause, WEIR_VERDICT_NONE);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_NONE);
     MUST_LE(96 * MIB, v.largest);
     MUST_EQ(v.asked, 96 * MIB);
     MUST_EQ(v.group_count, 0);

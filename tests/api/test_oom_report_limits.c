@@ -50,10 +50,10 @@ TEST_EACH(WORLDS, advice_leads_there) {
             oom_report_now();
             if (!v.settings[0].name || ++times > MOST_TIMES)
                 ck_abort_msg("seed %d: told %d times, and then %s", (int)seed, times,
-                             weir_verdict_cause_word(v.cause));
+                             weir_oom_report_cause_word(v.cause));
             end();
             all++;
-            for (int i = 0; i < WEIR_VERDICT_SETTINGS && v.settings[i].name; i++)
+            for (int i = 0; i < WEIR_OOM_REPORT_SETTINGS && v.settings[i].name; i++)
                 OK(weir_options_set(&options, v.settings[i].name, v.settings[i].value, NULL, 0));
         }
         end();
@@ -109,10 +109,10 @@ TEST_EACH(WORLDS, a_limit_below_a_page) {
 /* The same of what --keep-free makes of it. */
 TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
     options = options_for(_i, 0);
-    options.leave = bytes_amount(device_free() - 5 * MIB / 4);
+    options.keep_free = bytes_amount(device_free() - 5 * MIB / 4);
     make();
     REFUSED(LIMIT, 900 * KIB, A);
-    MUST_LE(1, v.leave);
+    MUST_LE(1, v.keep_free);
     expect_text("\n              less is left than one growth needs\n");
     expect_only("keep-free", NULL);
     serves_as_told(900 * KIB);
@@ -121,11 +121,11 @@ TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
 /* No limit is set: what forbids it is what is to be left. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     options = options_for(_i, 0);
-    options.leave = bytes_amount(3840 * MIB);
+    options.keep_free = bytes_amount(3840 * MIB);
     make();
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
-    MUST_EQ(v.leave, 3840 * MIB);
+    MUST_EQ(v.keep_free, 3840 * MIB);
     expect_only("keep-free", NULL);
     expect_text("limit: --keep-free keeps 3.75GiB for others: this process may have 2");
     expect_text("WEIR_KEEP_FREE=");
@@ -138,7 +138,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
 /* The limit is a little higher: both forbid it. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
     options = options_for(_i, 288 * MIB);
-    options.leave = bytes_amount(3840 * MIB);
+    options.keep_free = bytes_amount(3840 * MIB);
     make();
     REFUSED(LIMIT, 512 * MIB, A);
     expect_setting(0, "keep-free", NULL);
@@ -150,10 +150,10 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
 /* The limit alone forbids it: there is enough to leave. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
     options = options_for(_i, 256 * MIB);
-    options.leave = bytes_amount(64 * MIB);
+    options.keep_free = bytes_amount(64 * MIB);
     make();
     REFUSED(LIMIT, 300 * MIB, A);
-    MUST_EQ(v.leave, 0);
+    MUST_EQ(v.keep_free, 0);
     expect_only("limit", NULL);
     serves_as_told(300 * MIB);
 }
@@ -163,7 +163,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CUdeviceptr other;
 
     options = options_for(_i, 0);
-    options.leave = bytes_amount(256 * MIB);
+    options.keep_free = bytes_amount(256 * MIB);
     make();
     CU(driver->cuMemAlloc(&other, 3 * GIB));
     REFUSED(OTHERS, 2 * GIB, A);
@@ -190,7 +190,7 @@ static void refused_by_the_program(size_t bytes, const char *also) {
     REFUSED(LIMIT, bytes, A);
     MUST_EQ(v.limit_is_set, 1);
     MUST_LE(bytes, v.set_limit);
-    MUST_EQ(v.leave, 0);
+    MUST_EQ(v.keep_free, 0);
     MUST_EQ(v.is_share, 0);
     if (also)
         expect_setting(0, also, NULL);
@@ -239,7 +239,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
 /* What is left to others does not stand against it, as long as it leaves as much. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     options = options_for(_i, 0);
-    options.leave = bytes_amount(3584 * MIB);
+    options.keep_free = bytes_amount(3584 * MIB);
     make();
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
     refused_by_the_program(200 * MIB, NULL);
@@ -249,11 +249,11 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     refused_by_the_program(100 * MIB, NULL); /* more is in use than that */
     MUST_LE(v.limit, 100 * MIB);
     end();
-    options.leave = bytes_amount(3968 * MIB);
+    options.keep_free = bytes_amount(3968 * MIB);
     make();
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
     REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
-    MUST_EQ(v.leave, 3968 * MIB);
+    MUST_EQ(v.keep_free, 3968 * MIB);
     expect_only("keep-free", NULL);
     expect_text("limit: --keep-free keeps ");
     expect_text(" that keep-free leaves");
@@ -281,7 +281,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     void *held;
 
     options = options_for(_i, 3 * GIB);
-    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     make();
     take(2 * GIB, A);
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");

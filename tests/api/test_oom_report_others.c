@@ -11,14 +11,14 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
-    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make();
     take(64 * MIB, A);
     REFUSED(OTHERS, GIB, A);
     MUST_LE(3 * GIB, v.others);
     MUST_LE(v.others, 3 * GIB + 512 * MIB);
-    MUST_EQ(v.graphs + v.siblings, 0);
+    MUST_EQ(v.graphs + v.other_allocators, 0);
     expect_none(); /* they were first, so that it could not have had it from the beginning */
     end();
     CU(driver->cuMemFree(others));
@@ -75,8 +75,9 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     expect_setting(0, "prealloc", NULL); /* more */
     REFUSED(OTHERS, 4 * GIB, A);
     expect_setting(0, "prealloc", "4GiB"); /* all that there was */
-    expect_text(v.largest > v.hole ? "MiB would fit now: weir can add or move memory\n"
-                                   : "MiB would fit now\n");
+    expect_text(v.largest > v.largest_free_block
+                    ? "MiB would fit now: weir can add or move memory\n"
+                    : "MiB would fit now\n");
     end();
     CU(driver->cuMemFree(others));
 }
@@ -91,8 +92,8 @@ TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
     OK(weir_alloc(other, 3 * GIB, A, &held));
     make();
     REFUSED(OTHERS, GIB + 256 * MIB, A);
-    MUST_LE(3 * GIB, v.siblings);
-    MUST_LE(v.siblings, 4 * GIB);
+    MUST_LE(3 * GIB, v.other_allocators);
+    MUST_LE(v.other_allocators, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
     expect_text("others: other weir pools of this process have ");
     end();
@@ -123,7 +124,7 @@ TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
     oom_report_now();
-    MUST_EQ(v.cause, WEIR_VERDICT_NONE);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_NONE);
     take(2 * GIB, A);
     end();
 }
@@ -158,13 +159,13 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     void *none = NULL;
 
     options = options_for(_i, 0);
-    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make();
     for (int i = 0; i < 3; i++)
         weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
-    OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    OK(weir_last_oom_report(a, &v));
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_DRIVER);
     MUST_EQ(v.driver_result, CUDA_ERROR_OUT_OF_MEMORY);
     MUST_EQ(v.no_descriptors, 0);
     MUST(v.largest < GIB); /* what is free is no promise then */
@@ -187,9 +188,9 @@ TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     none_left.rlim_cur = 0;
     MUST_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
-    OK(weir_last_verdict(a, &v));
+    OK(weir_last_oom_report(a, &v));
     MUST_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-    MUST_EQ(v.cause, WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_DRIVER);
     MUST_EQ(v.no_descriptors, 1);
     expect_text("free: no file descriptor is left\n");
     expect_text("\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
@@ -223,20 +224,20 @@ static const struct {
     size_t graphs, others, lacks;
     int cause;
 } parts[] = {
-    {128, 192, 64, WEIR_VERDICT_GRAPHS}, /* others have no more than a context takes */
-    {0, 192, 64, WEIR_VERDICT_IN_USE},
-    {1024, 1536, 2048, WEIR_VERDICT_OTHERS}, /* neither has enough */
-    {1536, 1024, 2048, WEIR_VERDICT_GRAPHS},
-    {1024, 192, 1152, WEIR_VERDICT_GRAPHS},
-    {0, 1024, 2048, WEIR_VERDICT_IN_USE}, /* nor do both */
+    {128, 192, 64, WEIR_OOM_REPORT_GRAPHS}, /* others have no more than a context takes */
+    {0, 192, 64, WEIR_OOM_REPORT_IN_USE},
+    {1024, 1536, 2048, WEIR_OOM_REPORT_OTHERS}, /* neither has enough */
+    {1536, 1024, 2048, WEIR_OOM_REPORT_GRAPHS},
+    {1024, 192, 1152, WEIR_OOM_REPORT_GRAPHS},
+    {0, 1024, 2048, WEIR_OOM_REPORT_IN_USE}, /* nor do both */
     {0, 256, 64,
-     WEIR_VERDICT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
-    {256, 192, 320, WEIR_VERDICT_IN_USE},
-    {128, 64, 128, WEIR_VERDICT_GRAPHS},
-    {512, 512, 256, WEIR_VERDICT_GRAPHS},
-    {1024, 1024, 1536, WEIR_VERDICT_OTHERS},
-    {512, 1024, 1024, WEIR_VERDICT_OTHERS},
-    {1024, 1536, 2560, WEIR_VERDICT_OTHERS}, /* all of the device */
+     WEIR_OOM_REPORT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
+    {256, 192, 320, WEIR_OOM_REPORT_IN_USE},
+    {128, 64, 128, WEIR_OOM_REPORT_GRAPHS},
+    {512, 512, 256, WEIR_OOM_REPORT_GRAPHS},
+    {1024, 1024, 1536, WEIR_OOM_REPORT_OTHERS},
+    {512, 1024, 1024, WEIR_OOM_REPORT_OTHERS},
+    {1024, 1536, 2560, WEIR_OOM_REPORT_OTHERS}, /* all of the device */
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -282,13 +283,13 @@ TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     CU(driver->cuMemAlloc(&others, 2 * GIB));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB + 256 * MIB, A, &none));
-    OK(weir_last_verdict(a, &v));
+    OK(weir_last_oom_report(a, &v));
     MUST_EQ(v.graphs, 0);
     MUST_LE(3 * GIB, v.others); /* they are anybody's then */
-    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_OTHERS);
     oom_report_without(WEIR_ENTRY_cuMemGetInfo);
     MUST_EQ(v.others, UINT64_MAX);
-    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS); /* nothing else stands in its way */
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_OTHERS); /* nothing else stands in its way */
     CU(driver->cuMemFree(others));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));

@@ -93,7 +93,7 @@ TEST(the_environment_holds_for_each) {
     setenv("WEIR_PREALLOC", "64MiB", 1);
     begin(2, "model");
     for (int i = 0; i < 2; i++) {
-        MUST_EQ(stats_of(of(i)).reserve, 0); /* until the first request */
+        MUST_EQ(stats_of(of(i)).reserved, 0); /* until the first request */
         OK(weir_alloc(of(i), MIB, stream_of[i], &block));
         MUST_EQ(stats_of(of(i)).prealloc_got, 64 * MIB);
         EXPECT(WEIR_E_LIMIT, weir_alloc(of(i), 100 * MIB, stream_of[i], &block));
@@ -215,7 +215,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
     MUST_EQ(memory.in_use, 2 * live);
     MUST_EQ(memory.released, used - used_on(0) - used_on(1));
     MUST_LE(3 * GIB, memory.released);
-    MUST_LE(memory.reserve, 2 * live + 128 * MIB);
+    MUST_LE(memory.reserved, 2 * live + 128 * MIB);
     weir__drop_in_lose(of(1));
     OK(weir_process_trim(&memory)); /* what was lost is no memory of the process */
     MUST_EQ(memory.in_use, live);
@@ -482,7 +482,7 @@ TEST_EACH(3, where_nothing_can_be_mapped) {
     static const struct {
         enum weir_driver_entry entry;
         CUresult result;
-    } refusals[] = {
+    } failed_requests[] = {
         {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_OUT_OF_MEMORY},
         {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_NOT_SUPPORTED},
         {WEIR_ENTRY_cuDeviceGetAttribute, CUDA_ERROR_INVALID_VALUE},
@@ -490,8 +490,8 @@ TEST_EACH(3, where_nothing_can_be_mapped) {
     void *block;
 
     begin(2, "model");
-    weir__model_fail(refusals[_i].entry, 1, refusals[_i].result,
-                     refusals[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
+    weir__model_fail(failed_requests[_i].entry, 1, failed_requests[_i].result,
+                     failed_requests[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
     expect_engine(0, WEIR_ENGINE_POOL);
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     weir__model_faults_clear();
@@ -709,9 +709,9 @@ TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     begin(1, "model");
     OK(weir_alloc(of(0), MIB, stream_of[0], &block));
     if (_i)
-        MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
+        MUST_EQ(stats_of(of(0)).reserved, 512 * MIB);
     else
-        MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
+        MUST_LE(stats_of(of(0)).reserved, 32 * MIB);
     expect_engine(0, _i ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL);
     EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
 }

@@ -43,7 +43,7 @@ static weir_status create(const char *engine, weir_allocator **allocator) {
 
     weir_options_init(&options);
     options.device = "model";
-    options.verdict = "off";
+    options.oom_report = "off";
     ck_assert_int_eq(weir_options_set(&options, "engine", engine, message, sizeof message),
                      WEIR_OK);
     return weir_allocator_create(&options, allocator);
@@ -66,22 +66,22 @@ static void give(weir_allocator *a, void **block, int count) {
 CASE("all", 20, set_up, tear_down);
 
 TEST_EACH(4, test_each_engine_has_the_limit_and_no_more) {
-    weir_verdict verdict = {.size = sizeof verdict};
+    weir_oom_report oom_report = {.size = sizeof oom_report};
     void *block[MOST + 1];
     weir_allocator *a;
     char text[4097];
 
     ck_assert_int_eq(create(engines[_i], &a), WEIR_OK);
     ck_assert_int_eq(fill(a, block), MOST);
-    ck_assert_int_eq(weir_last_verdict(a, &verdict), WEIR_OK);
-    ck_assert_int_eq(verdict.cause, WEIR_VERDICT_GROUP);
-    ck_assert_str_eq(verdict.process_group, "api");
-    ck_assert_uint_eq(verdict.group_limit, (CONTEXT + ROOM) * MIB);
-    ck_assert_uint_eq(verdict.group_used, (CONTEXT + ROOM) * MIB);
-    ck_assert_uint_eq(verdict.members, 1);
-    ck_assert_uint_eq(verdict.member[0].pid, (uint64_t)getpid());
-    ck_assert_uint_eq(verdict.member[0].bytes, verdict.group_used);
-    ck_assert_uint_lt(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, text, sizeof text),
+    ck_assert_int_eq(weir_last_oom_report(a, &oom_report), WEIR_OK);
+    ck_assert_int_eq(oom_report.cause, WEIR_OOM_REPORT_GROUP);
+    ck_assert_str_eq(oom_report.process_group, "api");
+    ck_assert_uint_eq(oom_report.group_limit, (CONTEXT + ROOM) * MIB);
+    ck_assert_uint_eq(oom_report.group_used, (CONTEXT + ROOM) * MIB);
+    ck_assert_uint_eq(oom_report.members, 1);
+    ck_assert_uint_eq(oom_report.member[0].pid, (uint64_t)getpid());
+    ck_assert_uint_eq(oom_report.member[0].bytes, oom_report.group_used);
+    ck_assert_uint_lt(weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text),
                       sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "cause       group: the process group has 784MiB of its "
                                        "limit of 784MiB"));

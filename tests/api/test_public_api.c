@@ -111,7 +111,7 @@ static void test_own_allocator(void) {
 }
 
 static void test_failure(void) {
-    weir_refusal failure = {.size = sizeof failure};
+    weir_failure failure = {.size = sizeof failure};
     weir_allocator *allocator = NULL;
     weir_options options;
     void *block = &options;
@@ -125,9 +125,9 @@ static void test_failure(void) {
     check(weir_alloc(allocator, 2 << 20, own_stream(), &block) == WEIR_E_LIMIT &&
               block == (void *)&options,
           "a request above the limit is refused and nothing written");
-    check(weir_last_refusal(&failure) == WEIR_OK && failure.asked == 2 << 20 &&
+    check(weir_last_failure(&failure) == WEIR_OK && failure.asked == 2 << 20 &&
               failure.limit == 1 << 20,
-          "the refusal has its figures");
+          "the failure has its figures");
     check(strcmp(weir_status_name(WEIR_E_LIMIT), "WEIR_E_LIMIT") == 0 &&
               strlen(weir_status_message(WEIR_E_LIMIT)) > 0,
           "its status has a name and a message");

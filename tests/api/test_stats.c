@@ -32,7 +32,7 @@ static size_t read_events(uint64_t after, weir_event *events, size_t capacity) {
 CASE("books", 4, NULL, NULL);
 
 TEST(growth_and_giving_back_are_counted_apart) {
-    weir_statistics s = {.size = sizeof s, .reserve = 77};
+    weir_statistics s = {.size = sizeof s, .reserved = 77};
 
     ck_assert_int_eq(weir__counters_open(&counters, 0), 1);
     note(WEIR_EVENT_REQUEST, 0, 100);
@@ -47,7 +47,7 @@ TEST(growth_and_giving_back_are_counted_apart) {
     ck_assert_uint_eq(s.trim_bytes, 50);
     ck_assert_uint_eq(s.stall_ns, 30); /* what is given back is no stall */
     /* what the books do not know is left alone */
-    ck_assert_uint_eq(s.reserve, 77);
+    ck_assert_uint_eq(s.reserved, 77);
     weir__counters_close(&counters);
 }
 
@@ -120,8 +120,8 @@ TEST(causes_have_words) {
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_RECOVERY), "recovery");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_DECAY), "decay");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_LOW_MEMORY), "low-memory");
-    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_YIELD), "yield");
-    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_APPEAL), "appeal");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_RELEASE), "release");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_RECLAIM), "reclaim");
     ck_assert_str_eq(weir_event_cause_word(-1), "unknown");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_CAUSE_COUNT), "unknown");
 }
@@ -198,8 +198,8 @@ TEST(latencies_of_every_size) {
 
 TEST(failures_of_every_size) {
     union {
-        weir_refusal r;
-        unsigned char bytes[sizeof(weir_refusal) + 64];
+        weir_failure r;
+        unsigned char bytes[sizeof(weir_failure) + 64];
     } out;
     void *none;
 
@@ -209,7 +209,7 @@ TEST(failures_of_every_size) {
 
         memset(&out, 0xa5, sizeof out);
         out.r.size = size;
-        OK(weir_last_refusal(&out.r));
+        OK(weir_last_failure(&out.r));
         MUST_EQ(out.r.size, copied);
         for (size_t i = copied; i < sizeof out.bytes; i++)
             MUST_EQ(out.bytes[i], 0xa5);
@@ -217,7 +217,7 @@ TEST(failures_of_every_size) {
             MUST_EQ(out.r.asked, SIZE_MAX);
     }
     out.r.size = 0;
-    EXPECT(WEIR_E_INVALID, weir_last_refusal(&out.r));
+    EXPECT(WEIR_E_INVALID, weir_last_failure(&out.r));
 }
 
 /* The time of an event is virtual on the model, like every other, and counts from creation. */

@@ -76,7 +76,7 @@ TEST(test_as_it_was) {
                              .asked = 10,
                              .got = 20,
                              .stall_ns = 1500,
-                             .reserve_after = 30,
+                             .reserved_after = 30,
                              .cause = WEIR_EVENT_POLICY},
                      went = {.time_ns = 9000, .got = 7, .cause = WEIR_EVENT_TRIM, .shrink = 1};
 
@@ -182,8 +182,8 @@ TEST(test_extents) {
             MUST(i == 0 || parts[i].time_ns > parts[i - 1].time_ns);
             if (parts[i].high[WEIR_TIMELINE_IN_USE] > highest)
                 highest = parts[i].high[WEIR_TIMELINE_IN_USE];
-            if (parts[i].low[WEIR_TIMELINE_RESERVE] < lowest)
-                lowest = parts[i].low[WEIR_TIMELINE_RESERVE];
+            if (parts[i].low[WEIR_TIMELINE_RESERVED] < lowest)
+                lowest = parts[i].low[WEIR_TIMELINE_RESERVED];
         }
         ck_assert_uint_eq(highest, 9000);
         ck_assert_uint_eq(lowest, 1);
@@ -203,7 +203,8 @@ TEST(test_extents_of_many) {
     parts_there = weir__timeline_extents(timeline, parts, 64);
     MUST(parts_there > 32 && parts_there <= 64);
     ck_assert_uint_eq(parts[parts_there - 1].low[WEIR_TIMELINE_REQUESTED], 7);
-    ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_RESERVE], 3 * WEIR_TIMELINE_POINTS);
+    ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_RESERVED],
+                      3 * WEIR_TIMELINE_POINTS);
 }
 
 TEST(test_events_behind_each_other) {
@@ -276,8 +277,8 @@ TEST(test_the_end_of_many) {
         count(i, 0, 0, i % 2 ? 1 : 1000);
     extents = weir__timeline_extents(timeline, extent, WEIR_TIMELINE_POINTS);
     ck_assert_uint_eq(extent[extents - 1].time_ns, WEIR_TIMELINE_POINTS + 1);
-    ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVE], 1);
-    ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVE], 1000);
+    ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVED], 1);
+    ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVED], 1000);
 }
 
 TEST(test_unfinished) {

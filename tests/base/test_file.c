@@ -136,7 +136,7 @@ static int is_pending(void) {
 static int write_each(void) {
     static const char bytes[2 * LIMIT_BYTES];
     struct weir_registry near;
-    struct weir_registry_entry entry = {.reserve = 1};
+    struct weir_registry_entry entry = {.reserved = 1};
     struct weir_group group;
     char why[WEIR_GROUP_WHY];
     int file = weir__file_open("a", O_RDWR | O_CREAT, 0600);

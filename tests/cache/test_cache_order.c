@@ -96,13 +96,13 @@ TEST(remote_frees_find_their_cache) {
     MUST_EQ(stats_of(a).event_records - events, calls(WEIR_ENTRY_cuEventRecord));
     MUST(weir__model_now_ns() < 50 * MS);
     weir__model_advance(50 * MS);
-    reserve = stats_of(a).reserve;
+    reserve = stats_of(a).reserved;
     for (int i = 0; i < COUNT; i++) {
         block[i] = take(2000, A);
         home += is_forbidden(block[i], 2000);
     }
     ck_assert_int_gt(home, COUNT / 2);
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
 }
 
 /* Remote frees of a stream that ended come home after a device wait: in OOM recovery, and no request that can grow makes
@@ -144,10 +144,10 @@ static uint64_t hits_of(CUstream stream) {
 
     for (int i = 0; i < 100; i++)
         pair(2000, stream);
-    hits = stats_of(a).front_hits;
+    hits = stats_of(a).cache_hits;
     for (int i = 0; i < 100; i++)
         pair(2000, stream);
-    return stats_of(a).front_hits - hits;
+    return stats_of(a).cache_hits - hits;
 }
 
 /* Returns the hits of a new stream.  The stream ends unseen, and leaves slabs of 4 MiB in its cache, if it has one. */
@@ -197,12 +197,12 @@ TEST(streams_that_end_unseen_get_no_caches) {
     table.cuMemFree = free_beside;
     make_with_on(&table, &options);
     warm(A);
-    before = stats_of(a).reserve;
+    before = stats_of(a).reserved;
     MUST_LE(90, hits_of_a_short_life());
     for (int i = 0; i < 100; i++)
         (void)hits_of_a_short_life();
     MUST_EQ(hits_of_a_short_life(), 0);
-    MUST_LE(stats_of(a).reserve, before + 160 * MIB);
+    MUST_LE(stats_of(a).reserved, before + 160 * MIB);
     same = make_stream();
     other = make_stream();
     MUST_LE(90, hits_of(other));
@@ -344,7 +344,7 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     if (kind != KIND_DIRECT) {
         none = take(512, stream);
         give(none, stream);
-        MUST_EQ(stats_of(a).front_misses_capture, before.front_misses_capture + 1);
+        MUST_EQ(stats_of(a).cache_misses_capture, before.cache_misses_capture + 1);
     } else {
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, stream, &none));
     }
@@ -356,7 +356,7 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     weir_statistics after = check_identities(a);
     MUST_EQ(after.deferred_frees, before.deferred_frees + SIZES);
     MUST_EQ(after.blocks, before.blocks - SIZES);
-    MUST_EQ(after.front_hits, before.front_hits);
+    MUST_EQ(after.cache_hits, before.cache_hits);
     expect_no_questions();
     expect_none_of_it(B);
     expect_none_of_it(C);
@@ -396,9 +396,9 @@ TEST(frees_under_captures_do_not_add_up) {
         pair(MIB, B);
         weir__model_advance(MS);
         if (i == 10)
-            before = stats_of(a).reserve;
+            before = stats_of(a).reserved;
     }
-    MUST_EQ(stats_of(a).reserve, before);
+    MUST_EQ(stats_of(a).reserved, before);
 }
 
 static const size_t consumed[] = {64 * KIB, 2000000};
@@ -425,7 +425,7 @@ TEST(frees_under_captures_of_a_consumer_do_not_add_up) {
             give(blocks[k], B);
         end_capture(B, 0);
     }
-    MUST_LE(stats_of(a).reserve, 6 * 16 * bytes + 32 * MIB);
+    MUST_LE(stats_of(a).reserved, 6 * 16 * bytes + 32 * MIB);
 }
 
 /* C frees small blocks during a capture and has no cache, so that they wait for the device.  B frees what A produces, and
@@ -450,7 +450,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
         for (int k = 0; k < 16; k++)
             give(blocks[k], B);
     }
-    MUST_LE(stats_of(a).reserve, 16 * MIB);
+    MUST_LE(stats_of(a).reserved, 16 * MIB);
 }
 
 /* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
@@ -566,7 +566,7 @@ TEST(a_wait_on_a_full_device_harms_no_capture) {
     MUST_LE(5 * MS, weir__model_now_ns());
     expect_capturing(C);
     end_capture(C, 0);
-    MUST_EQ(stats_of(a).reserve, 0);
+    MUST_EQ(stats_of(a).reserved, 0);
     CU(driver->cuMemFree(rest));
 }
 
@@ -601,7 +601,7 @@ TEST(a_graphs_block_is_freed_outside) {
     begin_capture(A);
     void *left = take(3000, A);
     CU(driver->cuStreamEndCapture(A, &graph));
-    MUST_EQ(stats_of(a).front_hits, before.front_hits);
+    MUST_EQ(stats_of(a).cache_hits, before.cache_hits);
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
                                            CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
     CU(driver->cuGraphLaunch(exec, A));

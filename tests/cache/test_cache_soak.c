@@ -253,7 +253,7 @@ TEST(no_two_owners_without_an_order) {
     if (worlds[_i].limit)
         options.limit = bytes_amount(worlds[_i].limit);
     if (worlds[_i].caches_off)
-        options.front = WEIR_SWITCH_OFF;
+        options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = 5;
     world.seed = (uint64_t)number_from("WEIR_TEST_SEED") + (uint64_t)_i;
     world.steps = (int)(5000 * number_from("WEIR_TEST_SOAK"));

@@ -15,7 +15,7 @@ static struct relay {
     pthread_cond_t moved;
     void *block[RELAY];
     int count, done;
-    uint64_t reserve;
+    uint64_t reserved;
 } relay;
 
 static void *free_relayed(void *unused) {
@@ -66,7 +66,7 @@ TEST(freed_by_another_thread) {
     pthread_mutex_unlock(&relay.lock);
     MUST(pthread_join(thread, NULL) == 0);
     /* 256 and a few blocks of 100 kB at most lie between the two. */
-    MUST_LE(check_identities(a).reserve_peak, 256 * MIB);
+    MUST_LE(check_identities(a).reserved_peak, 256 * MIB);
 }
 
 static void *free_on_b(void *block) {
@@ -123,8 +123,8 @@ TEST(freed_beside_an_idle_thread) {
             *first = 1;
         }
         if (round == 0)
-            reserve = check_identities(a).reserve;
-        MUST_EQ(check_identities(a).reserve, reserve);
+            reserve = check_identities(a).reserved;
+        MUST_EQ(check_identities(a).reserved, reserve);
         frees = check_identities(a).frees;
         elsewhere(free_beside);
         MUST_EQ(check_identities(a).frees, frees + BESIDE);
@@ -154,7 +154,7 @@ TEST(threads_come_and_go) {
     }
     weir_statistics last = check_identities(a);
     MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
-    MUST_EQ(last.refusals, 0);
+    MUST_EQ(last.failed_requests, 0);
 }
 
 /* More than the default streams that keep a cache without being bound. */
@@ -186,7 +186,7 @@ TEST(many_default_streams_are_bound_at_once) {
             MUST(pthread_join(thread[i], NULL) == 0);
         pthread_barrier_destroy(&all_bound);
         s = check_identities(a);
-        MUST_BE_WITHIN(BOUND_THREADS, s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
+        MUST_BE_WITHIN(BOUND_THREADS, s.cache_streams, BOUND_THREADS + UNBOUND_KEPT);
     }
 }
 
@@ -207,9 +207,9 @@ static void come_and_go(int kind, int pairs) {
             first = stats_of(a);
     }
     weir_statistics last = check_identities(a);
-    MUST_EQ(last.refusals, 0);
+    MUST_EQ(last.failed_requests, 0);
     if (pairs < 64)
-        MUST_LE(last.reserve_peak, 64 * MIB + (kind == KIND_FIXED ? 192 * MIB : 0));
+        MUST_LE(last.reserved_peak, 64 * MIB + (kind == KIND_FIXED ? 192 * MIB : 0));
     MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
 }
 
@@ -269,10 +269,10 @@ TEST(figures_are_exact) {
         MUST_EQ(s.allocs, allocs);
         MUST_EQ(s.frees, frees);
         MUST_LE(s.in_use, s.requested + s.requested / 8 + (uint64_t)count * 16 * KIB);
-        MUST_EQ(s.front_streams, 1);
+        MUST_EQ(s.cache_streams, 1);
         MUST_EQ(s.deferred_frees, 0);
     }
-    MUST_LE(10000, stats_of(a).front_hits);
+    MUST_LE(10000, stats_of(a).cache_hits);
     while (count > 0)
         give(held[--count].block, A);
 }

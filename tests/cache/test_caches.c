@@ -126,8 +126,8 @@ TEST(steady_state_makes_no_memory_call) {
         int k = (int)(next_random(&random) % 64);
 
         if (i == 60000) {
-            reserve = stats_of(a).reserve;
-            hits = stats_of(a).front_hits;
+            reserve = stats_of(a).reserved;
+            hits = stats_of(a).cache_hits;
             count_from_here();
         }
         if (held[k]) {
@@ -143,8 +143,8 @@ TEST(steady_state_makes_no_memory_call) {
             ck_assert_msg(calls((enum weir_driver_entry)entry) == 0, "%s was called %llu times",
                           weir__driver_entry_name((enum weir_driver_entry)entry),
                           (unsigned long long)calls((enum weir_driver_entry)entry));
-    MUST_EQ(stats_of(a).reserve, reserve);
-    MUST_LE(28000, stats_of(a).front_hits - hits);
+    MUST_EQ(stats_of(a).reserved, reserve);
+    MUST_LE(28000, stats_of(a).cache_hits - hits);
     for (int k = 0; k < 64; k++)
         if (held[k])
             give(held[k], stream[k % 2]);
@@ -274,10 +274,10 @@ TEST(the_legacy_stream_has_two_names) {
 /* ---- who has a cache ------------------------------------------------------------------------- */
 
 static void expect_a_hit(CUstream stream) {
-    uint64_t hits = stats_of(a).front_hits;
+    uint64_t hits = stats_of(a).cache_hits;
 
     pair(512, stream);
-    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    MUST_EQ(stats_of(a).cache_hits, hits + 1);
 }
 
 /* The first stream at once, others by 64 calls, which are their own: not those of a stream that had the
@@ -287,12 +287,12 @@ TEST(a_cache_is_earned) {
     CUstream s = make_stream(), first = s;
 
     pair(512, A);
-    MUST_EQ(stats_of(a).front_streams, 1);
+    MUST_EQ(stats_of(a).cache_streams, 1);
     expect_a_hit(A);
     for (int life = 0; life < 2; life++) {
         for (int i = 0; i < 32; i++)
             pair(512, s);
-        MUST_EQ(stats_of(a).front_streams, 1);
+        MUST_EQ(stats_of(a).cache_streams, 1);
         if (life == 0) {
             CU(driver->cuStreamDestroy(s));
             s = make_stream();
@@ -300,7 +300,7 @@ TEST(a_cache_is_earned) {
         }
     }
     pair(512, s);
-    MUST_EQ(stats_of(a).front_streams, 2);
+    MUST_EQ(stats_of(a).cache_streams, 2);
     expect_a_hit(s);
     CU(driver->cuStreamDestroy(s));
 }
@@ -313,11 +313,11 @@ TEST(half_a_mebibyte_is_small) {
         OK(weir_bind(a, A));
     pair(512 * KIB, A);
     pair(512 * KIB + 1, A);
-    uint64_t hits = stats_of(a).front_hits;
+    uint64_t hits = stats_of(a).cache_hits;
     pair(512 * KIB, A);
-    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    MUST_EQ(stats_of(a).cache_hits, hits + 1);
     pair(512 * KIB + 1, A);
-    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    MUST_EQ(stats_of(a).cache_hits, hits + 1);
     if (_i % 2)
         OK(weir_unbind(a, A));
 }
@@ -330,16 +330,16 @@ TEST(bindings_are_counted) {
     uint64_t host_bytes = stats_of(a).host_bytes;
     OK(weir_preallocate(a, 64 * MIB, NULL));
     OK(weir_bind(a, A));
-    MUST_EQ(stats_of(a).front_streams, 1);
+    MUST_EQ(stats_of(a).cache_streams, 1);
     MUST_LE(host_bytes + 256, stats_of(a).host_bytes); /* a cache */
     OK(weir_bind(a, A));
     warm(A);
-    uint64_t idle = stats_of(a).front_idle;
+    uint64_t idle = stats_of(a).cache_idle;
     MUST_LE(1, idle);
     OK(weir_bind(a, A));
     OK(weir_unbind(a, A));
     OK(weir_unbind(a, A));
-    MUST_EQ(stats_of(a).front_idle, idle);
+    MUST_EQ(stats_of(a).cache_idle, idle);
     count_from_here();
     pair(512, A);
     expect_questions(0);
@@ -349,7 +349,7 @@ TEST(bindings_are_counted) {
     for (int i = 0; i < 40; i++)
         give(block[i], A);
     OK(weir_unbind(a, A));
-    MUST_EQ(stats_of(a).front_idle, 0);
+    MUST_EQ(stats_of(a).cache_idle, 0);
     EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
 }
 
@@ -408,7 +408,7 @@ TEST(silent_default_streams_make_room) {
     for (int i = 2; i < 2 * KEPT; i++) {
         send_threads(1);
         expect_a_hit(NULL);
-        MUST_EQ(stats_of(a).front_streams, (uint64_t)OTHERS + (uint64_t)(i < KEPT ? i : KEPT));
+        MUST_EQ(stats_of(a).cache_streams, (uint64_t)OTHERS + (uint64_t)(i < KEPT ? i : KEPT));
     }
     send_threads(2); /* of silent ones the newest goes */
     expect_a_hit(NULL);
@@ -434,7 +434,7 @@ TEST(young_default_streams_make_room) {
     for (int i = 0; i < MORE; i++)
         elsewhere(pair_per_thread);
     MUST_LE(stats_of(a).host_bytes, host_bytes + (size_t)MORE * 64);
-    MUST_EQ(stats_of(a).front_streams, 1);
+    MUST_EQ(stats_of(a).cache_streams, 1);
 }
 
 static void *more_strayed;
@@ -504,7 +504,7 @@ TEST(neither_misses_nor_letters_are_silence) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("front");
+    Suite *suite = suite_create("cache");
     TCase *tests = add_case(suite, "streams");
 
     ADD_FOR_EACH(tests, ENGINES * STREAM_KINDS, what_a_hit_asks);

@@ -46,7 +46,7 @@ static void start(void) {
 static void open_on(const struct weir_driver *table, int world, uint64_t harden) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.log = WEIR_LOG_WARNING;
     options.recovery_timeout_ms = 100;
     options.harden = harden;
@@ -293,7 +293,7 @@ TEST(shelves_give_way_at_the_limit) {
     unsigned char *block;
 
     options.limit = bytes_amount(128 * MIB);
-    options.front = _i % 2 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.cache = _i % 2 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.harden = POISON | GUARD;
     options.recovery_timeout_ms = 100;
     OK(weir_allocator_create(&options, &a));
@@ -313,7 +313,7 @@ TEST(shelves_stay_where_nobody_may_wait) {
     void *none = NULL;
 
     options.limit = bytes_amount(128 * MIB);
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     options.harden = ZERO_STREAM;
     options.recovery_timeout_ms = UINT32_MAX;
     OK(weir_allocator_create(&options, &a));
@@ -333,7 +333,7 @@ TEST(a_full_shelf_gives_its_oldest) {
         block[i] = take(40 * MIB, A);
     for (int i = 0; i < 3; i++)
         give(block[i], A);
-    MUST_LE(stats_of(a).reserve, 512 * MIB);
+    MUST_LE(stats_of(a).reserved, 512 * MIB);
     MUST(take(40 * MIB, A) == block[2]); /* the others went down */
     give(block[2], A);
     end(0, 0);
@@ -364,7 +364,7 @@ TEST(what_is_kept_out_goes_in_the_end) {
     MUST_EQ(stats_of(a).kept_out, 70000);
     ANSWERS(1, live()); /* the other one lies on a shelf, and goes with it */
     CU(driver->cuCtxSynchronize());
-    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF) {
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
         MUST_EQ(stats_of(a).kept_out, 70000);
@@ -386,7 +386,7 @@ TEST(what_was_not_taken_back_goes_later) {
     MUST_EQ(stats_of(a).kept_out, 0);
     CU(driver->cuCtxSynchronize()); /* which the driver wants to see before it gives that back */
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(stats_of(a).reserve, 0);
+    MUST_EQ(stats_of(a).reserved, 0);
     end(0, 0);
 }
 
@@ -397,7 +397,7 @@ TEST(what_was_not_taken_back_is_waited_for) {
     unsigned char *block, *next;
 
     options.limit = bytes_amount(128 * MIB);
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     options.harden = ZERO_STREAM | ZERO_ALWAYS;
     options.recovery_timeout_ms = 100;
     OK(weir_allocator_create(&options, &a));
@@ -461,9 +461,9 @@ TEST(streams_come_and_go) {
         busy(s, MS / 100);
         CU(driver->cuStreamDestroy(s));
         if (i == 150)
-            reserve = check_identities(a).reserve;
+            reserve = check_identities(a).reserved;
     }
-    MUST_LE(check_identities(a).reserve, reserve + 64 * MIB);
+    MUST_LE(check_identities(a).reserved, reserve + 64 * MIB);
     end(0, 0);
 }
 
@@ -585,7 +585,7 @@ static CUgraphExec launch_captured(CUgraph *graph) {
 /* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor
  * verified. */
 TEST(under_capture) {
-    int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].front != WEIR_SWITCH_ON;
+    int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
     unsigned char *outside = take(3000, C);
@@ -779,7 +779,7 @@ int main(void) {
     ADD_FOR_EACH(tests, 2, shelves_stay_where_nobody_may_wait);
     /* Elsewhere a free asks the driver nothing that it could refuse. */
     for (int i = 0; i < WORLDS; i++)
-        if (worlds[i].kind == KIND_POOL && worlds[i].front == WEIR_SWITCH_OFF)
+        if (worlds[i].kind == KIND_POOL && worlds[i].cache == WEIR_SWITCH_OFF)
             ADD_FOR_ROWS(tests, i, i + 1, what_was_not_taken_back_goes_later,
                          what_was_not_taken_back_is_waited_for);
     return run_suite(suite, CK_FORK_GETENV);

@@ -157,7 +157,7 @@ TEST(a_graphs_block_that_cannot_be_noted) {
     CUgraphExec exec;
     CUgraph graph;
 
-    options.front = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.cache = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.harden = _i & 2 ? WEIR_HARDEN_POISON : WEIR_HARDEN_OFF;
     make_with(&options);
     begin_capture(A);
@@ -201,7 +201,7 @@ TEST(streams_without_a_place) {
     enum { STREAMS_MADE = 70 };
     make(_i, "");
     CUstream stream[STREAMS_MADE];
-    int refusals = 0;
+    int failed_requests = 0;
 
     for (int i = 0; i < STREAMS_MADE; i++) {
         void *block = NULL;
@@ -211,11 +211,11 @@ TEST(streams_without_a_place) {
         refuse_in = 1;
         MUST(is_in_order(weir_alloc(a, 512, stream[i], &block)));
         refuse_in = 0;
-        refusals += was_refused;
+        failed_requests += was_refused;
         give(block, stream[i]);
         pair(512, stream[i]);
     }
-    MUST_EQ(refusals, STREAMS_MADE);
+    MUST_EQ(failed_requests, STREAMS_MADE);
     for (int i = 0; i < STREAMS_MADE; i++)
         CU(driver->cuStreamDestroy(stream[i]));
 }
@@ -225,7 +225,7 @@ TEST(streams_without_a_place) {
 TEST(whole_blocks_without_a_record) {
     enum { COUNT = 800 };
     static void *block[COUNT];
-    int refusals = 0, failures = 0;
+    int failed_requests = 0, failures = 0;
 
     make(_i, "cache=on");
     if (_i != KIND_DIRECT)
@@ -240,13 +240,13 @@ TEST(whole_blocks_without_a_record) {
         refuse_in = 0;
         MUST(is_in_order(status));
         MUST_EQ(status == WEIR_OK, block[i] != NULL);
-        refusals += was_refused;
+        failed_requests += was_refused;
         failures += status != WEIR_OK;
         if (!block[i])
             block[i] = take(600000, A);
     }
     refuse_for_good = 0;
-    MUST_LE(1, _i == KIND_DIRECT ? failures : refusals);
+    MUST_LE(1, _i == KIND_DIRECT ? failures : failed_requests);
     check_identities(a);
     for (int i = 0; i < COUNT; i++)
         give(block[i], A);

@@ -10,7 +10,7 @@ TEST(a_second_stream_has_what_the_first_left) {
     weir_options options = plain(KIND_POOL);
     void *block[12];
 
-    options.front_cache = (weir_amount){4 * GIB, WEIR_AMOUNT_BYTES, 0};
+    options.cache_limit = (weir_amount){4 * GIB, WEIR_AMOUNT_BYTES, 0};
     make_with(&options);
     for (int i = 0; i < 12; i++)
         block[i] = take(64 * MIB, A);
@@ -19,9 +19,9 @@ TEST(a_second_stream_has_what_the_first_left) {
     CU(driver->cuCtxSynchronize());
     pair(64 * MIB, B);
     pair(MIB, A);
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     block[0] = take(512 * MIB, B);
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
 }
 
 /* The second stream does not wait for the work of the first one.  At a limit OOM recovery does, and finds what the first
@@ -48,7 +48,7 @@ TEST(whole_blocks_are_kept_in_calm) {
     int requests = 0;
 
     pair(MIB, A); /* the reserved memory grows */
-    while (stats_of(a).front_hits == 0) {
+    while (stats_of(a).cache_hits == 0) {
         pair(MIB, A);
         MUST(++requests < 2000);
     }
@@ -70,12 +70,12 @@ TEST(whole_blocks_pass_after_growth) {
     EXPECT(kind == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
     if (whole) { /* one that would have been there */
         next = take(512 * KIB + 1, A);
-        MUST_LE(stats_of(a).front_idle, 256 * KIB);
+        MUST_LE(stats_of(a).cache_idle, 256 * KIB);
         give(next, A);
     }
     pair(512, A);
     give(block, A);
-    MUST_LE(stats_of(a).front_idle, 256 * KIB);
+    MUST_LE(stats_of(a).cache_idle, 256 * KIB);
     give(large, B);
     if (bound)
         OK(weir_unbind(a, A));
@@ -98,10 +98,10 @@ TEST(the_cap_may_be_reached) {
         block[i] = take(MIB, A);
     for (int i = 0; i < 3; i++)
         give(block[i], A);
-    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+    MUST_EQ(stats_of(a).cache_idle, 4 * MIB);
     for (int i = 0; i < 2 * 4096; i++)
         pair(4096, A);
-    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+    MUST_EQ(stats_of(a).cache_idle, 4 * MIB);
 }
 
 static uint64_t idle_clock;
@@ -119,12 +119,12 @@ TEST(idle_blocks_go_at_the_moment) {
     make_with_on(&table, &options);
     a->caches->idle_ns = 10 * MS;
     warm(A);
-    MUST_LE(2 * MIB, stats_of(a).front_idle);
+    MUST_LE(2 * MIB, stats_of(a).cache_idle);
     for (int i = 0; i < 3 * 4096 - 1; i++) { /* two looks, or three */
         pair(3000, A);
         idle_clock += i % 4096 == 0 ? 10 * MS : 0;
     }
-    MUST_LE(stats_of(a).front_idle, 64 * KIB);
+    MUST_LE(stats_of(a).cache_idle, 64 * KIB);
 }
 
 /* Uses 4 MiB at a time, so that none of it lies idle for long, until it was looked at once more. */
@@ -149,7 +149,7 @@ static void come_down(int engine) {
     idle_clock = 1000 * MS;
     copy_driver();
     table.ticks = read_idle_clock;
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
     make_with_on(&table, &options);
     a->caches->idle_ns = 10 * MS;
     OK(weir_preallocate(a, 256 * MIB, NULL));
@@ -160,14 +160,14 @@ static void come_down(int engine) {
     use_until_looked_at();
 }
 
-/* A share of what is in use is one of the most that was in this span of front_idle and in the last. */
+/* A share of what is in use is one of the most that was in this span of cache_idle and in the last. */
 TEST(what_was_in_use_counts_for_two_spans) {
     come_down(_i);
 
-    MUST_LE(4 * MIB, stats_of(a).front_idle);
+    MUST_LE(4 * MIB, stats_of(a).cache_idle);
     use_until_looked_at();
     use_until_looked_at();
-    MUST_LE(stats_of(a).front_idle, 2 * MIB);
+    MUST_LE(stats_of(a).cache_idle, 2 * MIB);
 }
 
 /* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
@@ -178,7 +178,7 @@ TEST(a_thread_that_is_late_ends_no_span) {
         idle_clock -= 10 * MS + 1; /* before that span began */
         use_until_looked_at();
     }
-    MUST_LE(4 * MIB, stats_of(a).front_idle);
+    MUST_LE(4 * MIB, stats_of(a).cache_idle);
 }
 
 static uint64_t idle_after_much(const weir_options *options) {
@@ -192,16 +192,16 @@ static uint64_t idle_after_much(const weir_options *options) {
         for (int k = 0; k < 3; k++)
             give(block[k], A);
         give(take(512, A), A);
-        if (i > 5000 && idle < stats_of(a).front_idle)
-            idle = stats_of(a).front_idle;
+        if (i > 5000 && idle < stats_of(a).cache_idle)
+            idle = stats_of(a).cache_idle;
     }
     for (size_t mib = 1; mib < 8; mib++) {
         void *block = take(mib * MIB, A);
 
         give(block, A);
         give(take(512, A), A);
-        if (idle < stats_of(a).front_idle)
-            idle = stats_of(a).front_idle;
+        if (idle < stats_of(a).cache_idle)
+            idle = stats_of(a).cache_idle;
     }
     give(held, C);
     end();
@@ -211,17 +211,17 @@ static uint64_t idle_after_much(const weir_options *options) {
 /* As the option says: nothing, so many bytes, a share of what is in use, all. */
 TEST(the_cap_is_kept) {
     weir_options options = plain(_i);
-    options.front_cache = bytes_amount(0);
+    options.cache_limit = bytes_amount(0);
     MUST_EQ(idle_after_much(&options), 0);
-    options.front_cache = bytes_amount(4 * MIB);
+    options.cache_limit = bytes_amount(4 * MIB);
     uint64_t idle = idle_after_much(&options);
     MUST_LE(idle, 4 * MIB);
     MUST_LE(1, idle);
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 50000};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 50000};
     idle = idle_after_much(&options);
     MUST_LE(idle, 6 * MIB);
     MUST_LE(1, idle);
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     /* Each growth empties the caches, and a mapped arena grows by less at a time. */
     MUST_LE(_i == KIND_MAPPED ? 12 * MIB : 28 * MIB, idle_after_much(&options));
 }
@@ -231,14 +231,14 @@ TEST(idle_blocks_go_in_time) {
     make(_i, "");
     a->caches->idle_ns = 10 * MS;
     warm(A);
-    uint64_t idle = stats_of(a).front_idle;
+    uint64_t idle = stats_of(a).cache_idle;
     MUST_LE(2 * MIB, idle);
     for (int i = 0; i < 5 * 4096; i++) {
         give(take(3000, A), A);
         if (i % 4096 == 0)
             weir__model_advance(11 * MS);
     }
-    MUST_LE(stats_of(a).front_idle, 64 * KIB);
+    MUST_LE(stats_of(a).cache_idle, 64 * KIB);
     count_from_here();
     give(take(3000, A), A);
     EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
@@ -253,7 +253,7 @@ TEST(idle_blocks_stay_for_ever) {
         if (i % 4096 == 0)
             weir__model_advance(100000 * MS);
     }
-    MUST_LE(2 * MIB, stats_of(a).front_idle);
+    MUST_LE(2 * MIB, stats_of(a).cache_idle);
 }
 
 /* What another stream's cache holds serves a request that does not fit, after that stream's next call
@@ -264,7 +264,7 @@ static void demand(int kind, int frees) {
     int count = 0;
     options.limit = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = UINT32_MAX; /* no OOM recovery */
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     make_with(&options);
     warm(A);
     void *block = take(3 * MIB, A);
@@ -276,7 +276,7 @@ static void demand(int kind, int frees) {
         MUST(!is_forbidden(held[count], 3 * MIB));
         MUST(++count < 512);
     }
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     if (!frees)
         give(take(512, A), A);
     give(last, A);                                                 /* A's next call */
@@ -285,7 +285,7 @@ static void demand(int kind, int frees) {
     uint64_t steals = stats_of(a).steals;
     held[count++] = take(3 * MIB, B);
     MUST_LE(steals + 1, stats_of(a).steals);
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
     while (count > 0)
         give(held[--count], B);
 }
@@ -307,25 +307,25 @@ static void fill_own_cache(void) {
 /* The stream's own cache is given up before the reserved memory grows, and before anybody waits. */
 TEST(own_cache_before_growth) {
     weir_options options = plain(_i);
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     if (_i == KIND_FIXED)
         options.limit = bytes_amount(64 * MIB);
     make_with(&options);
     give(take(64 * MIB, A), A);
     for (int round = 0; round < 60; round++)
         fill_own_cache();
-    MUST_LE(8 * MIB, stats_of(a).front_idle);
-    uint64_t reserve = stats_of(a).reserve;
+    MUST_LE(8 * MIB, stats_of(a).cache_idle);
+    uint64_t reserve = stats_of(a).reserved;
     count_from_here();
     take(64 * MIB, A);
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize) + calls(WEIR_ENTRY_cuMemFree), 0);
 }
 
 /* And nobody else's is: who has enough is no concern of others. */
 TEST(own_cache_before_others) {
     weir_options options = plain(_i);
-    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     options.growth = WEIR_GROWTH_EXACT;
     if (_i == KIND_POOL)
         return; /* which may be dry all the same */
@@ -339,13 +339,13 @@ TEST(own_cache_before_others) {
         give(take(3000, B), B); /* B has given what it had for that */
         fill_own_cache();
     }
-    MUST_LE(8 * MIB, stats_of(a).front_idle);
-    uint64_t reserve = stats_of(a).reserve;
+    MUST_LE(8 * MIB, stats_of(a).cache_idle);
+    uint64_t reserve = stats_of(a).reserved;
     give(take(64 * MIB, A), A);
-    MUST_EQ(stats_of(a).reserve, reserve);
-    uint64_t hits = stats_of(a).front_hits;
+    MUST_EQ(stats_of(a).reserved, reserve);
+    uint64_t hits = stats_of(a).cache_hits;
     give(take(3000, B), B);
-    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    MUST_EQ(stats_of(a).cache_hits, hits + 1);
 }
 
 /* The caches has no tries of its own at what the driver refuses. */
@@ -355,15 +355,15 @@ TEST(a_failure_is_asked_for_once) {
     void *none = NULL;
 
     CU(driver->cuMemAlloc(&others, 3 * GIB));
-    for (int front = 0; front < 2; front++) {
+    for (int cache = 0; cache < 2; cache++) {
         weir_options options = plain(_i);
-        options.front = front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+        options.cache = cache ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
         options.recovery_timeout_ms = UINT32_MAX;
         make_with(&options);
         count_from_here();
         MUST_EQ(weir_alloc(a, 2 * GIB, A, &none),
                 _i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
-        tries[front] = calls(WEIR_ENTRY_cuMemAllocFromPoolAsync) + calls(WEIR_ENTRY_cuMemCreate) +
+        tries[cache] = calls(WEIR_ENTRY_cuMemAllocFromPoolAsync) + calls(WEIR_ENTRY_cuMemCreate) +
                        calls(WEIR_ENTRY_cuMemAlloc);
         end_beside(3 * GIB);
     }
@@ -377,7 +377,7 @@ TEST(the_last_half_mebibyte_is_told) {
     for (int i = 0; i < 256; i++)
         take(i < 255 ? MIB : 512 * KIB, A);
     refuse(WEIR_E_LIMIT, MIB, A);
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_EQ(r.largest, 512 * KIB);
     give(take(512 * KIB, A), A);
 }
@@ -501,7 +501,7 @@ TEST(at_the_limit_other_caches_give) {
         busy(s[i], 20 * MS);
         one_of_each(s[i]);
     }
-    MUST_LE(MIB, stats_of(a).front_idle);
+    MUST_LE(MIB, stats_of(a).cache_idle);
     block = take(128 * MIB, C);
     MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
     /* OOM recovery's: where there are regions, each is too small. */

@@ -87,13 +87,13 @@ static int tell_nothing(struct weir_engine *e, const struct weir_visit *visit) {
     return -1;
 }
 
-static uint64_t held_beside(struct weir_caches *front,
+static uint64_t held_beside(struct weir_caches *cache,
                             int (*tell)(struct weir_engine *, const struct weir_visit *),
                             const struct pieces *wholes, uint64_t most) {
     const struct weir_engine_ops ops = {.visit = tell};
     struct teller teller = {.e = {.ops = &ops}, .wholes = wholes};
 
-    return weir__held(&teller.e, front, NULL, most);
+    return weir__held(&teller.e, cache, NULL, most);
 }
 
 static struct weir_extent piece_at(uint64_t base, size_t bytes) {
@@ -162,7 +162,7 @@ TEST(what_is_held_stays) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     uint64_t held = weir__held(a->reserve.engine, a->caches, NULL, UINT64_MAX);
-    MUST_EQ(held, stats_of(a).reserve);
+    MUST_EQ(held, stats_of(a).reserved);
     MUST_EQ(weir__held(a->reserve.engine, NULL, NULL, UINT64_MAX),
             0); /* nobody knows of the blocks */
 }

@@ -99,12 +99,12 @@ TEST(test_figures_are_the_allocators) {
     ck_assert_str_eq(shown->engine, "bfc");
     ck_assert_uint_eq(shown->allocs, f.allocs);
     ck_assert_uint_eq(shown->frees, 1);
-    ck_assert_uint_eq(shown->refusals, 1);
+    ck_assert_uint_eq(shown->failed_requests, 1);
     ck_assert_uint_eq(shown->in_use, f.in_use);
     ck_assert_uint_eq(shown->requested, 100 * MIB);
-    ck_assert_uint_eq(shown->reserve, f.reserve);
+    ck_assert_uint_eq(shown->reserved, f.reserved);
     ck_assert_uint_eq(shown->events, f.growths);
-    ck_assert_uint_eq(shown->event[shown->events - 1].reserve_after, f.reserve);
+    ck_assert_uint_eq(shown->event[shown->events - 1].reserved_after, f.reserved);
     ck_assert_uint_eq(shown->latency[0].count, 3);
     ck_assert_uint_eq(shown->latency[1].count, 1);
     program.now.allocators = program.now.all = 1;
@@ -149,7 +149,7 @@ static void count(uint64_t seconds, uint64_t allocs, uint64_t frees, uint64_t hi
     program.now.time_ns = seconds * 1000000000;
     program.now.allocator[0].allocs = allocs;
     program.now.allocator[0].frees = frees;
-    program.now.allocator[0].front_hits = hits;
+    program.now.allocator[0].cache_hits = hits;
     top.now_ns = program.now.time_ns;
 }
 
@@ -193,9 +193,9 @@ TEST(test_order) {
     ck_assert_int_eq(first_of(TOP_BY_RESERVED), 815); /* equal keys: the smaller process id */
     program.now.allocators = program.before.allocators = 2;
     other.now.allocators = other.before.allocators = 1;
-    program.now.allocator[0].reserve = program.now.allocator[1].reserve = 300;
+    program.now.allocator[0].reserved = program.now.allocator[1].reserved = 300;
     program.now.allocator[0].in_use = 100;
-    other.now.allocator[0].reserve = 500;
+    other.now.allocator[0].reserved = 500;
     other.now.allocator[0].in_use = 400;
     program.now.time_ns = other.now.time_ns = 1000000000;
     program.now.allocator[1].allocs = 9;
@@ -216,7 +216,7 @@ TEST(test_eighty_columns) {
     char *text;
 
     count(10, 1000, 900, 500);
-    program.now.allocator[0].reserve = program.now.allocator[0].in_use = 150109880320u;
+    program.now.allocator[0].reserved = program.now.allocator[0].in_use = 150109880320u;
     program.now.allocator[0].limit = 150109880319u;
     strcpy(program.now.allocator[0].device, "cuda:0");
     strcpy(program.now.allocator[0].engine, "mapped");
@@ -254,7 +254,7 @@ TEST(test_one_that_does_not_answer) {
 /* A slot with that much idle; of 0 bytes nothing has been said yet. */
 static int be_member(uint64_t bytes) {
     static struct weir_registry own;
-    struct weir_registry_entry e = {.reserve = bytes, .idle = bytes, .command = "a program"};
+    struct weir_registry_entry e = {.reserved = bytes, .idle = bytes, .command = "a program"};
 
     if (bytes > 0) { /* all that are asked later, too */
         e.heartbeat_ns = UINT64_MAX;

@@ -45,7 +45,7 @@ static size_t step_of(size_t request, size_t reserve, size_t limit, size_t devic
                       size_t unit) {
     weir_growth_state state = {.size = sizeof state,
                                .request = request,
-                               .reserve = reserve,
+                               .reserved = reserve,
                                .in_use = reserve / 2,
                                .limit = limit,
                                .device_free = device_free};
@@ -57,7 +57,7 @@ static size_t step_of(size_t request, size_t reserve, size_t limit, size_t devic
 
 static const struct {
     const char *policy;
-    size_t request, reserve, limit, device_free, unit, expected;
+    size_t request, reserved, limit, device_free, unit, expected;
 } cases[] = {
     /* exact: the request in whole units */
     {"exact", 1, 0, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
@@ -133,7 +133,7 @@ static const struct {
 
 TEST(test_step) {
     use_policy(cases[_i].policy);
-    size_t step = step_of(cases[_i].request, cases[_i].reserve, cases[_i].limit,
+    size_t step = step_of(cases[_i].request, cases[_i].reserved, cases[_i].limit,
                           cases[_i].device_free, cases[_i].unit);
     ck_assert_uint_eq(step, cases[_i].expected);
     ck_assert_uint_eq(cursor.steps, step > 0 ? 1 : 0);
@@ -204,7 +204,7 @@ TEST(test_callback) {
     ck_assert_ptr_eq(told_context, &answer);
     ck_assert_uint_eq(told.size, sizeof told);
     ck_assert_uint_eq(told.request, 5);
-    ck_assert_uint_eq(told.reserve, 64 * MIB);
+    ck_assert_uint_eq(told.reserved, 64 * MIB);
     ck_assert_uint_eq(told.in_use, 32 * MIB);
     ck_assert_uint_eq(told.limit, GIB);
     ck_assert_uint_eq(told.device_free, 300 * MIB);

@@ -78,25 +78,25 @@ TEST(test_newer_caller) {
 TEST(test_older_caller) {
     weir_options completed;
 
-    options.size = offsetof(weir_options, front);
-    options.front = 99;
+    options.size = offsetof(weir_options, cache);
+    options.cache = 99;
     options.packing = 99;
     EXPECT_COMPLETE(WEIR_OK);
-    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
     set_variable("WEIR_CACHE", "off");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.front, 99);
-    ck_assert_uint_eq(options.size, offsetof(weir_options, front));
+    ck_assert_int_eq(options.cache, 99);
+    ck_assert_uint_eq(options.size, offsetof(weir_options, cache));
 }
 
 TEST(test_bad_size) {
     static const size_t sizes[] = {0,
                                    1,
                                    8,
-                                   offsetof(weir_options, front) - 4,
-                                   offsetof(weir_options, front) - 1,
-                                   offsetof(weir_options, front) + 2,
-                                   offsetof(weir_options, front_cache) + 8,
+                                   offsetof(weir_options, cache) - 4,
+                                   offsetof(weir_options, cache) - 1,
+                                   offsetof(weir_options, cache) + 2,
+                                   offsetof(weir_options, cache_limit) + 8,
                                    offsetof(weir_options, harden) + 4,
                                    sizeof(weir_options) - 1,
                                    65537,
@@ -129,8 +129,8 @@ TEST(test_complete_fills_defaults) {
     ck_assert_uint_eq(completed.recovery_timeout_ms, 1000);
     ck_assert_int_eq(completed.latency, WEIR_SWITCH_OFF);
     ck_assert_int_eq(completed.log, WEIR_LOG_NONE);
-    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
-    ck_assert_int_eq(completed.front_cache.kind, WEIR_AMOUNT_DEFAULT);
+    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.cache_limit.kind, WEIR_AMOUNT_DEFAULT);
     ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
     ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
     ck_assert_str_eq(completed.profile, "off");
@@ -138,7 +138,7 @@ TEST(test_complete_fills_defaults) {
     options.engine = WEIR_ENGINE_BFC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
-    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
     ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
     options.engine = WEIR_ENGINE_BFC_FIXED;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
@@ -148,12 +148,12 @@ TEST(test_complete_fills_defaults) {
     options.growth = WEIR_GROWTH_STEP;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(completed.growth_step, 64 * MIB);
-    ck_assert_int_eq(completed.front, WEIR_SWITCH_OFF);
-    options.front = WEIR_SWITCH_ON;
+    ck_assert_int_eq(completed.cache, WEIR_SWITCH_OFF);
+    options.cache = WEIR_SWITCH_ON;
     options.growth = WEIR_GROWTH_GEOMETRIC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_double_eq(completed.growth_factor, 2);
-    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
     options.growth = WEIR_GROWTH_REMAINING;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_double_eq(completed.growth_factor, 0.5);
@@ -186,17 +186,17 @@ static const struct {
     {"log: ", {.log = 6}},
     {"device: ", {.device = "tpu"}},
     {"prealloc: it is a share of what is in use", {.prealloc = {50000, WEIR_AMOUNT_OF_IN_USE, 0}}},
-    {"cache: ", {.front = 3}},
-    {"cache-limit: it is a share of the device", {.front_cache = {50000, WEIR_AMOUNT_OF_TOTAL, 0}}},
+    {"cache: ", {.cache = 3}},
+    {"cache-limit: it is a share of the device", {.cache_limit = {50000, WEIR_AMOUNT_OF_TOTAL, 0}}},
     {"cache-limit: it is a share of what is free",
-     {.front_cache = {50000, WEIR_AMOUNT_OF_FREE, 0}}},
-    {"cache-limit: it is more than 100%", {.front_cache = {1000001, WEIR_AMOUNT_OF_IN_USE, 0}}},
+     {.cache_limit = {50000, WEIR_AMOUNT_OF_FREE, 0}}},
+    {"cache-limit: it is more than 100%", {.cache_limit = {1000001, WEIR_AMOUNT_OF_IN_USE, 0}}},
     {"stream-checks: ", {.stream_checks = -1}},
     {"harden: there is no bit 0x20", {.harden = 32}},
     {"harden: off goes with none", {.harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD}},
     {"decay: it is too long", {.decay_ms = UINT32_MAX}},
     {"internal-dependencies: ", {.internal_dependencies = 3}},
-    {"grow-ahead: there is no room beyond max", {.headroom = {0, WEIR_AMOUNT_MAX, 0}}},
+    {"grow-ahead: there is no room beyond max", {.grow_ahead = {0, WEIR_AMOUNT_MAX, 0}}},
 };
 
 TEST(test_complete_refuses) {

@@ -503,17 +503,17 @@ TEST(test_defaults_are_shown) {
         {WEIR_SETTING_RECOVERY_TIMEOUT, "1s", "1s"},
         {WEIR_SETTING_LATENCY, "off", "off"},
         {WEIR_SETTING_LOG, "none", "none"},
-        {WEIR_SETTING_FRONT, "on", "on"},
-        {WEIR_SETTING_FRONT_CACHE, "2%, at first 32MiB", "2%, at first 32MiB"},
+        {WEIR_SETTING_CACHE, "on", "on"},
+        {WEIR_SETTING_CACHE_LIMIT, "2%, at first 32MiB", "2%, at first 32MiB"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
         {WEIR_SETTING_GROW_AHEAD, "0", "0"},
         {WEIR_SETTING_PREALLOC_MIN, "0", "0"},
         {WEIR_SETTING_PROFILE, "off", "off"},
-        {WEIR_SETTING_VERDICT, "off", "off"},
+        {WEIR_SETTING_OOM_REPORT, "off", "off"},
         {WEIR_SETTING_DECAY, "off", "off"},
         {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
-        {WEIR_SETTING_LEDGER, "on", "on"},
+        {WEIR_SETTING_REGISTRY, "on", "on"},
         {WEIR_SETTING_PRIORITY, "100", "100"},
         {WEIR_SETTING_KEEP_FREE, "0", "0"},
         {WEIR_SETTING_PEERS, "none", "none"},
@@ -535,15 +535,15 @@ TEST(test_defaults_are_shown) {
     weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
     ck_assert_str_eq(text, "off");
     options.engine = WEIR_ENGINE_DIRECT;
-    weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
+    weir__option_show(&options, WEIR_SETTING_CACHE, text, sizeof text);
     ck_assert_str_eq(text, "off");
 }
 
 /* The same text, a share of another whole. */
 TEST(test_percentage_of_what_is_in_use) {
     ck_assert_int_eq(weir_options_set(&options, "cache-limit", "5%", NULL, 0), WEIR_OK);
-    ck_assert_int_eq(options.front_cache.kind, WEIR_AMOUNT_OF_IN_USE);
-    ck_assert_uint_eq(options.front_cache.value, 50000);
+    ck_assert_int_eq(options.cache_limit.kind, WEIR_AMOUNT_OF_IN_USE);
+    ck_assert_uint_eq(options.cache_limit.value, 50000);
     ck_assert_int_eq(weir_options_set(&options, "limit", "5%", NULL, 0), WEIR_OK);
     ck_assert_int_eq(options.limit.kind, WEIR_AMOUNT_OF_TOTAL);
 }

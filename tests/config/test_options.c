@@ -257,7 +257,7 @@ TEST(test_what_is_set_stays) {
 }
 
 static int is_file(int setting) {
-    return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_VERDICT;
+    return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_OOM_REPORT;
 }
 
 TEST(test_bad_own_variable) {

@@ -305,7 +305,7 @@ TEST(growth_takes_the_smallest_free_range_backed_or_not) {
  * streams the peak alone. */
 static const struct program {
     const char *name;
-    uint64_t hash, reserve;
+    uint64_t hash, reserved;
 } programs[] = {
     {"gat-dynamic", UINT64_C(0x28b35f2da0f223f5), 10536091648},
     {"gpt2-dynamic", UINT64_C(0xc419ec5b17b2057d), 15669919744},
@@ -374,7 +374,7 @@ TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     if (pclose(trace) != 0)
         return; /* no traces here, or no zstd */
     if (whole)
-        ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserve);
+        ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserved);
     if (whole && program->hash)
         ck_assert_uint_eq(hash, program->hash);
     check_model();

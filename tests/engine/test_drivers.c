@@ -19,7 +19,7 @@ TEST(a_region_that_begins_inside_a_page_is_exchanged) {
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     void *block = take(20 * KIB, A);
     weir__model_faults_clear();
-    if (front == WEIR_SWITCH_ON)
+    if (cache == WEIR_SWITCH_ON)
         MUST_EQ((uintptr_t)block % (16 * KIB), 0);
     give(block, A);
     CU(driver->cuMemFree(other));
@@ -37,7 +37,7 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     CU(driver->cuMemGetInfo(&bytes, &total));
     CU(driver->cuMemAlloc(&rest, bytes));
     weir_status status = weir_alloc(a, 20 * KIB, A, &block);
-    MUST_EQ(status, front == WEIR_SWITCH_ON ? WEIR_E_NO_MEMORY : WEIR_OK);
+    MUST_EQ(status, cache == WEIR_SWITCH_ON ? WEIR_E_NO_MEMORY : WEIR_OK);
     give(block, A);
     CU(driver->cuMemFree(rest));
     CU(driver->cuMemFree(other));
@@ -52,7 +52,7 @@ TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
     make(KIND_REGIONS, room ? 2 * MIB : MIB, "growth=exact");
     CU(driver->cuMemAlloc(&other, 512));
     weir_status status = weir_alloc(a, 100, A, &block);
-    MUST_EQ(status, front == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
+    MUST_EQ(status, cache == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
     give(block, A);
     CU(driver->cuMemFree(other));
 }
@@ -190,7 +190,7 @@ TEST(a_pool_without_maximum) {
     refuse(WEIR_E_LIMIT, 97 * MIB, A);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_trim(a, 96 * MIB, NULL));
-    ck_assert_uint_eq(check_identities(a).reserve, 96 * MIB);
+    ck_assert_uint_eq(check_identities(a).reserved, 96 * MIB);
     ck_assert_uint_eq(stats_of(a).requested, 96 * MIB);
     while (count > 0)
         give(block[--count], A);
@@ -352,7 +352,7 @@ TEST(a_graph_has_memory_of_its_own) {
     give(passing, A);
     CUgraphExec exec = launch_captured(A, &graph);
     MUST_EQ(stats_of(a).in_use, before.in_use);
-    MUST_EQ(stats_of(a).reserve, before.reserve);
+    MUST_EQ(stats_of(a).reserved, before.reserved);
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, left, NULL, NULL));
     expect_foreign(other, freed);
     CU(driver->cuGraphLaunch(exec, A));

@@ -76,7 +76,7 @@ TEST(events_are_logged) {
     expect_log("reserved memory grew by 32MiB (request), now 64MiB, 5 ns");
     weir__engine_note(&engine, WEIR_EVENT_TRIM, 1, 0, 64 * MIB, 7, 0);
     expect_log("reserved memory fell by 64MiB (trim), now 0B, 7 ns");
-    weir__engine_note(&engine, WEIR_EVENT_APPEAL, 0, MIB, 96 * MIB, 9, 0);
+    weir__engine_note(&engine, WEIR_EVENT_RECLAIM, 0, MIB, 96 * MIB, 9, 0);
     expect_log("other processes released 96MiB, 9 ns");
     engine_options.log = WEIR_LOG_WARNING;
     device.log = WEIR_LOG_WARNING;

@@ -429,7 +429,7 @@ TEST(the_block_around_an_address) {
     char *gone = take(3 * MIB, A);
     char *last = take(5 * MIB, A);
     char *young = take(1000, B); /* a stream without a cache */
-    if (front == WEIR_SWITCH_OFF && _i / 2 == KIND_POOL) {
+    if (cache == WEIR_SWITCH_OFF && _i / 2 == KIND_POOL) {
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, large, NULL, NULL));
         abandon();
         return;
@@ -492,7 +492,7 @@ TEST(an_idle_stream_is_no_proof) {
 TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_DIRECT};
     weir_options options = plain(kinds[_i], 0);
-    options.front = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    options.cache = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make_with(&options);
     void *block = take(20 * MIB, A);
     busy(A, 50 * MS);
@@ -511,7 +511,7 @@ TEST(an_end_that_cannot_wait_is_no_end) {
 TEST(a_second_stream_has_what_nobody_used) {
     weir_options options = plain(KIND_MAPPED, 0);
     options.packing = _i;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(512 * MIB);
     make_with(&options);
     void *block = take(100 * MIB, A);
@@ -520,7 +520,7 @@ TEST(a_second_stream_has_what_nobody_used) {
     count_from_here();
     take(300 * MIB, B);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
-    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
 /* Without ids free memory of several streams may be one piece: a request waits for all of them. */

@@ -20,7 +20,7 @@ enum { MOST_STEPS = 8 };
 struct growth_case {
     const char *name, *growth;
     size_t limit, request;
-    size_t reserve[MOST_STEPS]; /* MiB, after each of as many requests; 0: refused */
+    size_t reserved[MOST_STEPS]; /* MiB, after each of as many requests; 0: refused */
 };
 
 /* Requests of one size, none freed.  The pool takes units of 32 MiB. */
@@ -56,7 +56,7 @@ static void check_growth_events(int is_pool) {
     OK(weir_events(a, 0, events, sizeof events[0], 32, &count));
     for (size_t i = 0; i < count; i++) {
         total += events[i].shrink ? -events[i].got : events[i].got;
-        ck_assert_uint_eq(events[i].reserve_after, total);
+        ck_assert_uint_eq(events[i].reserved_after, total);
         ck_assert_int_eq(events[i].shrink, events[i].cause == WEIR_EVENT_RECOVERY);
         if (events[i].shrink)
             continue;
@@ -84,16 +84,16 @@ static void run_growth_case(const struct growth_case *c, int kind) {
         weir_status status = weir_alloc(a, c->request * MIB, A, &block);
         weir_statistics s = check_identities(a);
 
-        if (c->reserve[i] == 0) {
+        if (c->reserved[i] == 0) {
             EXPECT(WEIR_E_LIMIT, status);
-            ck_assert_uint_le(s.reserve, before); /* OOM recovery gave idle units back */
+            ck_assert_uint_le(s.reserved, before); /* OOM recovery gave idle units back */
             continue;
         }
         OK(status);
-        ck_assert_msg(s.reserve == c->reserve[i] * MIB, "%s, request %d: %zu MiB, not %zu", c->name,
-                      i + 1, (size_t)(s.reserve / MIB), c->reserve[i]);
+        ck_assert_msg(s.reserved == c->reserved[i] * MIB, "%s, request %d: %zu MiB, not %zu",
+                      c->name, i + 1, (size_t)(s.reserved / MIB), c->reserved[i]);
         ck_assert_uint_eq(s.hits, (uint64_t)(i + 1) - s.growth_allocs);
-        before = s.reserve;
+        before = s.reserved;
     }
     check_growth_events(kind == KIND_POOL);
     abandon();
@@ -159,7 +159,7 @@ TEST(a_callback_is_told_the_figures) {
     ck_assert_int_eq(times_told, 1);
     ck_assert_uint_eq(told[0].size, sizeof told[0]);
     ck_assert_uint_eq(told[0].request, 40 * MIB);
-    ck_assert_uint_eq(told[0].reserve, 0);
+    ck_assert_uint_eq(told[0].reserved, 0);
     ck_assert_uint_eq(told[0].limit, (_i == KIND_POOL ? 992 : 1000) * MIB);
     ck_assert_uint_eq(told[0].device_free, 4 * GIB);
     ck_assert_uint_eq(told[0].steps, 0);
@@ -170,7 +170,7 @@ TEST(a_callback_is_told_the_figures) {
     ck_assert_int_eq(times_told, 2);
     ck_assert_uint_eq(told[1].steps, 1);
     ck_assert_uint_eq(told[1].last_step, (_i == KIND_POOL ? 96 : 100) * MIB);
-    ck_assert_uint_eq(told[1].reserve, (_i == KIND_POOL ? 96 : 100) * MIB);
+    ck_assert_uint_eq(told[1].reserved, (_i == KIND_POOL ? 96 : 100) * MIB);
     ck_assert_uint_ge(told[1].in_use, 80 * MIB);
 }
 
@@ -353,7 +353,7 @@ TEST(settings_without_effect_draw_a_warning) {
     expect_words("growth has no effect");
     log_warnings(KIND_FIXED, GIB);
     expect_words("");
-    logging.leave = bytes_amount(MIB);
+    logging.keep_free = bytes_amount(MIB);
     expect_words("keep-free has no effect with engine bfc-fixed: its size is the limit\n");
 }
 
@@ -369,7 +369,7 @@ TEST(a_preallocation_of_many_pieces) {
     copy_driver();
     table.cuMemAllocFromPoolAsync = in_small_pieces;
     make_on(&table, KIND_POOL, 0, "prealloc=20GiB");
-    MUST_EQ(stats_of(a).reserve, 16 * GIB);
+    MUST_EQ(stats_of(a).reserved, 16 * GIB);
     MUST_EQ(stats_of(a).prealloc_got, 16 * GIB);
 }
 
@@ -382,12 +382,12 @@ TEST(a_preallocation_that_fails_tells_nothing) {
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, &reserve));
     MUST_EQ(reserve, 4711);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 8 * GIB, &reserve));
-    MUST_EQ(reserve, stats_of(a).reserve);
+    MUST_EQ(reserve, stats_of(a).reserved);
     OK(weir_trim(a, 0, NULL));
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB, &reserve));
     MUST_EQ(reserve, 128 * MIB);
-    MUST_EQ(stats_of(a).reserve, 128 * MIB);
+    MUST_EQ(stats_of(a).reserved, 128 * MIB);
 }
 
 /* No options are the defaults. */
@@ -425,7 +425,7 @@ TEST(preallocation_takes_what_is_there) {
     ck_assert_uint_le(s.prealloc_got, 300 * MIB);
     ck_assert_uint_ge(s.prealloc_got, 224 * MIB);
     ck_assert_uint_eq(s.prealloc_kept, s.prealloc_got);
-    ck_assert_uint_eq(s.reserve, s.prealloc_got);
+    ck_assert_uint_eq(s.reserved, s.prealloc_got);
     ck_assert_int_eq(weir_last_driver_result(), 0);
     give(take(200 * MIB, A), A);
     destroy();
@@ -540,11 +540,11 @@ TEST(probe_blocks_that_stay_go_with_the_allocator) {
 TEST(everything_can_be_preallocated) {
     make(_i, 0, "release-threshold=0");
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     MUST_LE(_i == KIND_REGIONS ? 3 * GIB : 4 * GIB, reserve); /* BFC goes down by tenths */
     give(take(20 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
 }
 
 /* ---- what a review found --------------------------------------------------------------------- */
@@ -663,8 +663,8 @@ TEST(two_threads_grow_at_once) {
     void *block = take(MIB, A);
     weir_statistics s = check_identities(a);
     ck_assert_uint_eq(s.growth_allocs, 2);
-    ck_assert_uint_eq(s.growth_bytes, s.reserve);
-    ck_assert_uint_ge(s.reserve, 96 * MIB);
+    ck_assert_uint_eq(s.growth_bytes, s.reserved);
+    ck_assert_uint_ge(s.reserved, 96 * MIB);
     give(block, A);
     destroy();
 }

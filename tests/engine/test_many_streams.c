@@ -7,7 +7,7 @@
 #include "tests/fixtures/engines.h"
 
 static void open_large_device(void) {
-    front = WEIR_SWITCH_ON;
+    cache = WEIR_SWITCH_ON;
     start_model(64 * GIB);
 }
 
@@ -82,11 +82,11 @@ TEST(reserved_memory_does_not_follow_the_number_of_streams) {
     make_streams(l.stream, streams[_i % 3]);
     for (int i = 0; i < 30000; i++)
         play_one(&l, streams[_i % 3]);
-    early = stats_of(a).reserve;
+    early = stats_of(a).reserved;
     for (int i = 0; i < 30000; i++)
         play_one(&l, streams[_i % 3]);
-    MUST_LE(stats_of(a).reserve, early + early / 16);
-    MUST_LE(stats_of(a).reserve, 2100 * MIB);
+    MUST_LE(stats_of(a).reserved, early + early / 16);
+    MUST_LE(stats_of(a).reserved, 2100 * MIB);
     while (l.count-- > 0)
         give(l.live[l.count].block, l.stream[l.live[l.count].stream]);
 }
@@ -159,7 +159,7 @@ static void supply(uint64_t behind_ns) {
 TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
     make(_i, 0, "recovery-timeout=1000ms");
     supply(0);
-    MUST_LE(stats_of(a).reserve, GIB);
+    MUST_LE(stats_of(a).reserved, GIB);
 }
 
 /* Many frees of B are queued at any time.  They do not wait for each other, whatever B holds. */
@@ -171,7 +171,7 @@ TEST(a_stream_that_frees_late_supplies_the_one_that_takes) {
     if (held)
         block = take(held, B);
     supply(20 * MS);
-    MUST_LE(stats_of(a).reserve, held + 12 * GIB);
+    MUST_LE(stats_of(a).reserved, held + 12 * GIB);
     if (block)
         give(block, B);
 }

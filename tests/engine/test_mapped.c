@@ -33,7 +33,7 @@ static void give(void *block, CUstream stream) {
 }
 
 static uint64_t reserve(void) {
-    return stats_of(a).reserve;
+    return stats_of(a).reserved;
 }
 
 static size_t mib_above(const void *block, const void *base) {
@@ -61,7 +61,7 @@ static void begin_with(const struct weir_driver *table, int packing, size_t limi
     if (limit)
         options.limit = bytes_amount(limit);
     options.packing = packing;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX; /* no waiting */
     OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
 }
@@ -82,7 +82,7 @@ static void begin_with_two_streams(int packing) {
 static void end(void) {
     CU(driver->cuCtxSynchronize());
     make_unmapped_ranges();
-    MUST_EQ(check_identities(a).reserve, 0);
+    MUST_EQ(check_identities(a).reserved, 0);
     OK(weir_allocator_destroy(a));
     check_model();
 }
@@ -272,7 +272,7 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     large = take(2 * MIB, A);
     MUST_EQ(reserve(), 2 * MIB);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 8 * MIB);
     last = take(8 * MIB, A);
     give(last, A);
@@ -412,14 +412,14 @@ TEST(small_requests_have_their_part_beforehand) {
 TEST(what_is_preallocated_moves) {
     static const struct {
         int packing;
-        size_t reserve, block, wanted; /* MiB */
+        size_t reserved, block, wanted; /* MiB */
     } cases[] = {{WEIR_PACKING_COMPACT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
     enum { BLOCKS = 8 };
     void *blocks[BLOCKS], *large;
     uint64_t before;
 
     begin(cases[_i].packing, 0);
-    OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
+    OK(weir_preallocate(a, cases[_i].reserved * MIB, NULL));
     before = reserve();
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = take(cases[_i].block * MIB, A);
@@ -439,7 +439,7 @@ TEST(what_is_preallocated_moves) {
 TEST(what_is_preallocated_comes_in_few_handles) {
     static const struct {
         int packing;
-        size_t reserve; /* GiB */
+        size_t reserved; /* GiB */
         uint64_t handles;
     } cases[] = {{WEIR_PACKING_COMPACT, 8, 129},
                  {WEIR_PACKING_BALANCED, 32, 129},
@@ -448,7 +448,7 @@ TEST(what_is_preallocated_comes_in_few_handles) {
     start_model(40 * GIB);
     begin_with(driver, cases[_i].packing, 0);
     count_from_here();
-    OK(weir_preallocate(a, cases[_i].reserve * GIB, NULL));
+    OK(weir_preallocate(a, cases[_i].reserved * GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
     end();
 }
@@ -493,7 +493,7 @@ TEST(a_policy_decides_how_much) {
     static const struct {
         int growth;
         size_t limit, others,
-            reserve
+            reserved
                 [2]; /* MiB: after a request of 300, and after one of 30 more; 0: the packing decides */
     } cases[] = {
         {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {0, 0}},
@@ -514,7 +514,7 @@ TEST(a_policy_decides_how_much) {
     if (cases[which].limit)
         options.limit = bytes_amount(cases[which].limit * MIB);
     options.packing = packings[_i % 3];
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     options.growth = cases[which].growth;
     if (cases[which].growth == WEIR_GROWTH_STEP)
@@ -529,8 +529,8 @@ TEST(a_policy_decides_how_much) {
     count_from_here();
     for (int i = 0; i < 2; i++) {
         blocks[i] = take(i == 0 ? 300 * MIB : 30 * MIB, A);
-        if (cases[which].reserve[i])
-            MUST_EQ(reserve(), cases[which].reserve[i] * MIB);
+        if (cases[which].reserved[i])
+            MUST_EQ(reserve(), cases[which].reserved[i] * MIB);
         else if (i == 1)
             MUST_EQ(reserve(), 2 * first);
         first = reserve();
@@ -569,9 +569,9 @@ TEST(without_host_memory_nothing_grows) {
 /* Nor does anything begin, whatever the first request has no host memory for. */
 TEST(without_host_memory_nothing_begins) {
     weir_status status = WEIR_E_HOST_MEMORY;
-    int refusals = -1;
+    int failed_requests = -1;
 
-    for (uint64_t k = 1; status != WEIR_OK; k++, refusals++) {
+    for (uint64_t k = 1; status != WEIR_OK; k++, failed_requests++) {
         void *block = NULL;
 
         begin(WEIR_PACKING_COMPACT, 0);
@@ -586,7 +586,7 @@ TEST(without_host_memory_nothing_begins) {
         give(block, A);
         end();
     }
-    MUST_LE(4, refusals); /* pieces, handles, idle ones, shadows: for moves there is room */
+    MUST_LE(4, failed_requests); /* pieces, handles, idle ones, shadows: for moves there is room */
 }
 
 /* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large

@@ -46,9 +46,9 @@ TEST(what_cannot_be_unmapped_is_gone_round) {
     CU(driver->cuCtxSynchronize());
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
-    MUST_EQ(stats_of(a).reserve, 24 * MIB);
+    MUST_EQ(stats_of(a).reserved, 24 * MIB);
     void *block = take(40 * MIB, A);
-    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    MUST_EQ(stats_of(a).reserved, 64 * MIB);
     MUST_EQ(all - device_free(), 64 * MIB);
     refuse(WEIR_E_LIMIT, 20 * MIB, A);
     MUST_EQ(all - device_free(), 64 * MIB);
@@ -58,7 +58,7 @@ TEST(what_cannot_be_unmapped_is_gone_round) {
     give(first, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(check_identities(a).reserve, 0);
+    MUST_EQ(check_identities(a).reserved, 0);
     MUST_EQ(device_free(), all);
 }
 
@@ -88,7 +88,7 @@ TEST(the_last_addresses_move_too) {
     for (int i = SMALL - LAST; i < SMALL; i++)
         give(block[i], A);
     large = take(16 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    MUST_EQ(check_identities(a).reserved, GIB + 8 * MIB);
     MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
     give(large, A);
     for (int i = 0; i < SMALL - LAST; i++)
@@ -113,10 +113,10 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
         end -= bytes + 6 * MIB;
     }
     large = take(end, A);
-    MUST_EQ(check_identities(a).reserve, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
-    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
+    MUST_EQ(check_identities(a).reserved, end + (size_t)UNMAPPED_RANGES * 8 * MIB);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserved + 8 * MIB, NULL));
     refuse(WEIR_E_NO_MEMORY, bytes, A);
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 2 * MIB); /* beside a pin */
     give(take((size_t)failure.largest, A), A);
 }
@@ -130,13 +130,13 @@ TEST(small_blocks_find_room_elsewhere) {
     make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off");
     for (int i = 0; i < SMALL; i++)
         take(512 * KIB, A);
-    MUST_EQ(check_identities(a).reserve, GIB);
+    MUST_EQ(check_identities(a).reserved, GIB);
     refuse(WEIR_E_NO_MEMORY, 512 * KIB, A);
     give(take(8 * MIB, A), A);
     take(512 * KIB, A);
-    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    MUST_EQ(check_identities(a).reserved, GIB + 8 * MIB);
     OK(weir_preallocate(a, GIB + 128 * MIB, NULL)); /* large ones get all of it */
-    MUST_EQ(check_identities(a).reserve, GIB + 128 * MIB);
+    MUST_EQ(check_identities(a).reserved, GIB + 128 * MIB);
 }
 
 /* The same where of one handle the addresses went, but not the memory. */
@@ -158,9 +158,9 @@ TEST(what_cannot_be_unmapped_is_gone_round_still) {
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     give(block[1], A);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
-    MUST_EQ(check_identities(a).reserve, 40 * MIB);
+    MUST_EQ(check_identities(a).reserved, 40 * MIB);
     block[1] = take(8 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, 48 * MIB);
+    MUST_EQ(check_identities(a).reserved, 48 * MIB);
     weir__model_faults_clear();
     for (int i = 0; i < 4; i++)
         if (i != 2)
@@ -180,10 +180,10 @@ TEST(what_cannot_be_put_goes_later) {
     give(block, A);
     weir__model_fail(WEIR_ENTRY_cuMemMap, 1, CUDA_ERROR_UNKNOWN, 0);
     refuse(WEIR_E_DRIVER, 16 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(check_identities(a).reserved, 16 * MIB);
     OK(weir_trim(a, 0, NULL));
     ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
-    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(check_identities(a).reserved, 8 * MIB);
     MUST_EQ(all - device_free(), 8 * MIB);
     give(pin, A);
     OK(weir_trim(a, 0, NULL));
@@ -202,12 +202,12 @@ TEST(what_stays_in_two_places_goes_with_the_last) {
     weir__model_fail(WEIR_ENTRY_cuMemSetAccess, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
     refuse(WEIR_E_DRIVER, 16 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(check_identities(a).reserved, 16 * MIB);
     block = take(8 * MIB, A); /* while A is at work in the old place */
-    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    MUST_EQ(check_identities(a).reserved, 24 * MIB);
     MUST_EQ(all - device_free(), 24 * MIB);
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(check_identities(a).reserved, 16 * MIB);
     MUST_EQ(all - device_free(), 16 * MIB);
     give(block, A);
     give(pin, A);
@@ -233,14 +233,14 @@ TEST(what_was_moved_goes_with_its_alias) {
     busy(A, 5 * MS);
     give(block, A);
     block = take(16 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    MUST_EQ(check_identities(a).reserved, 24 * MIB);
     give(block, A);
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(check_identities(a).reserved, 16 * MIB);
     MUST_EQ(all - device_free(), 16 * MIB);
     never_unmapped = 0;
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(check_identities(a).reserved, 8 * MIB);
     MUST_EQ(all - device_free(), 8 * MIB);
 }
 
@@ -256,7 +256,7 @@ TEST(many_move_unseen) {
     busy(A, 5 * MS);
     give(block, A);
     block = take((HANDLES + 1) * 8 * MIB, A);
-    MUST_EQ(check_identities(a).reserve, (HANDLES + 2) * 8 * MIB);
+    MUST_EQ(check_identities(a).reserved, (HANDLES + 2) * 8 * MIB);
     give(block, A);
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(all - device_free(), 8 * MIB);
@@ -342,7 +342,7 @@ TEST(the_last_of_the_device_is_enough) {
     give(block[1], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(stats_of(a).reserve, 16 * MIB);
+    MUST_EQ(stats_of(a).reserved, 16 * MIB);
     busy(A, 50 * MS);
     give(block[0], A);
     CU(driver->cuMemAlloc(&hog, device_free() - 14 * MIB));
@@ -419,7 +419,7 @@ TEST(without_ids_nothing_moves_unseen) {
     give(block[2], A);
     take(32 * MIB, B);
     MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
-    MUST_EQ(check_identities(a).reserve, 64 * MIB);
+    MUST_EQ(check_identities(a).reserved, 64 * MIB);
 }
 
 /* Without the caches, and as a user has them. */

@@ -24,7 +24,7 @@ static weir_options packed(int packing, size_t limit) {
         options.limit = bytes_amount(limit);
     options.packing = packing;
     options.recovery_timeout_ms = UINT32_MAX;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.internal_dependencies = WEIR_SWITCH_OFF;
     return options;
 }
@@ -72,7 +72,7 @@ TEST(a_move_is_no_growth) {
     give(block[0], A);
     give(block[2], A);
     weir_statistics before = check_identities(a);
-    MUST_EQ(before.reserve, 32 * MIB);
+    MUST_EQ(before.reserved, 32 * MIB);
     uint64_t events = events_of();
     count_from_here();
     take(16 * MIB, A);
@@ -80,7 +80,7 @@ TEST(a_move_is_no_growth) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 0);
     weir_statistics after = check_identities(a);
-    MUST_EQ(after.reserve, before.reserve);
+    MUST_EQ(after.reserved, before.reserved);
     MUST_EQ(after.growths, before.growths);
     MUST_EQ(after.growth_allocs, before.growth_allocs);
     MUST_EQ(after.hits, before.hits + 1);
@@ -250,12 +250,12 @@ TEST(an_end_leaves_nothing_mapped) {
  * is smaller joins what there is, and what lacks an eighth of its size there or less. */
 TEST(a_twelfth_has_handles_of_its_own) {
     static const struct {
-        size_t reserve, taken, bytes,
+        size_t reserved, taken, bytes,
             grows; /* MiB; small requests have 16 of the reserved memory */
     } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
                  {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
     make(WEIR_PACKING_BALANCED, 0, "");
-    OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
+    OK(weir_preallocate(a, cases[_i].reserved * MIB, NULL));
     take(cases[_i].taken * MIB, A);
     take(1000, A);
     uint64_t before = reserve();
@@ -400,7 +400,7 @@ TEST(what_is_preallocated_comes_in_large_handles) {
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     MUST_EQ(reserve(), 258 * MIB + GIB);
-    MUST_EQ(stats_of(a).reserve_peak, 258 * MIB + GIB);
+    MUST_EQ(stats_of(a).reserved_peak, 258 * MIB + GIB);
 }
 
 /* What a failure says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
@@ -409,7 +409,7 @@ TEST(a_failure_tells_all_that_would_fit) {
     void *block[4];
 
     refuse(WEIR_E_LIMIT, 66 * MIB, A);
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 64 * MIB);
     for (int i = 0; i < 4; i++)
         block[i] = take((i < 3 ? 8 : 4) * MIB, A);
@@ -521,13 +521,13 @@ TEST(behind_the_last_address_is_nothing) {
         rest[i] = take(2 * MIB, A); /* what lies before a pin in its handle */
     MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     refuse(WEIR_E_NO_MEMORY, bytes, A);
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.largest, 0);
     give(large, A);
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
     weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
-    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserved + 8 * MIB, NULL));
     weir__model_faults_clear();
     for (int i = 0; i < UNMAPPED_RANGES; i++) {
         give(pin[i], A);
@@ -584,7 +584,7 @@ TEST(without_host_memory_nothing_has_changed) {
 TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
     make(WEIR_PACKING_COMPACT, PIECES * 2 * MIB, "");
-    weir_verdict verdict = {.size = sizeof verdict};
+    weir_oom_report oom_report = {.size = sizeof oom_report};
     void *piece[PIECES];
 
     piece[0] = take(PIECES * 2 * MIB, A);
@@ -598,9 +598,9 @@ TEST(without_host_memory_an_oom_report_promises_nothing) {
     for (uint64_t k = 1; k == 1 || was_refused; k++) {
         refuse_in = k;
         was_refused = 0;
-        OK(weir_last_verdict(a, &verdict));
+        OK(weir_last_oom_report(a, &oom_report));
         refuse_in = 0;
-        MUST_EQ(verdict.largest, 0);
+        MUST_EQ(oom_report.largest, 0);
     }
     for (int i = 1; i < PIECES; i += 2)
         give(piece[i], A);

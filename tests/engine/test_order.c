@@ -628,7 +628,7 @@ TEST(what_is_not_known) {
 /* ---- through the public interface -------------------------------------------------------------- */
 
 static const struct {
-    int kind, front;
+    int kind, cache;
 } served[] = {
     {KIND_REGIONS, WEIR_SWITCH_OFF}, {KIND_REGIONS, WEIR_SWITCH_ON}, {KIND_POOL, WEIR_SWITCH_ON},
     {KIND_MAPPED, WEIR_SWITCH_OFF},  {KIND_MAPPED, WEIR_SWITCH_ON}};
@@ -638,7 +638,7 @@ static weir_allocator *make(int which, uint32_t timeout_ms) {
     weir_options options = options_of(served[which].kind, "model", 0);
     weir_allocator *a;
 
-    options.front = served[which].front;
+    options.cache = served[which].cache;
     options.recovery_timeout_ms = timeout_ms;
     OK(weir_allocator_create(&options, &a));
     return a;
@@ -670,7 +670,7 @@ TEST(ten_thousand_streams_leave_no_memory_behind) {
         CU(driver->cuStreamCreate(slot, CU_STREAM_NON_BLOCKING));
         live_on(a, *slot, i);
     }
-    MUST_LE(stats_of(a).reserve_peak, 320 * MIB);
+    MUST_LE(stats_of(a).reserved_peak, 320 * MIB);
     MUST_LE(stats_of(a).host_bytes, 64 * MIB);
     for (int i = 0; i < AT_A_TIME; i++)
         CU(driver->cuStreamDestroy(stream[i]));

@@ -19,7 +19,7 @@
 #define CAPACITY (1 * GIB)
 
 static const struct {
-    int kind, front, packing;
+    int kind, cache, packing;
 } worlds[] = {
     {KIND_POOL, WEIR_SWITCH_ON, 0},
     {KIND_POOL, WEIR_SWITCH_OFF, 0},
@@ -65,7 +65,7 @@ static void start(void) {
 static weir_options options_for(int world, const char *peers) {
     weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.packing = worlds[world].packing;
     options.peers = peers;
     options.log = WEIR_LOG_ERROR;
@@ -266,7 +266,7 @@ TEST(what_cannot_be_set) {
 }
 
 static const struct {
-    int kind, front;
+    int kind, cache;
 } closed[] = {
     {KIND_REGIONS, WEIR_SWITCH_ON},
     {KIND_FIXED, WEIR_SWITCH_ON},
@@ -277,7 +277,7 @@ static const struct {
 TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
     weir_options options = options_of(closed[_i].kind, "model", 512 * MIB);
 
-    options.front = closed[_i].front;
+    options.cache = closed[_i].cache;
     options.log = WEIR_LOG_ERROR;
     options.peers = "1";
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
@@ -484,7 +484,7 @@ TEST(an_allocator_on_each_device) {
     OK(weir_allocators_create(&options, NULL, 2, all));
     MUST(!all[2]);
     for (int i = 0; i < 2; i++) {
-        MUST_EQ(stats_of(all[i]).reserve, 64 * MIB);
+        MUST_EQ(stats_of(all[i]).reserved, 64 * MIB);
         MUST_EQ(free_on(i), CAPACITY - 64 * MIB);
     }
     OK(weir_alloc(all[0], 5 * MIB, A, &block));

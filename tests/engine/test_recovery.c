@@ -21,7 +21,7 @@ TEST(oom_recovery_waits_for_frees) {
     MUST_BE_WITHIN(49 * MS, took, 53 * MS);
     ck_assert_uint_eq(check_identities(a).retries, 1);
     ck_assert_uint_ge(stats_of(a).stall_ns, 49 * MS);
-    ck_assert_uint_eq(stats_of(a).refusals, 0);
+    ck_assert_uint_eq(stats_of(a).failed_requests, 0);
 }
 
 /* The same without a noted use, where the driver or an event has to tell. */
@@ -46,12 +46,12 @@ TEST(the_deadline_is_kept) {
     refuse(WEIR_E_LIMIT, MIB, A);
     uint64_t took = weir__model_now_ns() - start;
     MUST_BE_WITHIN(100 * MS, took, 110 * MS);
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_BE_WITHIN(100 * MS, r.waited_ns, took);
-    ck_assert_uint_eq(r.reserve, 64 * MIB);
+    ck_assert_uint_eq(r.reserved, 64 * MIB);
     ck_assert_uint_eq(r.in_use, 0);
     ck_assert_uint_eq(r.asked, MIB);
-    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    ck_assert_uint_eq(check_identities(a).failed_requests, 1);
     /* Destroy has the same deadline, and what it leaves is whole. */
     start = weir__model_now_ns();
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
@@ -72,7 +72,7 @@ TEST(no_deadline_no_wait) {
     uint64_t start = weir__model_now_ns();
     refuse(WEIR_E_LIMIT, MIB, A);
     ck_assert_uint_lt(weir__model_now_ns() - start, MS);
-    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    ck_assert_uint_eq(check_identities(a).failed_requests, 1);
     ck_assert_uint_eq(stats_of(a).retries, 0); /* nothing can have changed */
     weir__model_advance(50 * MS);
 }
@@ -153,7 +153,7 @@ TEST(hopeless_requests_are_refused_at_once) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc) + calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0);
     refuse(WEIR_E_LIMIT, 40 * MIB, A);
     ck_assert_uint_lt(weir__model_now_ns() - start, MS);
-    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    ck_assert_uint_eq(check_identities(a).failed_requests, 3);
     ck_assert_uint_eq(stats_of(a).retries, 0);
 }
 
@@ -172,7 +172,7 @@ TEST(oom_recovery_trims_what_is_scattered) {
     ck_assert_int_eq(events[0].cause, WEIR_EVENT_RECOVERY);
     ck_assert_int_eq(events[0].shrink, 1);
     ck_assert_uint_eq(events[0].got, 256 * MIB);
-    ck_assert_uint_eq(events[0].reserve_after, 0);
+    ck_assert_uint_eq(events[0].reserved_after, 0);
     ck_assert_int_eq(events[1].cause, WEIR_EVENT_REQUEST);
     ck_assert_uint_eq(stats_of(a).trims, 0); /* nobody asked for it */
     ck_assert_uint_eq(stats_of(a).retries, 1);
@@ -227,7 +227,7 @@ TEST(a_trim_gives_back_what_is_done) {
         return;
     start_model(64 * GIB);
     before = device_free();
-    options.front = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.cache = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.release_threshold = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     make_with(&options);
     for (int i = 0; i < PIECES; i++)
@@ -263,7 +263,7 @@ TEST(nothing_is_left_of_what_was_refused) {
     weir_options options = plain(KIND_POOL, GIB);
     CUdeviceptr others, all;
     void *block = NULL;
-    options.front = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.cache = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = _i & 2 ? 5 : UINT32_MAX;
     make_with(&options);
     void *kept = take(600 * MIB, A);
@@ -489,7 +489,7 @@ TEST(other_calls_go_on_while_a_trim_waits_for_events) {
 
     copy_driver();
     table.cuMemFree = free_beside;
-    options.front = _i == KIND_POOL ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF; /* with a suballocator */
+    options.cache = _i == KIND_POOL ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF; /* with a suballocator */
     make_with_on(&table, &options);
     take(1000, A);
     late = take(40 * MIB, B);
@@ -561,7 +561,7 @@ static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool poo
 TEST(what_was_refused_is_nobodys_growth) {
     weir_options options = plain(KIND_POOL, GIB);
     void *block = NULL;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
     copy_driver();
     table.cuMemAllocFromPoolAsync = refuse_beside;

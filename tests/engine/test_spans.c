@@ -255,7 +255,7 @@ TEST(dry_before_growth_and_swaps) {
     count_from_here();
     EXPECT(WEIR_ENGINE_DRY, try_take(20 * MIB, A, 0, &block, &grew));
     MUST_EQ(regions_given(), 0);
-    MUST_EQ(figures().reserve, before.reserve);
+    MUST_EQ(figures().reserved, before.reserved);
     MUST_EQ(figures().in_use, 0);
     end();
 }

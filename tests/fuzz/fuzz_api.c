@@ -41,7 +41,7 @@ static struct world {
     int bound[STREAMS], captured[STREAMS];
     void *old[MOST_OLD]; /* freed once */
     unsigned old_count;
-    uint64_t refusals;
+    uint64_t failed_requests;
     /* A failure of the driver's that waits for the next call of weir's. */
     enum weir_driver_entry entry;
     unsigned call;
@@ -168,26 +168,26 @@ static weir_statistics figures(void) {
 
 static void check(void) {
     weir_statistics s = figures();
-    uint64_t front =
-        s.front_hits + s.front_misses_young + s.front_misses_empty + s.front_misses_capture;
+    uint64_t cache =
+        s.cache_hits + s.cache_misses_young + s.cache_misses_empty + s.cache_misses_capture;
     const char *wrong = weir__model_pool_check();
 
     if (wrong)
         FAULT("the model: %s", wrong);
-    SAME(s.attempts, s.allocs + s.refusals);
+    SAME(s.attempts, s.allocs + s.failed_requests);
     SAME(s.allocs, s.hits + s.growth_allocs);
     SAME(s.allocs, oracle.allocs);
     SAME(s.frees, oracle.frees);
     SAME(s.blocks, (uint64_t)oracle.blocks);
     SAME(s.requested, oracle.requested);
-    SAME(s.refusals, w.refusals);
+    SAME(s.failed_requests, w.failed_requests);
     AT_MOST(s.requested, s.in_use);
-    AT_MOST(s.in_use + s.front_idle, s.reserve);
+    AT_MOST(s.in_use + s.cache_idle, s.reserved);
     AT_MOST(s.requested, s.requested_peak);
     AT_MOST(s.requested_peak, oracle.requested_peak);
     AT_MOST(s.in_use, s.in_use_peak);
-    AT_MOST(s.reserve, s.reserve_peak);
-    HOLDS(front == 0 || front == s.allocs);
+    AT_MOST(s.reserved, s.reserved_peak);
+    HOLDS(cache == 0 || cache == s.allocs);
 }
 
 static size_t take_size(struct fuzz_bytes *in) {
@@ -220,7 +220,7 @@ static void alloc_some(size_t bytes, int s) {
         if (!may_fail(status, s))
             FAULT("alloc: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(block == NOBODYS);
-        w.refusals = figures().refusals;
+        w.failed_requests = figures().failed_requests;
         return;
     }
     TELL("  at %p\n", block);
@@ -280,7 +280,7 @@ static void alloc_any(size_t bytes, int s) {
         if (!w.refused && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
             FAULT("alloc for any: %s (%d)", weir_status_name(status), weir_last_driver_result());
         HOLDS(block == NOBODYS);
-        w.refusals = figures().refusals;
+        w.failed_requests = figures().failed_requests;
         return;
     }
     TELL("  at %p\n", block);
@@ -331,8 +331,8 @@ static void use_block(int i, int s) {
 }
 
 static int has_caches(void) {
-    return w.options.front == WEIR_SWITCH_ON ||
-           (w.options.front == WEIR_SWITCH_DEFAULT && w.engine != DIRECT);
+    return w.options.cache == WEIR_SWITCH_ON ||
+           (w.options.cache == WEIR_SWITCH_DEFAULT && w.engine != DIRECT);
 }
 
 /* ---- what is no block ------------------------------------------------------------------------ */
@@ -344,7 +344,7 @@ static int is_block(const void *address) {
     return 0;
 }
 
-/* The pool without a front leaves it to the driver, which knows its blocks by the byte too. */
+/* The pool without caches leaves it to the driver, which knows its blocks by the byte too. */
 static void free_wrong(struct fuzz_bytes *in) {
     unsigned how = fuzz_choice(in, 4), which = fuzz_byte(in), by = fuzz_byte(in);
     int s = (int)fuzz_choice(in, STREAMS), i;
@@ -381,7 +381,7 @@ static void call_wrong(struct fuzz_bytes *in) {
         if (w.engine != DIRECT)
             SAME(weir_free(w.allocator, block_at(0), NO_STREAM), WEIR_E_STREAM);
     }
-    w.refusals = figures().refusals;
+    w.failed_requests = figures().failed_requests;
 }
 
 /* ---- all at once ----------------------------------------------------------------------------- */
@@ -607,7 +607,7 @@ static void choose_options(struct fuzz_bytes *in) {
     o->device = "model";
     w.engine = (int)fuzz_choice(in, ENGINES);
     o->engine = engines[w.engine];
-    o->front = (int)fuzz_choice(in, 3);
+    o->cache = (int)fuzz_choice(in, 3);
     o->growth = policies[fuzz_choice(in, 6)];
     limit = fuzz_choice(in, 4);
     if (limit > 0 || w.engine == 1)
@@ -621,7 +621,7 @@ static void choose_options(struct fuzz_bytes *in) {
     if (flags & 32)
         o->release_threshold = (weir_amount){flags & 64 ? 32 * MIB : 0, WEIR_AMOUNT_BYTES, 0};
     o->recovery_timeout_ms = timeouts[fuzz_choice(in, 4)];
-    o->front_cache = caches[fuzz_choice(in, 5)];
+    o->cache_limit = caches[fuzz_choice(in, 5)];
 }
 
 static void begin(void) {
@@ -659,9 +659,9 @@ static void end(void) {
     trim(0);
     check();
     s = figures();
-    HOLDS(s.requested == 0 && s.in_use == 0 && s.front_idle == 0);
+    HOLDS(s.requested == 0 && s.in_use == 0 && s.cache_idle == 0);
     if (!w.ever_refused)
-        SAME(s.reserve, 0);
+        SAME(s.reserved, 0);
     SAME(weir_allocator_destroy(w.allocator), WEIR_OK);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemGetInfo(&free_bytes, &total));
@@ -679,7 +679,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     begin();
     choose_options(&in);
     status = weir_allocator_create(&w.options, &w.allocator);
-    TELL("engine %d, front %d, stream checks %d: %s\n", w.engine, w.options.front,
+    TELL("engine %d, cache %d, stream checks %d: %s\n", w.engine, w.options.cache,
          w.options.stream_checks, weir_status_name(status));
     if (status != WEIR_OK) {
         HOLDS(status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY);

@@ -188,7 +188,7 @@ static void expect_complete(const weir_options *given) {
         HOLDS(message[0] && memcmp(&out, &twice, sizeof out) == 0);
         return;
     }
-    HOLDS(out.engine && out.growth && out.front && out.log && out.stream_checks);
+    HOLDS(out.engine && out.growth && out.cache && out.log && out.stream_checks);
     HOLDS(out.limit.kind && out.prealloc.kind && out.release_threshold.kind);
     HOLDS(out.recovery_timeout_ms && out.device);
     SAME(weir__options_complete(&out, &twice, message, sizeof message), WEIR_OK);
@@ -201,10 +201,10 @@ static void expect_complete(const weir_options *given) {
 
 /* Names are kept for as long as the process lives: only those of which there are few. */
 static void keep_few(enum weir_setting setting, char *text) {
-    size_t most = setting == WEIR_SETTING_DEVICE    ? 8
-                  : setting == WEIR_SETTING_PROFILE ? 1
-                  : setting == WEIR_SETTING_VERDICT ? 3
-                                                    : SIZE_MAX;
+    size_t most = setting == WEIR_SETTING_DEVICE       ? 8
+                  : setting == WEIR_SETTING_PROFILE    ? 1
+                  : setting == WEIR_SETTING_OOM_REPORT ? 3
+                                                       : SIZE_MAX;
 
     if (strlen(text) > most)
         text[most] = '\0';
@@ -289,7 +289,7 @@ static char *take_variable(struct fuzz_bytes *in) {
     if (strncmp(entry, "WEIR_PROFILE", 12) == 0)
         keep_few(WEIR_SETTING_PROFILE, value);
     if (strncmp(entry, "WEIR_OOM_REPORT", 15) == 0)
-        keep_few(WEIR_SETTING_VERDICT, value);
+        keep_few(WEIR_SETTING_OOM_REPORT, value);
     snprintf(entry + bytes, room - bytes, "=%s", value);
     free(value);
     return entry;
@@ -357,7 +357,7 @@ static void take_struct(struct fuzz_bytes *in) {
     options->oom_callback = pointers & 16 ? give_up : NULL;
     options->oom_callback_data = pointers & 32 ? bytes : NULL;
     options->profile = pointers & 64 ? "a file" : pointers & 128 ? "" : NULL;
-    options->verdict = oom_reports[bytes[offsetof(weir_options, verdict)] % 4];
+    options->oom_report = oom_reports[bytes[offsetof(weir_options, oom_report)] % 4];
     options->peers = peers[bytes[offsetof(weir_options, peers)] % 6];
     options->size = pointers & 8 ? sizeof *options : (size_t)size / 4 * 8; /* no half pointers */
     if (options->size > sizeof bytes)

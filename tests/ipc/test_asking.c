@@ -79,7 +79,7 @@ static void tell(void *owner, struct weir_holding *out) {
     void (*call)(void) = atomic_exchange(&in_tell, NULL);
 
     (void)owner;
-    out->reserve = atomic_load(&has_reserve);
+    out->reserved = atomic_load(&has_reserve);
     out->shown = &noted;
     out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
     if (call)
@@ -170,7 +170,7 @@ static void says(int i, struct weir_registry_entry entry) {
 }
 
 static void has_idle(int i, uint64_t idle, uint64_t priority) {
-    says(i, (struct weir_registry_entry){.reserve = idle, .idle = idle, .priority = priority});
+    says(i, (struct weir_registry_entry){.reserved = idle, .idle = idle, .priority = priority});
 }
 
 static void comes(int i, uint64_t idle, uint64_t priority) {
@@ -297,7 +297,7 @@ static atomic_int has_asked; /* it was too late to act */
 
 /* The first of the others, once it is asked; or all the time. */
 static void *act(void *way) {
-    struct weir_registry_entry question, entry = {.reserve = 10, .idle = 10};
+    struct weir_registry_entry question, entry = {.reserved = 10, .idle = 10};
     int how = *(const int *)way;
 
     do {
@@ -422,7 +422,7 @@ TEST(settings_beside_others) {
     comes(0, 0, 0);
     says(0, (struct weir_registry_entry){.weight = 1000000});
     EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
-    options.ledger = WEIR_SWITCH_OFF;
+    options.registry = WEIR_SWITCH_OFF;
     OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.prealloc = options.limit;
     options.limit = bytes_amount(512 * MIB);
@@ -525,7 +525,7 @@ TEST(growth_during_a_look_is_told) {
     while (atomic_load(&in_tell))
         nap(1);
     nap(20); /* it has written by then */
-    MUST_EQ(own_entry().reserve, 50);
+    MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
     leave(own);
 }
@@ -535,11 +535,11 @@ TEST(growth_that_was_seen_counts_once) {
     has_told();
     atomic_store(&has_reserve, 50);
     weir__registry_ring(&other[0]);
-    while (own_entry().reserve != 50)
+    while (own_entry().reserved != 50)
         nap(1);
     nap(20);
     weir__process_peers_note(own, &noted, 50);
-    MUST_EQ(own_entry().reserve, 50);
+    MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
     leave(own);
 }
@@ -582,7 +582,7 @@ TEST(claims_count_until_they_end) {
     atomic_store(&has_reserve, 20);
     has_allocator();
     weir__registry_ring(&other[0]);
-    while (own_entry().reserve != 20)
+    while (own_entry().reserved != 20)
         nap(1);
     MUST_EQ(own_entry().weight, 30);
     leave_as(in_making);
@@ -601,14 +601,14 @@ TEST(a_step_that_was_counted_before) {
     own = join(driver, 0);
     comes(0, 0, 0);
     weir__process_peers_note(own, &shown, 100);
-    MUST_EQ(own_entry().reserve, 100);
+    MUST_EQ(own_entry().reserved, 100);
     atomic_store(&has_reserve, 20);
     has_allocator();
     weir__registry_ring(&other[0]);
-    while (own_entry().reserve != 20)
+    while (own_entry().reserved != 20)
         nap(1);
     weir__process_peers_note(own, &shown, 30);
-    MUST_LE(own_entry().reserve, 30);
+    MUST_LE(own_entry().reserved, 30);
     leave(own);
     weir__local_peers_leave(&local_peer);
 }

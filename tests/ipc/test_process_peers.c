@@ -101,10 +101,10 @@ static void tell_figures(void) {
     weir_statistics f = {.size = sizeof f};
 
     must(weir_stats(own, &f) == WEIR_OK);
-    printf("%llu %llu %llu %llu %llu %llu %llu %llu\n", (unsigned long long)(f.reserve / MIB),
-           (unsigned long long)(f.in_use / MIB), (unsigned long long)f.appeals,
-           (unsigned long long)(f.appeal_bytes / MIB), (unsigned long long)f.yields,
-           (unsigned long long)(f.yield_bytes / MIB), (unsigned long long)f.refusals,
+    printf("%llu %llu %llu %llu %llu %llu %llu %llu\n", (unsigned long long)(f.reserved / MIB),
+           (unsigned long long)(f.in_use / MIB), (unsigned long long)f.reclaims,
+           (unsigned long long)(f.received_bytes / MIB), (unsigned long long)f.releases,
+           (unsigned long long)(f.released_bytes / MIB), (unsigned long long)f.failed_requests,
            (unsigned long long)f.growths);
 }
 
@@ -119,7 +119,7 @@ static void tell_events(int cause) {
         if (events[i].cause == cause) {
             found++;
             bytes += events[i].got;
-            must(events[i].shrink == (cause == WEIR_EVENT_YIELD));
+            must(events[i].shrink == (cause == WEIR_EVENT_RELEASE));
         }
     printf("%zu %llu\n", found, (unsigned long long)(bytes / MIB));
 }
@@ -134,7 +134,7 @@ static void lose_registry(void) {
 
     must(maps != NULL);
     while (fgets(line, sizeof line, maps))
-        if (strstr(line, "ledger") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+        if (strstr(line, "registry") && sscanf(line, "%lx-%lx", &from, &to) == 2)
             must(munmap((void *)(uintptr_t)from, to - from) == 0);
     fclose(maps);
     must(setrlimit(RLIMIT_NOFILE, &none) == 0);
@@ -144,7 +144,7 @@ static void lose_registry(void) {
         snprintf(link, sizeof link, "/proc/self/fd/%d", file);
         length = readlink(link, line, sizeof line - 1);
         line[length < 0 ? 0 : length] = '\0';
-        if (strstr(line, "ledger"))
+        if (strstr(line, "registry"))
             close(file);
     }
 }
@@ -164,22 +164,22 @@ static void obey(const char *line) {
         printf("%s\n", weir_status_name(give_half()));
     } else if (strcmp(line, "figures\n") == 0) {
         tell_figures();
-    } else if (strcmp(line, "yields\n") == 0) {
-        tell_events(WEIR_EVENT_YIELD);
-    } else if (strcmp(line, "appeals\n") == 0) {
-        tell_events(WEIR_EVENT_APPEAL);
+    } else if (strcmp(line, "releases\n") == 0) {
+        tell_events(WEIR_EVENT_RELEASE);
+    } else if (strcmp(line, "reclaims\n") == 0) {
+        tell_events(WEIR_EVENT_RECLAIM);
     } else if (strcmp(line, "limit\n") == 0) {
-        weir_refusal r = {.size = sizeof r};
+        weir_failure r = {.size = sizeof r};
 
         (void)take(64 * GIB);
-        must(weir_last_refusal(&r) == WEIR_OK);
+        must(weir_last_failure(&r) == WEIR_OK);
         printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
     } else if (strcmp(line, "why\n") == 0) { /* the last failure, in one line */
-        weir_verdict v = {.size = sizeof v};
+        weir_oom_report v = {.size = sizeof v};
         char text[4096];
 
-        must(weir_last_verdict(own, &v) == WEIR_OK);
-        must(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text) < sizeof text);
+        must(weir_last_oom_report(own, &v) == WEIR_OK);
+        must(weir_oom_report_text(&v, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text) < sizeof text);
         for (char *at = text; (at = strchr(at, '\n'));)
             *at = '|';
         printf("%s\n", text);
@@ -281,9 +281,9 @@ static int work(const char *turns, size_t low, size_t peak) {
         if (is_peak)
             flock(turn, LOCK_UN);
         if (status != WEIR_OK) {
-            weir_refusal r = {.size = sizeof r};
+            weir_failure r = {.size = sizeof r};
 
-            must(weir_last_refusal(&r) == WEIR_OK);
+            must(weir_last_failure(&r) == WEIR_OK);
             fprintf(stderr, "%d: %s, %s, held %zu MiB, device free %llu MiB, waited %llu ms\n",
                     (int)getpid(), weir_status_name(status), is_peak ? "peak" : "low", held / MIB,
                     (unsigned long long)(r.device_free / MIB),

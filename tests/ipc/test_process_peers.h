@@ -140,16 +140,17 @@ static inline void takes(struct child *c, int blocks, unsigned mib) {
     start(*at, words)
 
 struct figures {
-    unsigned long long reserve, in_use, appeals, reclaim_mib, yields, yield_mib, refusals, growths;
+    unsigned long long reserved, in_use, reclaims, received_mib, releases, released_mib,
+        failed_requests, growths;
 };
 
 static inline struct figures figures_of(struct child *c) {
     struct figures f = {0};
 
     ask(c, "figures");
-    ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserve,
-                            &f.in_use, &f.appeals, &f.reclaim_mib, &f.yields, &f.yield_mib,
-                            &f.refusals, &f.growths),
+    ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserved,
+                            &f.in_use, &f.reclaims, &f.received_mib, &f.releases, &f.released_mib,
+                            &f.failed_requests, &f.growths),
                      8);
     return f;
 }
@@ -207,7 +208,7 @@ static inline void end(struct child *c) {
 static inline void fill(struct child *c, unsigned mib) {
     takes(c, (int)mib / 64, 64);
     expect(c, "give", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(c).reserve, mib);
+    ck_assert_uint_ge(figures_of(c).reserved, mib);
 }
 
 /* One that has so much idle, and one that wants memory. */
@@ -254,7 +255,7 @@ static inline int registries(void) {
     char command[160];
     int status;
 
-    snprintf(command, sizeof command, "ls %s | grep -q ledger", folder);
+    snprintf(command, sizeof command, "ls %s | grep -q registry", folder);
     status = system(command);
     return status == 0;
 }

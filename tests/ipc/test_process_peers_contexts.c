@@ -29,7 +29,7 @@ static void fill_device(struct child *c) {
     for (int i = 0; i < (LARGE - CONTEXT - CONTEXT / 2) / 256; i++)
         expect(c, "take 256", "WEIR_OK");
     expect(c, "give", "WEIR_OK");
-    ck_assert_uint_gt(figures_of(c).reserve, LARGE - 2 * CONTEXT);
+    ck_assert_uint_gt(figures_of(c).reserved, LARGE - 2 * CONTEXT);
 }
 
 CASE("contexts", 60, set_up, tear_down);
@@ -56,7 +56,7 @@ TEST_EACH(2, test_contexts_beside_preallocated_shares) {
         expect(&c[i], "take 64", "WEIR_OK");
     }
     for (int i = 0; i < 3; i++) {
-        unsigned long long reserve = figures_of(&c[i]).reserve;
+        unsigned long long reserve = figures_of(&c[i]).reserved;
 
         ck_assert_uint_ge(reserve, LARGE / 3 - 4 * CONTEXT);
         sum += reserve;
@@ -75,8 +75,8 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
     hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
     hears(&late, "ready");
     f = figures_of(&one);
-    ck_assert_uint_ge(f.yield_mib, CONTEXT);
-    ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
+    ck_assert_uint_ge(f.released_mib, CONTEXT);
+    ck_assert_uint_ge(f.reserved, LARGE / 2 - LARGE / 64);
 }
 
 /* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
@@ -86,7 +86,7 @@ TEST_EACH(2, test_a_context_for_which_shares_fell) {
 
     charge_contexts();
     start(&one, "0 limit share prealloc max");
-    ck_assert_uint_gt(figures_of(&one).reserve, LARGE - 2 * CONTEXT);
+    ck_assert_uint_gt(figures_of(&one).reserved, LARGE - 2 * CONTEXT);
     if (_i == 0) {
         start(&late, "0");
     } else {
@@ -94,7 +94,7 @@ TEST_EACH(2, test_a_context_for_which_shares_fell) {
         hears(&late, "CUDA_ERROR_OUT_OF_MEMORY");
         hears(&late, "ready");
     }
-    ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
+    ck_assert_uint_le(figures_of(&one).reserved, LARGE / 2);
 }
 
 TEST_EACH(2, test_a_context_that_cannot_be) {
@@ -145,7 +145,7 @@ static void be_silent(uint64_t capacity) {
     start_model(capacity);
     open_registry(&registry);
     entry = (struct weir_registry_entry){
-        .reserve = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
+        .reserved = capacity - 128 * MIB, .idle = capacity - 128 * MIB, .command = "silent"};
     weir__registry_publish(&registry, &entry);
     ck_assert_int_eq(weir__model_shared_take(0, capacity, capacity - 128 * MIB), 0);
 }
@@ -186,7 +186,7 @@ TEST(test_others_give_beside_a_stopped_one) {
     fill(&idle, 384);
     stop(&stopped);
     expect(&needy, "take 320", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 192);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 192);
     end_by(&stopped, SIGKILL);
     expect(&needy, "take 512", "WEIR_OK"); /* what it had is free */
 }
@@ -360,14 +360,14 @@ TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
 
     start_beside(&idle, 896, &needy, "0");
     snprintf(command, sizeof command,
-             _i == 0 ? "truncate -s 0 %s/weir-*ledger*" : "rm %s/weir-*ledger*", folder);
+             _i == 0 ? "truncate -s 0 %s/weir-*registry*" : "rm %s/weir-*registry*", folder);
     ck_assert_int_eq(system(command), 0);
     began = now_ms();
     do { /* the caller makes it again, and the other is told of that */
         ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
 /* ---- what is left on the device ------------------------------------------------------------------ */
@@ -385,7 +385,7 @@ TEST_EACH(3, test_growth_leaves_room) {
     } while (strcmp(c.reply, "WEIR_OK") == 0);
     ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
     ck_assert_uint_ge(taken, 640);
-    ck_assert_uint_le(figures_of(&c).reserve, 768);
+    ck_assert_uint_le(figures_of(&c).reserved, 768);
 }
 
 /* What others hold idle is no reason to refuse a request for the room's sake. */
@@ -398,9 +398,9 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     fill(&idle, 768);
     takes(&needy, 4, 128);
     f = figures_of(&needy);
-    ck_assert_uint_eq(f.refusals, 0);
-    ck_assert_uint_ge(f.reclaim_mib, 384);
-    ck_assert_uint_le(f.reserve + figures_of(&idle).reserve, 896);
+    ck_assert_uint_eq(f.failed_requests, 0);
+    ck_assert_uint_ge(f.received_mib, 384);
+    ck_assert_uint_le(f.reserved + figures_of(&idle).reserved, 896);
     expect(&needy, "take 512", "WEIR_E_LIMIT");
 }
 

@@ -16,19 +16,19 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
         expect(&needy, "take 128", "WEIR_OK");
     f = figures_of(&needy);
     ck_assert_uint_eq(f.in_use, 768);
-    ck_assert_uint_ge(f.appeals, 1);
-    ck_assert_uint_eq(f.refusals, 0);
-    ck_assert_uint_ge(f.reclaim_mib, 640);
+    ck_assert_uint_ge(f.reclaims, 1);
+    ck_assert_uint_eq(f.failed_requests, 0);
+    ck_assert_uint_ge(f.received_mib, 640);
     f = figures_of(&idle);
-    ck_assert_uint_ge(f.yields, 1);
-    ck_assert_uint_ge(f.yield_mib, 640);
-    ck_assert_uint_le(f.reserve, 256);
+    ck_assert_uint_ge(f.releases, 1);
+    ck_assert_uint_ge(f.released_mib, 640);
+    ck_assert_uint_le(f.reserved, 256);
     /* the events say the same as the counters */
-    snprintf(words, sizeof words, "%llu %llu", f.yields, f.yield_mib);
-    expect(&idle, "yields", words);
+    snprintf(words, sizeof words, "%llu %llu", f.releases, f.released_mib);
+    expect(&idle, "releases", words);
     f = figures_of(&needy);
-    snprintf(words, sizeof words, "%llu %llu", f.appeals, f.reclaim_mib);
-    expect(&needy, "appeals", words);
+    snprintf(words, sizeof words, "%llu %llu", f.reclaims, f.received_mib);
+    expect(&needy, "reclaims", words);
     ck_assert(registries());
     end(&idle);
     end(&needy);
@@ -46,10 +46,10 @@ TEST_EACH(8, test_the_memory_of_a_pool_goes_once_it_has_no_users) {
     start(&idle, "program");
     snprintf(line, sizeof line, "pool %s 640 %d", engines[_i % 4], has_user);
     expect(&idle, line, "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&idle).reserve, 640);
+    ck_assert_uint_ge(figures_of(&idle).reserved, 640);
     start(&needy, "0");
     expect(&needy, "take 512", has_user ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
-    ck_assert_uint_eq(figures_of(&idle).reserve < 640, !has_user);
+    ck_assert_uint_eq(figures_of(&idle).reserved < 640, !has_user);
 }
 
 /* Nobody would have what is idle beside it otherwise. */
@@ -81,8 +81,8 @@ TEST_EACH(2, test_without_the_registry_it_is_refused) {
     start(&needy, "%s", _i == 1 ? "0 registry off" : "0");
     fill(&idle, 896);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
-    ck_assert_uint_ge(figures_of(&idle).reserve, 896);
+    ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
+    ck_assert_uint_ge(figures_of(&idle).reserved, 896);
 }
 
 TEST(test_what_is_in_use_stays) {
@@ -92,8 +92,8 @@ TEST(test_what_is_in_use_stays) {
     takes(&busy_one, 14, 64);
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
-    ck_assert_uint_eq(figures_of(&busy_one).yields, 0);
-    ck_assert_uint_eq(figures_of(&needy).refusals, 1);
+    ck_assert_uint_eq(figures_of(&busy_one).releases, 0);
+    ck_assert_uint_eq(figures_of(&needy).failed_requests, 1);
     expect(&busy_one, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
 }
@@ -107,10 +107,10 @@ TEST(test_lower_priority_gives_first) {
     fill(&high, 512);
     fill(&low, 384);
     expect(&needy, "take 320", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&low).yield_mib, 128);
-    ck_assert_uint_eq(figures_of(&high).yield_mib, 0);
+    ck_assert_uint_ge(figures_of(&low).released_mib, 128);
+    ck_assert_uint_eq(figures_of(&high).released_mib, 0);
     expect(&needy, "take 320", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&high).yield_mib, 64);
+    ck_assert_uint_ge(figures_of(&high).released_mib, 64);
 }
 
 /* Whose figures come too late on a machine with more to do is asked behind others, so that only one of some tries need
@@ -124,8 +124,8 @@ TEST(test_most_idle_gives_first) {
         fill(&little, 320);
         fill(&much, 576);
         expect(&needy, "take 384", "WEIR_OK");
-        given = figures_of(&much).yield_mib;
-        if (figures_of(&little).yield_mib == 0 && given >= 224)
+        given = figures_of(&much).released_mib;
+        if (figures_of(&little).released_mib == 0 && given >= 224)
             break;
         given = 0;
         end(&needy);
@@ -146,7 +146,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
     expect(&idle, "work 50", "busy");
     expect(&idle, "give", "WEIR_OK");
     expect(&needy, "take 512", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
 /* Where the driver takes nothing back, it is asked again. */
@@ -158,7 +158,7 @@ TEST(test_what_cannot_be_given_once) {
     fill(&idle, 896);
     expect(&idle, "fail", "it will");
     expect(&needy, "take 512", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
 /* Where the driver does not say what is free, others are asked once, for all of it. */
@@ -168,8 +168,8 @@ TEST(test_what_is_free_is_not_known) {
     start_beside(&idle, 960, &needy, "0");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 256", "WEIR_OK");
-    ck_assert_uint_eq(figures_of(&needy).appeals, 1);
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 256);
+    ck_assert_uint_eq(figures_of(&needy).reclaims, 1);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 256);
 }
 
 /* All that the own limit lets it have. */
@@ -186,8 +186,8 @@ TEST(test_without_a_wait_nobody_is_asked) {
 
     start_beside(&idle, 896, &needy, "0 recovery-timeout 0");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
-    ck_assert_uint_eq(figures_of(&idle).yields, 0);
+    ck_assert_uint_eq(figures_of(&needy).reclaims, 0);
+    ck_assert_uint_eq(figures_of(&idle).releases, 0);
 }
 
 /* All of the device, and all that another holds. */
@@ -196,7 +196,7 @@ TEST(test_the_whole_device) {
 
     start_beside(&idle, 896, &needy, "0");
     expect(&needy, "take 1024", "WEIR_OK");
-    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+    ck_assert_uint_eq(figures_of(&idle).reserved, 0);
 }
 
 /* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
@@ -211,8 +211,8 @@ TEST_EACH(2, test_not_above_the_own_limit) {
     fill(&idle, 768); /* all that is left: the limit is not met */
     ask(&needy, "take 100");
     ck_assert_str_ne(needy.reply, "WEIR_OK");
-    ck_assert_uint_eq(figures_of(&idle).yields, 0);
-    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
+    ck_assert_uint_eq(figures_of(&idle).releases, 0);
+    ck_assert_uint_eq(figures_of(&needy).reclaims, 0);
 }
 
 /* What a program without weir has may go back yet, but is not waited for longer than the program wants. */
@@ -228,8 +228,8 @@ TEST(test_until_the_deadline) {
     began = now_ms();
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(now_ms() - began, 20);
-    ck_assert_uint_eq(figures_of(&needy).appeals, 1); /* however often it looked */
-    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
+    ck_assert_uint_eq(figures_of(&needy).reclaims, 1); /* however often it looked */
+    ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
     weir__model_shared_give(0, 768 * MIB);
     expect(&needy, "take 256", "WEIR_OK");
 }
@@ -278,8 +278,8 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     nap(100);
     expect(&one, "give", "WEIR_OK");
     hears(&needy, "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
-    ck_assert_uint_le(figures_of(&one).yield_mib, 256);
+    ck_assert_uint_ge(figures_of(&one).released_mib, 64);
+    ck_assert_uint_le(figures_of(&one).released_mib, 256);
 }
 
 /* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
@@ -298,7 +298,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(asked_by(&needy), _i == 0 ? 64 : 2 * 64);
     ck_assert_uint_le(asked_by(&needy), _i == 0 ? 256 : 7 * 256);
-    ck_assert_uint_eq(figures_of(&needy).appeals, _i == 0);
+    ck_assert_uint_eq(figures_of(&needy).reclaims, _i == 0);
 }
 
 static struct weir_registry registry;
@@ -336,10 +336,10 @@ TEST(test_asked_for_more_than_there_is) {
     start_model(CAPACITY);
     open_registry(&registry);
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
-    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+    ck_assert_uint_eq(figures_of(&idle).reserved, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
     expect(&idle, "take 40", "WEIR_OK"); /* of two units, which both are in use */
-    ck_assert_uint_ge(figures_of(&idle).reserve, 64);
+    ck_assert_uint_ge(figures_of(&idle).reserved, 64);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
     ck_assert_uint_eq(figures_of(&idle).in_use, 40);
     weir__registry_leave(&registry);
@@ -371,11 +371,11 @@ TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     start(&one, "%d%s", kinds[_i % 3], harden[_i / 3]);
     start_model(CAPACITY);
     fill(&one, 896);
-    ck_assert_uint_eq(could_give(), figures_of(&one).reserve);
+    ck_assert_uint_eq(could_give(), figures_of(&one).reserved);
     expect(&one, "take 40", "WEIR_OK");
     expect(&one, "take 1", "WEIR_OK");
     gives = could_give();
-    ck_assert_uint_lt(gives + 41, figures_of(&one).reserve);
+    ck_assert_uint_lt(gives + 41, figures_of(&one).reserved);
     open_registry(&registry);
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
@@ -392,7 +392,7 @@ TEST_EACH(2, test_a_region_that_is_part_of_a_share_cannot_be_given) {
     start(&two, "0 limit share");
     expect(&two, "take 64", "WEIR_OK");
     ck_assert_uint_eq(could_give(), 0);
-    ck_assert_uint_eq(figures_of(&one).reserve, 768);
+    ck_assert_uint_eq(figures_of(&one).reserved, 768);
 }
 
 TEST(test_several_give_together) {
@@ -405,7 +405,7 @@ TEST(test_several_give_together) {
     start(&needy, "0");
     expect(&needy, "take 896", "WEIR_OK");
     for (int i = 0; i < 3; i++)
-        ck_assert_uint_ge(figures_of(&idle[i]).yield_mib, 192);
+        ck_assert_uint_ge(figures_of(&idle[i]).released_mib, 192);
 }
 
 /* A line of the log, and everything as without it. */
@@ -421,7 +421,7 @@ TEST(test_no_registry_can_be_made) {
     start(&two, "0 log none");
     fill(&one, 896);
     expect(&two, "take 512", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_eq(figures_of(&two).appeals, 0);
+    ck_assert_uint_eq(figures_of(&two).reclaims, 0);
     file = fopen(path, "r");
     ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
     ck_assert_ptr_nonnull(

@@ -63,9 +63,9 @@ TEST(test_a_share_is_never_below_what_is_in_use) {
 static void until_reserve(struct child *c, uint64_t most) {
     uint64_t began = now_ms();
 
-    while (figures_of(c).reserve > most && now_ms() - began < 20000)
+    while (figures_of(c).reserved > most && now_ms() - began < 20000)
         nap(5);
-    ck_assert_uint_le(figures_of(c).reserve, most);
+    ck_assert_uint_le(figures_of(c).reserved, most);
 }
 
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
@@ -80,8 +80,8 @@ TEST_EACH(3, test_reserve_above_a_share_goes) {
     expect(&full, "take 40", "WEIR_OK");
     start(&late, "%d limit share%s", kind, also);
     until_reserve(&full, 512);
-    ck_assert_uint_ge(figures_of(&full).reserve, 384);         /* and no more than that */
-    for (began = now_ms(); figures_of(&full).yield_mib < 384;) /* noted once it has gone */
+    ck_assert_uint_ge(figures_of(&full).reserved, 384);           /* and no more than that */
+    for (began = now_ms(); figures_of(&full).released_mib < 384;) /* noted once it has gone */
         ck_assert_uint_lt(now_ms() - began, 20000);
 }
 
@@ -115,10 +115,10 @@ TEST(test_preallocated_shares) {
     struct child one, two;
 
     start(&one, "0 prealloc share");
-    ck_assert_uint_eq(figures_of(&one).reserve, 992);
+    ck_assert_uint_eq(figures_of(&one).reserved, 992);
     start(&two, "0 prealloc share");
-    ck_assert_uint_le(figures_of(&one).reserve, 512);
-    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+    ck_assert_uint_le(figures_of(&one).reserved, 512);
+    ck_assert_uint_eq(figures_of(&two).reserved, 480);
 }
 
 /* What comes down to its share does so by units of a pool, or handles: MiB that it may keep above it, for which another
@@ -143,7 +143,7 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
     hears(&two, "ready");
-    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+    ck_assert_uint_eq(figures_of(&two).reserved, 480);
 }
 
 /* 1: it asks somebody now. */
@@ -177,7 +177,7 @@ static uint64_t share_beside_a_slow_one(void) {
     nap(150);
     ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
     hears(&two, "ready");
-    got = figures_of(&two).reserve;
+    got = figures_of(&two).reserved;
     weir__registry_close(&registry);
     end(&two);
     end(&slow);
@@ -221,12 +221,12 @@ TEST_EACH(2, test_preallocated_shares_leave_room) {
     struct child one, two;
 
     start(&one, "%d prealloc share:4 keep-free 128MiB", kind);
-    ck_assert_uint_eq(figures_of(&one).reserve, 896);
+    ck_assert_uint_eq(figures_of(&one).reserved, 896);
     start(&two, "%d prealloc share:3 keep-free 128MiB", kind);
     expect(&two, "take 1", "WEIR_OK");
-    ck_assert_uint_le(512, figures_of(&one).reserve);
-    ck_assert_uint_le(figures_of(&one).reserve, 512 + piece_of(kind));
-    ck_assert_uint_eq(figures_of(&one).reserve + figures_of(&two).reserve, 896);
+    ck_assert_uint_le(512, figures_of(&one).reserved);
+    ck_assert_uint_le(figures_of(&one).reserved, 512 + piece_of(kind));
+    ck_assert_uint_eq(figures_of(&one).reserved + figures_of(&two).reserved, 896);
 }
 
 TEST(test_weights_of_nothing) {
@@ -271,7 +271,7 @@ TEST(test_a_limit_in_place_of_a_share) {
     start(&two, "0 limit share");
     expect_limit(&two, 512);
     nap(100); /* the thread has looked again */
-    ck_assert_uint_eq(figures_of(&one).reserve, 768);
+    ck_assert_uint_eq(figures_of(&one).reserved, 768);
     expect_limit(&one, 640);
 }
 
@@ -281,7 +281,7 @@ TEST(test_a_share_caps_what_is_preallocated) {
 
     start(&one, "0 limit share");
     start(&two, "0 limit share prealloc 768MiB");
-    ck_assert_uint_eq(figures_of(&two).reserve, 512);
+    ck_assert_uint_eq(figures_of(&two).reserved, 512);
 }
 
 /* What the program, or a setting in bytes, promises stays, whatever the share is. */
@@ -294,8 +294,8 @@ TEST_EACH(2, test_reserve_that_was_promised_stays) {
     start_each("0 limit share", &two, &three);
     expect_limit(&one, 320);
     nap(100); /* the thread has looked again */
-    ck_assert_uint_eq(figures_of(&one).reserve, 512);
-    ck_assert_uint_eq(figures_of(&one).yields, 0);
+    ck_assert_uint_eq(figures_of(&one).reserved, 512);
+    ck_assert_uint_eq(figures_of(&one).releases, 0);
 }
 
 /* Also beside a preallocated share. */
@@ -313,7 +313,7 @@ TEST_EACH(3, test_reserve_that_was_promised_stays_beside_a_share) {
     start(&needy, "0");
     expect(&needy, "take 320", "WEIR_OK");
     expect(&needy, "take 600", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_ge(figures_of(&one).reserve, 512);
+    ck_assert_uint_ge(figures_of(&one).reserved, 512);
 }
 
 /* One that has no share is left alone beside one that has, and so is one whose device is lost. */

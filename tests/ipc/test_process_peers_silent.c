@@ -18,11 +18,11 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY"); /* it is left alone */
     second = now_ms() - began;
     ck_assert_uint_le(second, first + 100);
-    ck_assert_uint_eq(figures_of(&needy).reclaim_mib, 0);
+    ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
     nap(2100);
     expect(&needy, "take 512", "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&stopped).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&stopped).released_mib, 384);
 }
 
 /* As at the end of a login session. */
@@ -258,8 +258,8 @@ TEST(test_who_answers_late_is_waited_for) {
     nap(900);
     ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
     hears(&needy, "WEIR_OK");
-    ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
-    ck_assert_uint_ge(figures_of(&needy).reclaim_mib, 384);
+    ck_assert_uint_ge(figures_of(&late).released_mib, 384);
+    ck_assert_uint_ge(figures_of(&needy).received_mib, 384);
 }
 
 /* Not each time again either: a program may ask for its context again and again. */
@@ -283,7 +283,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     ask(&needy, "context");
     ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
     ck_assert_int_eq(any, 1);
-    ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
+    ck_assert_uint_ge(figures_of(&idle).released_mib, 320);
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
 }
 

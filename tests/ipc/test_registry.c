@@ -40,7 +40,7 @@ TEST(test_each_sees_the_others) {
     publish(&registry, 1000);
     for (uint64_t reserve = 0; reserve <= 300; reserve++) { /* faster than the file is looked at */
         entry = (struct weir_registry_entry){
-            .reserve = reserve, .in_use = ~reserve, .command = "a test"};
+            .reserved = reserve, .in_use = ~reserve, .command = "a test"};
         weir__registry_publish(&other, &entry);
     }
     expect_count(2, 1300);
@@ -188,7 +188,7 @@ static struct weir_registry tried;
 
 /* At once, and with a look at the file. */
 static void write_entry(struct weir_registry *l, uint64_t reserve) {
-    struct weir_registry_entry e = {.reserve = reserve, .in_use = ~reserve};
+    struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve};
 
     l->looked_ns = 0;
     weir__registry_publish(l, &e);
@@ -211,7 +211,7 @@ static int try_publish(void) {
 static int try_read(void) {
     for (int slot = 0; slot < 3; slot++)
         if (weir__registry_read(&tried, slot, &entry))
-            ck_assert_uint_eq(entry.reserve, slot == weir__registry_slot(&tried) ? 7 : 3);
+            ck_assert_uint_eq(entry.reserved, slot == weir__registry_slot(&tried) ? 7 : 3);
     return 0;
 }
 
@@ -359,7 +359,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
         if ((_i == 0 ? setenv("XDG_RUNTIME_DIR", folder, 1) : unsetenv("XDG_RUNTIME_DIR")) != 0 ||
             weir__registry_look(&registry, device) != 0)
             _exit(1);
-        _exit(weir__registry_read(&registry, 0, &entry) && entry.reserve == 5 ? 0 : 2);
+        _exit(weir__registry_read(&registry, 0, &entry) && entry.reserved == 5 ? 0 : 2);
     }
     snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(registry.path, '/'));
     close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
@@ -566,5 +566,5 @@ TEST(test_who_had_all_lets_go_meanwhile) {
 #endif
 
 int main(void) {
-    return run_tests("ledger", CK_FORK);
+    return run_tests("registry", CK_FORK);
 }

@@ -35,7 +35,7 @@ static struct weir_registry_entry entry;
 static inline void set_up(void) {
     const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 
-    snprintf(folder, sizeof folder, "%s/weir-ledger-XXXXXX", in);
+    snprintf(folder, sizeof folder, "%s/weir-registry-XXXXXX", in);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     memset(&entry, 0, sizeof entry);
@@ -53,7 +53,7 @@ static inline void nap(long ns) {
 }
 
 static inline void publish(struct weir_registry *l, uint64_t reserve) {
-    struct weir_registry_entry e = {.reserve = reserve, .in_use = ~reserve, .command = "a test"};
+    struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve, .command = "a test"};
 
     nap(1200000); /* so that it looks at its file */
     weir__registry_publish(l, &e);
@@ -70,8 +70,8 @@ static inline int count(uint64_t *reserve) {
     *reserve = 0;
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
         if (weir__registry_read(&registry, slot, &entry)) {
-            ck_assert_uint_eq(entry.in_use, ~entry.reserve);
-            *reserve += entry.reserve;
+            ck_assert_uint_eq(entry.in_use, ~entry.reserved);
+            *reserve += entry.reserved;
             found++;
         }
     return found;
@@ -106,7 +106,7 @@ static inline int be_member(uint64_t reserve) {
 
 static inline void note_ending(int slot, const struct weir_registry_entry *of, void *reserve) {
     (void)slot;
-    *(uint64_t *)reserve += of->reserve;
+    *(uint64_t *)reserve += of->reserved;
 }
 
 /* What those who are ending have. */

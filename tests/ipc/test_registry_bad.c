@@ -162,7 +162,7 @@ TEST(test_of_another_user) {
         char path[WEIR_REGISTRY_PATH];
         int file;
 
-        snprintf(path, sizeof path, "%s/weir-65534-ledger%d-" DEVICE, folder,
+        snprintf(path, sizeof path, "%s/weir-65534-registry%d-" DEVICE, folder,
                  WEIR_REGISTRY_VERSION);
         file = open(path, O_CREAT | O_WRONLY, 0666);
         if (file < 0 || setuid(65534) != 0)
@@ -239,7 +239,7 @@ TEST(test_a_number_that_was_lost_just_now) {
     ck_assert(own_file_put(number));
     registry.looked_ns = UINT64_MAX / 2; /* it need not look for long */
     for (uint64_t i = 0; i < 3; i++) {
-        entry = (struct weir_registry_entry){.reserve = i, .in_use = ~i};
+        entry = (struct weir_registry_entry){.reserved = i, .in_use = ~i};
         weir__registry_publish(&registry, &entry);
     }
     ck_assert(own_file_is_whole(number));

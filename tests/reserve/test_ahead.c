@@ -40,7 +40,7 @@ TEST(off_by_default) {
     OK(weir_free(a, take(a, 100 * MIB, A), A));
     nap(5);
     weir_statistics s = stats_of(a);
-    ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_refusals, 0);
+    ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_failures, 0);
     destroy(a);
 }
 
@@ -62,7 +62,7 @@ TEST(little_is_idle_and_then_enough) {
     OK(weir_free(a, large, A));
     expect_rest(a);
     check_steps(a);
-    ck_assert_uint_eq(stats_of(a).ahead_refusals, 0);
+    ck_assert_uint_eq(stats_of(a).ahead_failures, 0);
     destroy(a);
 }
 
@@ -87,11 +87,11 @@ TEST(the_limit_holds) {
     weir_options options = options_for(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
     weir_allocator *a = make_on(&real, &options);
-    AWAIT(stats_of(a).ahead_refusals >= 2);
-    ck_assert_uint_eq(stats_of(a).reserve, 320 * MIB);
-    ck_assert_uint_eq(stats_of(a).refusals, 0);
+    AWAIT(stats_of(a).ahead_failures >= 2);
+    ck_assert_uint_eq(stats_of(a).reserved, 320 * MIB);
+    ck_assert_uint_eq(stats_of(a).failed_requests, 0);
     OK(weir_free(a, take(a, _i == REGIONS ? 64 * MIB : 320 * MIB, A), A));
-    ck_assert_uint_eq(stats_of(a).reserve_peak, 320 * MIB);
+    ck_assert_uint_eq(stats_of(a).reserved_peak, 320 * MIB);
     check_steps(a);
     destroy(a);
 }
@@ -99,27 +99,27 @@ TEST(the_limit_holds) {
 /* A 64th of the device is left alone, and a request may have it. */
 TEST(the_last_part_is_for_requests) {
     weir_allocator *a = make(&real, _i, 7 * GIB);
-    AWAIT(stats_of(a).ahead_refusals >= 2);
+    AWAIT(stats_of(a).ahead_failures >= 2);
     size_t left = device_free();
     MUST_BE_WITHIN(128 * MIB, left, 128 * MIB + a->reserve.engine->step_bytes);
     ck_assert_int_eq(weir_last_driver_result(), 0);
-    OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserve + 64 * MIB, A), A));
+    OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserved + 64 * MIB, A), A));
     check_steps(a);
     destroy(a);
 }
 
 TEST(a_failure_is_tried_again_ever_later) {
-    uint64_t refusals;
+    uint64_t failed_requests;
     /* after the n-th a pause of 10 ms, doubled n - 1 times */
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     uint64_t from = real_ms();
     weir_allocator *a = make(&real, _i, 256 * MIB);
-    AWAIT(stats_of(a).ahead_refusals >= 4);
+    AWAIT(stats_of(a).ahead_failures >= 4);
     for (int i = 0; i < 20; i++, nap(5)) {
-        refusals = stats_of(a).ahead_refusals;
-        MUST_LE(10 * ((UINT64_C(1) << (refusals - 1)) - 1), real_ms() - from + 1);
+        failed_requests = stats_of(a).ahead_failures;
+        MUST_LE(10 * ((UINT64_C(1) << (failed_requests - 1)) - 1), real_ms() - from + 1);
     }
-    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    ck_assert_uint_eq(stats_of(a).reserved, 0);
     weir__model_faults_clear();
     AWAIT(idle_of(a) >= 512 * MIB);
     check_steps(a);
@@ -171,7 +171,7 @@ TEST(destroying_ends_it_promptly) {
 TEST(destroying_ends_a_long_pause) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir_allocator *a = make(&real, _i, 256 * MIB);
-    AWAIT(stats_of(a).ahead_refusals >= 8); /* the next pause is of 1280 ms */
+    AWAIT(stats_of(a).ahead_failures >= 8); /* the next pause is of 1280 ms */
     weir__model_faults_clear();
     uint64_t from = real_ms();
     destroy(a);
@@ -196,7 +196,7 @@ TEST(two_allocators_have_one_each) {
     AWAIT(idle_of(b) >= 768 * MIB);
     destroy(a);
     OK(weir_free(b, take(b, 600 * MIB, A), A));
-    AWAIT(stats_of(b).reserve >= 768 * MIB);
+    AWAIT(stats_of(b).reserved >= 768 * MIB);
     await_rest(b); /* the ring is read after the books */
     check_steps(b);
     destroy(b);
@@ -326,7 +326,7 @@ TEST(what_cannot_be_told_is_left_alone) {
     weir_allocator *a = make_on(&real, &options);
     AWAIT((lines(), strstr(logged, "grow-ahead has no effect: this driver")) != NULL);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
-    ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_refusals, 0);
+    ck_assert_uint_eq(stats_of(a).ahead_steps + stats_of(a).ahead_failures, 0);
     destroy(a);
 }
 
@@ -381,7 +381,7 @@ static weir_allocator *make_held(struct grower *g, size_t bytes) {
     sem_init(&go_on, 0, 0);
     holding = real;
     holding.cuMemSetAccess = held_access;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(64 * MIB);
     *g = (struct grower){.a = make_on(&holding, &options), .bytes = bytes};
     holds = held_call;
@@ -402,19 +402,19 @@ TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
     void *block = take(a, 20 * MIB, A);
-    uint64_t before = stats_of(a).reserve;
+    uint64_t before = stats_of(a).reserved;
 
     MUST_LE(64 * MIB + 2 * MIB, before);
     OK(weir_free(a, block, A));
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    MUST_LE(stats_of(a).reserve, before - 48 * MIB);
-    before = stats_of(a).reserve;
+    MUST_LE(stats_of(a).reserved, before - 48 * MIB);
+    before = stats_of(a).reserved;
     let_go(&g);
     OK(g.status);
-    MUST_LE(before, stats_of(a).reserve);
+    MUST_LE(before, stats_of(a).reserved);
     OK(weir_trim(a, 0, NULL));
-    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    ck_assert_uint_eq(stats_of(a).reserved, 0);
     destroy(a);
 }
 
@@ -430,7 +430,7 @@ TEST(who_has_to_grow_waits_for_what_comes) {
     OK(g.status);
     ck_assert_int_eq(pthread_join(asks.thread, NULL), 0);
     OK(asks.status);
-    MUST_LE(stats_of(a).reserve, (_i ? 400 + 2 * 256 : 256 + 2) * MIB);
+    MUST_LE(stats_of(a).reserved, (_i ? 400 + 2 * 256 : 256 + 2) * MIB);
     ck_assert_uint_eq(stats_of(a).growth_allocs, _i ? 1 : 0);
     if (!_i) /* nothing was looked for beside it */
         MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
@@ -451,17 +451,17 @@ TEST(what_does_not_come_leaves_nothing) {
         weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
     let_go(&g);
     EXPECT(WEIR_E_DRIVER, g.status);
-    MUST((stats_of(a).reserve == 64 * MIB) == !_i);
-    MUST_EQ(stats_of(a).reserve_peak, stats_of(a).reserve);
-    MUST_EQ(all - device_free(), stats_of(a).reserve);
+    MUST((stats_of(a).reserved == 64 * MIB) == !_i);
+    MUST_EQ(stats_of(a).reserved_peak, stats_of(a).reserved);
+    MUST_EQ(all - device_free(), stats_of(a).reserved);
     if (_i) {
         OK(weir_preallocate(a, 320 * MIB, NULL));
-        ck_assert_uint_eq(stats_of(a).reserve, 320 * MIB);
+        ck_assert_uint_eq(stats_of(a).reserved, 320 * MIB);
         weir__model_faults_clear();
         OK(weir_trim(a, 0, NULL));
     }
     OK(weir_preallocate(a, 256 * MIB, NULL));
-    ck_assert_uint_eq(stats_of(a).reserve, 256 * MIB);
+    ck_assert_uint_eq(stats_of(a).reserved, 256 * MIB);
     destroy(a);
     MUST_EQ(device_free(), all);
 }
@@ -474,9 +474,9 @@ TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
     OK(weir_set_limit(a, bytes_amount((_i ? 80 : 400) * MIB)));
     let_go(&g);
     EXPECT(WEIR_E_LIMIT, g.status);
-    MUST_EQ(stats_of(a).reserve, (_i ? 64 + 40 : 400) * MIB);
+    MUST_EQ(stats_of(a).reserved, (_i ? 64 + 40 : 400) * MIB);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
-    OK(weir_preallocate(a, stats_of(a).reserve, NULL));
+    OK(weir_preallocate(a, stats_of(a).reserved, NULL));
     OK(weir_set_limit(a, bytes_amount(GIB)));
     OK(weir_preallocate(a, GIB, NULL));
     destroy(a);

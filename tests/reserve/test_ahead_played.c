@@ -96,7 +96,7 @@ TEST(it_begins_with_the_allocator) {
     weir_allocator *a = make(driver, _i, 300 * MIB);
     weir_statistics s = stats_of(a);
 
-    MUST_BE_WITHIN(300 * MIB, s.reserve, 300 * MIB + a->reserve.engine->step_bytes);
+    MUST_BE_WITHIN(300 * MIB, s.reserved, 300 * MIB + a->reserve.engine->step_bytes);
     MUST_LE(1, s.ahead_steps);
     MUST_LE(s.host_bytes, 64 * MIB);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
@@ -148,7 +148,7 @@ TEST(more_than_can_be_had) {
                       NULL,
                   "%s", logged);
     OK(weir_free(a, take(a, MIB, A), A));
-    MUST_LE(stats_of(a).reserve, GIB);
+    MUST_LE(stats_of(a).reserved, GIB);
     destroy(a);
 }
 
@@ -164,7 +164,7 @@ TEST(small_requests_have_some_of_it) {
         weir__model_advance(2 * MS);
     }
     MUST_EQ(stats_of(a).growth_allocs, 0);
-    MUST_LE(stats_of(a).reserve, stats_of(a).in_use + GIB + 32 * MIB);
+    MUST_LE(stats_of(a).reserved, stats_of(a).in_use + GIB + 32 * MIB);
     check_steps(a);
     while (count > 0)
         OK(weir_free(a, block[--count], A));
@@ -183,7 +183,7 @@ TEST(what_lies_together_is_what_a_request_needs) {
     uint64_t grown;
     void *block[4];
 
-    options.front = WEIR_SWITCH_OFF; /* each request plays the turns that are due */
+    options.cache = WEIR_SWITCH_OFF; /* each request plays the turns that are due */
     a = make_on(driver, &options);
     OK(weir_preallocate(a, 2 * GIB, NULL)); /* 16 MiB of it for small requests */
     weir__model_advance(20 * MS);
@@ -192,7 +192,7 @@ TEST(what_lies_together_is_what_a_request_needs) {
         block[i] = take(a, (2 * GIB - 16 * MIB - piece) / 4, A);
     weir__model_advance(20 * MS);
     OK(weir_free(a, take(a, MIB, A), A));
-    MUST_LE(stats_of(a).reserve, 2 * GIB + then - piece + 4 * MIB);
+    MUST_LE(stats_of(a).reserved, 2 * GIB + then - piece + 4 * MIB);
     grown = stats_of(a).growth_allocs;
     OK(weir_free(a, take(a, then - 2 * MIB, A), A));
     MUST_EQ(stats_of(a).growth_allocs, grown);
@@ -210,7 +210,7 @@ TEST(what_lies_together_is_no_more_than_may_be_idle) {
     void *block[BLOCKS], *last;
     uint64_t steps = 0;
 
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.decay_ms = 100;
     a = make_on(driver, &options);
     for (int i = 0; i < BLOCKS; i++) {
@@ -239,7 +239,7 @@ TEST(what_lies_together_is_no_more_than_may_be_idle) {
 TEST(what_lies_together_may_be_had_no_more) {
     weir_options options = options_for(MAPPED, 256 * MIB);
     void *block[4];
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     if (_i)
         options.limit = bytes_amount(2 * GIB);
     weir_allocator *a = make_on(driver, &options);
@@ -252,13 +252,13 @@ TEST(what_lies_together_may_be_had_no_more) {
         weir__model_advance(100 * MS);
         OK(weir_free(a, take(a, 3 * MIB, A), A));
     }
-    MUST_EQ(stats_of(a).ahead_refusals, 0);
+    MUST_EQ(stats_of(a).ahead_failures, 0);
     OK(weir_trim(a, 2 * GIB - 64 * MIB, NULL));
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     MUST_LE(reserve, 2 * GIB);
     weir__model_advance(100 * MS);
     OK(weir_free(a, take(a, 3 * MIB, A), A));
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
     for (int i = 0; i < 4; i++)
         OK(weir_free(a, block[i], A));
     destroy(a);
@@ -388,7 +388,7 @@ TEST(growth_stops_at_twice_the_amount) {
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weir_options options = options_for(_i, 0);
-        options.headroom = cases[i].low;
+        options.grow_ahead = cases[i].low;
         weir_allocator *a = make_on(driver, &options);
         MUST_EQ(a->high, cases[i].high);
         destroy(a);
@@ -397,23 +397,23 @@ TEST(growth_stops_at_twice_the_amount) {
 
 TEST(pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB);
-    uint64_t pause = 0, before = 0, refusals;
+    uint64_t pause = 0, before = 0, failed_requests;
 
     OK(weir_free(a, take(a, 3 * MIB, A), A));
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     for (uint64_t waited = 0; before < 11; waited++) {
         weir__model_advance(MS);
         OK(weir_free(a, take(a, 3 * MIB, A), A)); /* from the engine, which has it */
-        refusals = stats_of(a).ahead_refusals;
-        if (refusals == before)
+        failed_requests = stats_of(a).ahead_failures;
+        if (failed_requests == before)
             continue;
-        MUST_EQ(refusals, before + 1);
+        MUST_EQ(failed_requests, before + 1);
         if (pause > 0) {
             MUST_LE(pause, waited + 1);
             MUST_LE(waited, pause + 1);
         }
         pause = pause == 0 ? 10 : pause < 2560 ? 2 * pause : 2560;
-        before = refusals;
+        before = failed_requests;
         waited = 0;
     }
     ck_assert_uint_eq(pause, 2560);

@@ -140,7 +140,7 @@ static weir_options options_for(int way) {
     options.log = WEIR_LOG_WARNING;
     options.engine = way >= MAPPED_FIT ? WEIR_ENGINE_BFC : WEIR_ENGINE_POOL;
     if (way == POOL_WITHOUT_CACHES)
-        options.front = WEIR_SWITCH_OFF;
+        options.cache = WEIR_SWITCH_OFF;
     if (way >= MAPPED_FIT && way != REGIONS) {
         options.engine = WEIR_ENGINE_MAPPED;
         options.packing = way == MAPPED_FIT ? WEIR_PACKING_COMPACT
@@ -213,7 +213,7 @@ TEST(a_load_that_comes_back_keeps_its_reserve) {
     }
     weir_statistics s = stats_of(a);
     MUST_EQ(s.growths, warm.growths);
-    MUST_EQ(s.reserve, warm.reserve);
+    MUST_EQ(s.reserved, warm.reserved);
     close_it();
 }
 
@@ -226,22 +226,22 @@ TEST(what_a_smaller_load_does_not_need_goes) {
     for (int i = 0; i < 4; i++)
         iterate(60, HALF_LIFE / 2);
     weir_statistics large = stats_of(a);
-    MUST_LE(60 * 31 * MIB, large.reserve);
-    uint64_t last = large.reserve;
+    MUST_LE(60 * 31 * MIB, large.reserved);
+    uint64_t last = large.reserved;
     count_from_here();
     for (int i = 0; i < 30; i++) {
         iterate(6, HALF_LIFE / 2);
         s = stats_of(a);
         if (s.growths == large.growths)
-            MUST_LE(s.reserve, last);
-        last = s.reserve;
+            MUST_LE(s.reserved, last);
+        last = s.reserved;
         if (i == 2) /* one window has seen no more than the small one */
-            MUST_LE(large.reserve / 3, s.reserve);
+            MUST_LE(large.reserved / 3, s.reserved);
         if (i == 20)
             growths = s.growths;
     }
     /* regions and handles go whole */
-    MUST_LE(s.reserve, large.reserve / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
+    MUST_LE(s.reserved, large.reserved / 4 * (_i == POOL || _i == MAPPED_FAST ? 3 : 1));
     MUST_LE(2, decays());
     MUST_EQ(s.growths, growths);
     MUST_EQ(s.trims, 0);
@@ -254,7 +254,7 @@ TEST(what_a_smaller_load_does_not_need_goes) {
 /* Decay and grow-ahead agree on what is to be idle. */
 TEST(what_has_gone_is_not_grown_again_by_grow_ahead) {
     weir_options options = options_for(_i);
-    options.headroom = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    options.grow_ahead = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
     open_with(&options);
     for (int i = 0; i < 4; i++)
         iterate(60, HALF_LIFE / 2);
@@ -262,14 +262,14 @@ TEST(what_has_gone_is_not_grown_again_by_grow_ahead) {
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
     weir_statistics small = stats_of(a);
-    MUST_LE(small.reserve, large.reserve * 2 / 3); /* packing fast has handles of a third */
-    MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserve);
+    MUST_LE(small.reserved, large.reserved * 2 / 3); /* packing fast has handles of a third */
+    MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserved);
     for (int i = 0; i < 40; i++)
         iterate(6, HALF_LIFE / 2);
     weir_statistics s = stats_of(a);
     MUST_EQ(s.ahead_steps, large.ahead_steps);
     MUST_EQ(s.growths, small.growths);
-    MUST_EQ(s.reserve, small.reserve);
+    MUST_EQ(s.reserved, small.reserved);
     close_it();
 }
 
@@ -305,16 +305,16 @@ TEST(what_was_preallocated_stays) {
         iterate(60, HALF_LIFE / 2);
     for (int i = 0; i < 40; i++)
         iterate(2, HALF_LIFE / 2);
-    MUST_LE(512 * MIB, stats_of(a).reserve);
+    MUST_LE(512 * MIB, stats_of(a).reserved);
     /* What caches hold keeps a handle whole, and packing fast has one of 1 GiB. */
-    MUST_LE(stats_of(a).reserve, _i == MAPPED_FAST ? 1600 * MIB : 700 * MIB);
+    MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? 1600 * MIB : 700 * MIB);
     for (int i = 0; i < 20; i++) {
         weir__model_advance(HALF_LIFE);
         OK(weir_decay(a, NULL));
     }
-    MUST_LE(512 * MIB, stats_of(a).reserve);
+    MUST_LE(512 * MIB, stats_of(a).reserved);
     /* A handle of 512 MiB goes when all of it is too much. */
-    MUST_LE(stats_of(a).reserve, _i == MAPPED_FAST ? GIB : 560 * MIB);
+    MUST_LE(stats_of(a).reserved, _i == MAPPED_FAST ? GIB : 560 * MIB);
     close_it();
 }
 
@@ -329,7 +329,7 @@ TEST(a_release_threshold_that_is_set_stays) {
         weir__model_advance(HALF_LIFE);
         OK(weir_decay(a, NULL));
     }
-    MUST_BE_WITHIN(256 * MIB, stats_of(a).reserve, 320 * MIB);
+    MUST_BE_WITHIN(256 * MIB, stats_of(a).reserved, 320 * MIB);
     close_it();
 }
 
@@ -340,7 +340,7 @@ TEST(an_idle_program_says_that_time_passes) {
     open_way(_i);
     for (int i = 0; i < 3; i++)
         iterate(60, HALF_LIFE / 2);
-    uint64_t before = stats_of(a).reserve;
+    uint64_t before = stats_of(a).reserved;
     OK(weir_decay(a, &released)); /* a window that had the load, or is not over */
     MUST_EQ(released, 0);
     for (int i = 0; i < 12; i++) {
@@ -352,8 +352,8 @@ TEST(an_idle_program_says_that_time_passes) {
         MUST_EQ(released, 0);
     }
     weir_statistics s = stats_of(a);
-    MUST_EQ(before - sum, s.reserve);
-    MUST_LE(s.reserve, 64 * MIB);
+    MUST_EQ(before - sum, s.reserved);
+    MUST_LE(s.reserved, 64 * MIB);
     MUST_LE(3, decays());
     iterate(10, HALF_LIFE);
     close_it();
@@ -366,7 +366,7 @@ TEST(windows_that_were_missed_count) {
         iterate(60, HALF_LIFE / 2);
     weir__model_advance(20 * HALF_LIFE);
     OK(weir_decay(a, NULL));
-    MUST_LE(stats_of(a).reserve, 64 * MIB);
+    MUST_LE(stats_of(a).reserved, 64 * MIB);
     close_it();
 }
 
@@ -382,7 +382,7 @@ TEST(nothing_goes_as_a_load_comes_back) {
     }
     weir_statistics s = stats_of(a);
     MUST_EQ(s.growths, before.growths);
-    MUST_EQ(s.reserve, before.reserve);
+    MUST_EQ(s.reserved, before.reserved);
     close_it();
 }
 
@@ -413,16 +413,16 @@ TEST(an_arena_of_regions_decays_by_calls_alone) {
     open_with(&options);
     for (int i = 0; i < 3; i++)
         iterate(60, HALF_LIFE / 2);
-    uint64_t before = stats_of(a).reserve;
+    uint64_t before = stats_of(a).reserved;
     for (int i = 0; i < 20; i++)
         iterate(6, HALF_LIFE / 2);
-    MUST_EQ(stats_of(a).reserve, before);
+    MUST_EQ(stats_of(a).reserved, before);
     MUST_EQ(decays(), 0);
     for (int i = 0; i < 20; i++) { /* also beside requests */
         iterate(6, HALF_LIFE / 2);
         OK(weir_decay(a, NULL));
     }
-    MUST_LE(stats_of(a).reserve, before / 2);
+    MUST_LE(stats_of(a).reserved, before / 2);
     close_it();
 }
 
@@ -435,7 +435,7 @@ TEST(a_window_ends_in_a_capture) {
 
     if (_i >= WAYS)
         table.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     for (int i = 0; i < 4; i++)
         iterate(60, HALF_LIFE / 2);
@@ -459,10 +459,10 @@ TEST(off_is_off) {
     options.decay_ms = _i % 2 ? 0 : UINT64_MAX;
     open_with(&options);
     iterate(60, HALF_LIFE / 2);
-    uint64_t before = stats_of(a).reserve;
+    uint64_t before = stats_of(a).reserved;
     for (int i = 0; i < 20; i++)
         iterate(6, HALF_LIFE / 2);
-    MUST_EQ(stats_of(a).reserve, before);
+    MUST_EQ(stats_of(a).reserved, before);
     (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL)); /* a program may ask all the time, */

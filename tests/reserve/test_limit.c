@@ -14,7 +14,7 @@ static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
 static void make_on(const struct weir_driver *on, int world, uint64_t fixed, const char *settings) {
     weir_options options = options_of(worlds[world].kind, "model", fixed);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     apply_settings(&options, settings);
     make_with_on(on, &options);
 }
@@ -62,11 +62,11 @@ TEST(no_growth_past_it) {
     refuse(WEIR_E_LIMIT, 300 * MIB, A);
     take(150 * MIB, A);
     refuse(WEIR_E_LIMIT, 150 * MIB, A);
-    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    MUST_LE(check_identities(a).reserved, 256 * MIB);
     OK(weir_set_limit(a, bytes_amount(512 * MIB)));
     take(150 * MIB, A);
     refuse(WEIR_E_LIMIT, 300 * MIB, A);
-    MUST_LE(check_identities(a).reserve, 512 * MIB);
+    MUST_LE(check_identities(a).reserved, 512 * MIB);
 }
 
 /* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
@@ -79,7 +79,7 @@ TEST(no_growth_past_it_behind_work) {
     take(150 * MIB, A);
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     refuse(WEIR_E_LIMIT, 150 * MIB, A);
-    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    MUST_LE(check_identities(a).reserved, 256 * MIB);
 }
 
 /* The device has too little, too: what the limit forbids is the limit's. */
@@ -122,19 +122,19 @@ TEST(a_reserve_above_it_serves_and_does_not_rise) {
         others[i] = take(200 * MIB, A);
     void *block = take(30 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     MUST_LE(800 * MIB, reserve);
     for (int i = 0; i < 3 && worlds[_i].kind != KIND_DIRECT; i++) { /* it has no reserved memory */
         give(block, A);
         block = take(30 * MIB, A);
-        MUST_EQ(check_identities(a).reserve, reserve);
+        MUST_EQ(check_identities(a).reserved, reserve);
     }
     /* Within the limit, but the reserved memory would rise unless it has room. */
     for (count = 0; count < 20; count++)
         if (weir_alloc(a, 120 * MIB, A, &more[count]) != WEIR_OK)
             break;
     MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
-    MUST_LE(stats_of(a).reserve, reserve);
+    MUST_LE(stats_of(a).reserved, reserve);
     while (count > 0)
         give(more[--count], A);
     for (int i = 0; i < 4; i++)
@@ -143,23 +143,23 @@ TEST(a_reserve_above_it_serves_and_does_not_rise) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     block = take(100 * MIB, A);
-    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    MUST_LE(check_identities(a).reserved, 128 * MIB);
     refuse(WEIR_E_LIMIT, 100 * MIB, A);
-    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    MUST_LE(check_identities(a).reserved, 128 * MIB);
 }
 
 /* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
  * is given back beforehand. */
 TEST(a_piece_above_it_serves) {
-    int is_bare = worlds[_i].front == WEIR_SWITCH_OFF;
+    int is_bare = worlds[_i].cache == WEIR_SWITCH_OFF;
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
     give(take(400 * MIB, A), A);
     CU(driver->cuCtxSynchronize());
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     OK(weir_set_limit(a, bytes_amount(64 * MIB)));
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
     if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_DIRECT))
         refuse(WEIR_E_LIMIT, 300 * MIB, A);
     else
@@ -177,11 +177,11 @@ TEST(a_failure_of_more_gives_nothing_back) {
     weir_status status = weir_alloc(a, 300 * MIB, A, &block);
     MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
     MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
-    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    MUST_EQ(stats_of(a).reserved, 512 * MIB);
     if (status == WEIR_OK)
         give(block, A);
     block = take(100 * MIB, A);
-    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
 TEST(as_a_share_of_the_device) {
@@ -190,7 +190,7 @@ TEST(as_a_share_of_the_device) {
     begin(_i, 8 * GIB);
     OK(weir_set_limit(a, of_total(25)));
     refuse(WEIR_E_LIMIT, 2 * GIB + 1, A);
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.limit, 2 * GIB);
     give(take(GIB, A), A);
 }
@@ -201,7 +201,7 @@ TEST(mistakes_are_told) {
 
     start_model(8 * GIB);
     options.limit = bytes_amount(31 * MIB);
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     if (worlds[_i].kind == KIND_POOL) {
         EXPECT(WEIR_E_LIMIT,
                weir__allocator_create_on(driver, &options, &a, message, sizeof message));
@@ -280,9 +280,9 @@ TEST(less_than_there_is) {
     if (worlds[world].kind == KIND_FIXED)
         return;
     start_model(8 * GIB);
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     if (leaves)
-        options.leave = bytes_amount(GIB);
+        options.keep_free = bytes_amount(GIB);
     OK(weir_allocator_create(&options, &a));
     for (int i = 0; i < 4; i++) {
         block = take(100 * MIB, A);
@@ -291,13 +291,13 @@ TEST(less_than_there_is) {
         give(block, A);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, NULL));
-        MUST_EQ(check_identities(a).reserve, 0);
+        MUST_EQ(check_identities(a).reserved, 0);
         refuse(WEIR_E_LIMIT, 100 * MIB, A);
         refuse(WEIR_E_LIMIT, limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB, A);
         if (worlds[world].kind != KIND_DIRECT)
             EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
         OK(weir_set_limit(a, none));
-        MUST_LE(check_identities(a).reserve, limits[i]);
+        MUST_LE(check_identities(a).reserved, limits[i]);
     }
 }
 
@@ -345,13 +345,13 @@ TEST(a_share_with_nobody_beside_it) {
 
     start_model(512 * MIB + 8 * MIB);
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
-    options.front = worlds[_i].front;
+    options.cache = worlds[_i].cache;
     options.growth = WEIR_GROWTH_EXACT;
     OK(weir_allocator_create(&options, &a));
     if (worlds[_i].kind == KIND_FIXED)
-        MUST_EQ(stats_of(a).reserve, 512 * MIB);
+        MUST_EQ(stats_of(a).reserved, 512 * MIB);
     MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
-    weir_refusal failure = last_failure();
+    weir_failure failure = last_failure();
     MUST_EQ(failure.limit, 512 * MIB);
     give(take(480 * MIB, A), A);
     if (worlds[_i].kind != KIND_FIXED) {
@@ -373,7 +373,7 @@ TEST(a_share_of_nothing_and_one_beforehand) {
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir_allocator_create(&options, &a));
-    MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
+    MUST_EQ(stats_of(a).reserved, 224 * MIB); /* of units; a 64th is left */
 }
 
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
@@ -393,9 +393,9 @@ TEST(a_shared_pool_is_held_to_it) {
     OK(weir_pool(a, &pool));
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
-    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    MUST_EQ(stats_of(a).reserved, 64 * MIB);
     give(take(40 * MIB, A), A); /* beside it */
-    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    MUST_LE(stats_of(a).reserved, 128 * MIB);
     MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
             CUDA_ERROR_OUT_OF_MEMORY);
     CU(driver->cuMemFreeAsync(block, A));
@@ -439,7 +439,7 @@ TEST(what_is_undone_goes_at_once) {
     CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
     give(block, A);
     refuse(WEIR_E_LIMIT, 100 * MIB, B); /* beside what is pending */
-    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    MUST_LE(stats_of(a).reserved, 128 * MIB);
     CU(driver->cuStreamSynchronize(A));
     OK(weir_alloc(a, 100 * MIB, B, &block));
     OK(weir_free(a, block, B));
@@ -456,15 +456,15 @@ TEST(what_is_undone_goes_in_the_end) {
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
     refuse(WEIR_E_LIMIT, 60 * MIB, B); /* beside what is pending */
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* without what is undone */
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).requested, 0);
-    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_EQ(stats_of(a).reserved, reserve);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    MUST_EQ(stats_of(a).reserve, 0);
+    MUST_EQ(stats_of(a).reserved, 0);
     OK(weir_set_limit(a, none));
     give(take(100 * MIB, A), A);
 }
@@ -510,8 +510,8 @@ static void begin_leaving(int world, int kind) {
     start_model(8 * GIB);
     watched = *driver;
     watched.cuMemGetInfo = look_and_act;
-    options.front = worlds[world].front;
-    options.leave = bytes_amount(GIB);
+    options.cache = worlds[world].cache;
+    options.keep_free = bytes_amount(GIB);
     OK(weir__allocator_create_on(&watched, &options, &a, NULL, 0));
 }
 
@@ -618,7 +618,7 @@ TEST(what_was_lost_stays_lost) {
         full[i] = take(32 * MIB, A);
     for (int i = 0; i < HALVES; i++)
         half[i] = take(16 * MIB, A);
-    MUST_EQ(stats_of(a).reserve, 352 * MIB);
+    MUST_EQ(stats_of(a).reserved, 352 * MIB);
     give(full[0], A);
     give(half[0], A);
     give(half[2], A);
@@ -626,10 +626,10 @@ TEST(what_was_lost_stays_lost) {
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refuse(WEIR_E_LIMIT, 64 * MIB,
            A); /* the driver grows for it, and what is idle goes back with that */
-    least = stats_of(a).reserve;
+    least = stats_of(a).reserved;
     MUST_LE(least, 320 * MIB);
     refuse(WEIR_E_LIMIT, 32 * MIB, A);
-    MUST_LE(stats_of(a).reserve, least);
+    MUST_LE(stats_of(a).reserved, least);
     for (int i = 1; i < FULL; i++)
         give(full[i], A);
     give(half[1], A);

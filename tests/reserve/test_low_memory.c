@@ -31,7 +31,7 @@ static void tear_down(void) {
 static weir_options options_for(int world) {
     weir_options options = options_of(worlds[world].kind, "model", 3 * GIB);
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.growth = WEIR_GROWTH_EXACT;
     return options;
 }
@@ -139,15 +139,15 @@ TEST(a_local_peer_is_served) {
     poor = make_of(to);
     fill(rich, PIECES);
     weir_statistics before = stats_of(rich);
-    MUST_LE(PIECES * 256 * MIB, before.reserve);
+    MUST_LE(PIECES * 256 * MIB, before.reserved);
     void *block = take(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
     weir_statistics after = stats_of(rich);
-    MUST_LE(GIB, before.reserve - after.reserve);
-    MUST_EQ(given(rich), before.reserve - after.reserve);
+    MUST_LE(GIB, before.reserved - after.reserved);
+    MUST_EQ(given(rich), before.reserved - after.reserved);
     MUST_EQ(after.trims, 0);
     weir_statistics s = stats_of(poor);
-    MUST_EQ(s.refusals, 0);
+    MUST_EQ(s.failed_requests, 0);
     MUST_EQ(s.retries, 1);
     MUST_EQ(s.attempts, 1);
     if (worlds[to].kind != KIND_DIRECT) {
@@ -173,7 +173,7 @@ TEST(work_that_uses_it_is_waited_for) {
     void *block = take(poor, 2 * GIB, B);
     CU(weir__model_use(B, (uintptr_t)block, 2 * GIB, 99, 1000));
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
-    MUST_LE(GIB, before.reserve - stats_of(rich).reserve);
+    MUST_LE(GIB, before.reserved - stats_of(rich).reserved);
     OK(weir_free(poor, block, B));
     end_both();
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
@@ -188,7 +188,7 @@ TEST(the_rest_stays) {
     fill(rich, PIECES);
     void *block = take(poor, GIB + 256 * MIB, B); /* 1 GiB is free */
     MUST_LE(given(rich), 2 * GIB);
-    MUST_LE(GIB, stats_of(rich).reserve);
+    MUST_LE(GIB, stats_of(rich).reserved);
     OK(weir_free(poor, block, B));
     end_both();
 }
@@ -221,12 +221,12 @@ TEST(has_worked) {
     poor = make_of(1);
     void *live = take(rich, GIB, A);
     fill(rich, 8);
-    uint64_t before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserved;
     MUST(is_refused(poor, 3 * GIB + 256 * MIB, B));
     MUST(is_refused(poor, 5 * GIB, B));
-    MUST_EQ(stats_of(rich).reserve, before);
+    MUST_EQ(stats_of(rich).reserved, before);
     ANSWERS(0, given(rich));
-    MUST_EQ(stats_of(poor).refusals, 2);
+    MUST_EQ(stats_of(poor).failed_requests, 2);
     OK(weir_free(rich, live, A));
     end_both();
 }
@@ -241,7 +241,7 @@ TEST(all_of_it_may_not_do) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     MUST(is_refused(poor, 256 * MIB, B));
     weir__model_faults_clear();
-    MUST_EQ(stats_of(rich).reserve, 0);
+    MUST_EQ(stats_of(rich).reserved, 0);
     OK(weir_free(poor, take(poor, 256 * MIB, B), B));
     end_both();
 }
@@ -286,7 +286,7 @@ TEST(not_for_a_limit_beside_room) {
     if (!has_idle(_i))
         return;
     options.limit = bytes_amount(256 * MIB);
-    options.leave = bytes_amount(64 * MIB);
+    options.keep_free = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = 1;
     make_both(&options);
     void *block = take(poor, 250 * MIB, B);
@@ -316,7 +316,7 @@ TEST(beside_room_for_others) {
 
     if (worlds[_i].kind == KIND_FIXED) /* likewise */
         return;
-    options.leave = bytes_amount(GIB);
+    options.keep_free = bytes_amount(GIB);
     make_both(&options);
     OK(weir_free(poor, take(poor, 2 * GIB, B), B));
     MUST_LE(2 * GIB, given(rich));
@@ -332,10 +332,10 @@ TEST(what_was_preallocated_stays) {
     rich = make(&options);
     poor = make_of(1);
     MUST(is_refused(poor, 3 * GIB, B));
-    MUST_LE(2 * GIB, stats_of(rich).reserve);
+    MUST_LE(2 * GIB, stats_of(rich).reserved);
     fill(rich, PIECES);
     OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* what lies above it goes */
-    MUST_LE(2 * GIB, stats_of(rich).reserve);
+    MUST_LE(2 * GIB, stats_of(rich).reserved);
     MUST_LE(512 * MIB, given(rich));
     end_both();
 }
@@ -345,7 +345,7 @@ TEST(not_by_a_wait) {
     weir_options options = options_for(1);
     int world = _i / 2, hardened = _i % 2;
     int gives =
-        worlds[world].kind == KIND_POOL && worlds[world].front == WEIR_SWITCH_OFF && !hardened;
+        worlds[world].kind == KIND_POOL && worlds[world].cache == WEIR_SWITCH_OFF && !hardened;
     if (!has_idle(world))
         return;
     options.recovery_timeout_ms = UINT32_MAX;
@@ -506,7 +506,7 @@ TEST(all_in_recovery_at_once) {
         options.recovery_timeout_ms = 20;
         options.prealloc = bytes_amount(500 * MIB);
         if (worlds[world].kind != KIND_FIXED)
-            options.headroom = bytes_amount(100 * MIB);
+            options.grow_ahead = bytes_amount(100 * MIB);
         OK(weir__allocator_create_later(driver, &options, &of[i], NULL, 0));
     }
     for (int i = 0; i < THREADS; i++)
@@ -543,10 +543,10 @@ TEST(requests_give_what_lies_idle) {
     rich = make(&options);
     fill(rich, PIECES);
     work(rich, 4);
-    uint64_t before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserved;
     ANSWERS(0, given(rich));
     OK(weir_low_memory(rich, GIB));
-    MUST_EQ(stats_of(rich).reserve, before); /* it is said, and no more */
+    MUST_EQ(stats_of(rich).reserved, before); /* it is said, and no more */
     count_from_here();
     work(rich, 40);
     MUST_BE_WITHIN(GIB, given(rich), GIB + 512 * MIB);
@@ -555,7 +555,7 @@ TEST(requests_give_what_lies_idle) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
     OK(weir_low_memory(rich, 0)); /* all of it */
     work(rich, 40);
-    MUST_LE(stats_of(rich).reserve, 512 * MIB);
+    MUST_LE(stats_of(rich).reserved, 512 * MIB);
     work(rich, 40);
     end(rich);
 }
@@ -584,9 +584,9 @@ TEST(a_signal_ends) {
     OK(weir_low_memory(rich, 0));
     work(rich, 2000);
     fill(rich, PIECES);
-    uint64_t before = stats_of(rich).reserve;
+    uint64_t before = stats_of(rich).reserved;
     work(rich, 200);
-    MUST_EQ(stats_of(rich).reserve, before);
+    MUST_EQ(stats_of(rich).reserved, before);
     end(rich);
 }
 
@@ -596,15 +596,15 @@ TEST(promises_are_kept) {
     if (!gives_in_requests(_i))
         return;
     options.prealloc = bytes_amount(768 * MIB);
-    options.headroom = bytes_amount(256 * MIB);
+    options.grow_ahead = bytes_amount(256 * MIB);
     rich = make(&options);
     fill(rich, PIECES);
     OK(weir_low_memory(rich, 0));
     work(rich, 200);
     MUST_LE(768 * MIB, given(rich));
-    MUST_LE(768 * MIB, stats_of(rich).reserve);
-    MUST_LE(stats_of(rich).reserve, 2 * GIB);
-    MUST_LE(768 * MIB, stats_of(rich).reserve);
+    MUST_LE(768 * MIB, stats_of(rich).reserved);
+    MUST_LE(stats_of(rich).reserved, 2 * GIB);
+    MUST_LE(768 * MIB, stats_of(rich).reserved);
     end(rich);
 }
 
@@ -621,7 +621,7 @@ TEST(weir_decay_answers) {
     OK(weir_decay(rich, &released));
     MUST_LE(GIB, released);
     MUST_EQ(released, given(rich));
-    MUST_LE(GIB, stats_of(rich).reserve);
+    MUST_LE(GIB, stats_of(rich).reserved);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
     end(rich);
 }
@@ -637,7 +637,7 @@ TEST(a_signal_stays_where_a_trim_fails) {
     OK(weir_decay(rich, &released));
     MUST_EQ(released, 0);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
-    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF) {
         fill(rich, PIECES);
         OK(weir_low_memory(rich, GIB));
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -666,7 +666,7 @@ TEST(a_hit_costs_what_it_did) {
         weir__model_advance(MS);
     }
     EXPECT_CALLS({WEIR_ENTRY_COUNT, 0});
-    MUST_EQ(stats_of(rich).front_hits, before.front_hits + 1000);
+    MUST_EQ(stats_of(rich).cache_hits, before.cache_hits + 1000);
     ANSWERS(0, given(rich));
     OK(weir_unbind(rich, A));
     end(rich);

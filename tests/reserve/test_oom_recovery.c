@@ -26,7 +26,7 @@ static weir_options options_for(int world, size_t limit, uint32_t wait_ms) {
 
     if (limit)
         options.limit = bytes_amount(limit);
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.recovery_timeout_ms = wait_ms ? wait_ms : UINT32_MAX;
     return options;
 }
@@ -40,13 +40,13 @@ static void make(int world, size_t limit, uint32_t wait_ms, const char *settings
 
 /* The arena alone knows all that there is. */
 static int is_exact(int world) {
-    return worlds[world].front == WEIR_SWITCH_OFF &&
+    return worlds[world].cache == WEIR_SWITCH_OFF &&
            (worlds[world].kind == KIND_FIXED || worlds[world].kind == KIND_REGIONS);
 }
 
 /* The driver does not tell what lies free inside. */
 static int is_driver_pool(int world) {
-    return worlds[world].front == WEIR_SWITCH_OFF && worlds[world].kind == KIND_POOL;
+    return worlds[world].cache == WEIR_SWITCH_OFF && worlds[world].kind == KIND_POOL;
 }
 
 static int is_failure(weir_status status) {
@@ -58,7 +58,7 @@ static size_t refused(size_t bytes, CUstream stream) {
     void *none = NULL;
 
     MUST(is_failure(weir_alloc(a, bytes, stream, &none)));
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_EQ(r.asked, bytes);
     MUST(r.largest < bytes);
     return (size_t)r.largest;
@@ -138,7 +138,7 @@ TEST(within_a_limit) {
 
 /* All that was freed is known to be done: a wait can bring nothing. */
 TEST(without_a_wait) {
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
 
     if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
         return; /* only a try tells there; or whole regions come free, and serve */
@@ -149,7 +149,7 @@ TEST(without_a_wait) {
     CU(driver->cuCtxSynchronize());
     for (int i = 0; i < 2; i++) { /* the first finds regions to give back, perhaps */
         (void)refused(16 * MIB, A);
-        OK(weir_last_refusal(&r));
+        OK(weir_last_failure(&r));
         MUST_LE(r.waited_ns, UINT64_C(100000000));
     }
     give_rest_back(A);
@@ -194,7 +194,7 @@ TEST(on_a_full_device) {
 
 /* What B has freed is not A's while B is at work, nor is what several use. */
 TEST(beside_pending_frees) {
-    if (worlds[_i].kind == KIND_DIRECT && worlds[_i].front == WEIR_SWITCH_OFF)
+    if (worlds[_i].kind == KIND_DIRECT && worlds[_i].cache == WEIR_SWITCH_OFF)
         return; /* its frees wait */
     make(_i, 256 * MIB, 0, "");
     fill_up(9 * MIB, B);
@@ -245,7 +245,7 @@ TEST(in_what_is_above_a_lowered_limit) {
  * work, where the driver moves nothing before that is done: the trim waits for it. */
 TEST(behind_work_of_its_own) {
     void *own[2], *others[2];
-    MUST(worlds[0].kind == KIND_POOL && worlds[0].front == WEIR_SWITCH_ON);
+    MUST(worlds[0].kind == KIND_POOL && worlds[0].cache == WEIR_SWITCH_ON);
     make(0, 256 * MIB, 1, "");
     for (int i = 0; i < 2; i++) {
         own[i] = take(60 * MIB, A);
@@ -336,7 +336,7 @@ TEST(whatever_came_before) {
                 block[at] = NULL;
             } else if (is_failure(weir_alloc(a, bytes, on, &block[at]))) {
 
-                weir_refusal r = last_failure();
+                weir_failure r = last_failure();
                 MUST_EQ(r.asked, bytes);
                 most += r.largest > 0;
                 told++;
@@ -347,7 +347,7 @@ TEST(whatever_came_before) {
         give_rest_back(A);
         end();
     }
-    printf("# world %d: %zu refusals, %zu told of something\n", _i, told, most);
+    printf("# world %d: %zu failed requests, %zu told of something\n", _i, told, most);
     MUST(told > 10);
 }
 
@@ -375,7 +375,7 @@ static int answer(const weir_oom *oom, void *data) {
     MUST_EQ(oom->reserved, 0);
     to->oom = *oom;
     OK(weir_stats(a, &s));
-    MUST_LE(1, s.refusals); /* this one, so far */
+    MUST_LE(1, s.failed_requests); /* this one, so far */
     if (to->calls <= 4 && to->gives[to->calls - 1])
         give(to->gives[to->calls - 1], to->stream);
     if (to->fails) {
@@ -407,7 +407,7 @@ TEST(it_is_asked_last) {
     void *more = take(160 * MIB, A);
     MUST_EQ(asked.calls, 0);
     give(more, A);
-    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(check_identities(a).failed_requests, 0);
 }
 
 TEST(it_is_told_the_request) {
@@ -420,16 +420,16 @@ TEST(it_is_told_the_request) {
     MUST(is_failure(asked.oom.status));
     MUST(asked.oom.stream == B);
     MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_EQ(r.asked, 150 * MIB + 1);
     MUST_EQ(asked.oom.largest, r.largest);
-    MUST_EQ(check_identities(a).refusals, 1);
+    MUST_EQ(check_identities(a).failed_requests, 1);
     MUST_EQ(stats_of(a).attempts, 2);
 }
 
 /* What it frees serves the request, at the third try; nothing is left of the failures. */
 TEST(what_it_frees_serves) {
-    weir_refusal before = {.size = sizeof before}, after = {.size = sizeof after};
+    weir_failure before = {.size = sizeof before}, after = {.size = sizeof after};
     void *most[4];
     make_asking(_i);
     for (int i = 0; i < 4; i++)
@@ -439,11 +439,11 @@ TEST(what_it_frees_serves) {
     asked.again = 9;
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &asked, A));
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
-    OK(weir_last_refusal(&before));
+    OK(weir_last_failure(&before));
     void *served = take(110 * MIB, A);
     MUST_EQ(asked.calls, 3);
     MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
-    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(check_identities(a).failed_requests, 0);
     MUST_EQ(stats_of(a).attempts, 5);
     give(served, A);
     give(most[2], A);
@@ -458,7 +458,7 @@ TEST(it_is_asked_as_often_as_it_wants) {
     asked.again = 12;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 13);
-    MUST_EQ(check_identities(a).refusals, 1);
+    MUST_EQ(check_identities(a).failed_requests, 1);
 }
 
 /* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
@@ -485,11 +485,11 @@ TEST(it_may_fail_itself) {
     asked.fails = 1;
     MUST(is_failure(weir_alloc(a, 100 * MIB, A, &none)));
     MUST_EQ(asked.calls, 1);
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_EQ(r.asked, 100 * MIB);
     MUST_EQ(r.largest, asked.oom.largest);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
-    MUST_EQ(check_identities(a).refusals, 2);
+    MUST_EQ(check_identities(a).failed_requests, 2);
     asked.calls = 0; /* the next request asks again */
 }
 
@@ -512,7 +512,7 @@ TEST(it_is_not_asked_under_capture) {
 
 /* And nothing else is done. */
 TEST(a_graphs_request_that_is_refused_is_noted) {
-    weir_verdict v = {.size = sizeof v};
+    weir_oom_report v = {.size = sizeof v};
     void *node = NULL;
     CUgraph graph;
     CUgraphExec exec;
@@ -529,26 +529,26 @@ TEST(a_graphs_request_that_is_refused_is_noted) {
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     MUST(is_failure(weir_alloc(a, 48 * MIB, A, &node)));
     MUST(node == NULL);
-    weir_refusal r = last_failure();
+    weir_failure r = last_failure();
     MUST_EQ(r.asked, 48 * MIB);
     MUST_EQ(r.largest, 0);
-    MUST_EQ(check_identities(a).refusals, 1);
-    MUST_LE(160 * MIB, stats_of(a).reserve); /* what is idle is of no use to a graph */
-    OK(weir_last_verdict(a, &v));
+    MUST_EQ(check_identities(a).failed_requests, 1);
+    MUST_LE(160 * MIB, stats_of(a).reserved); /* what is idle is of no use to a graph */
+    OK(weir_last_oom_report(a, &v));
     /* The driver says what it does; a limit that the reserved memory fills may be why. */
-    MUST_EQ(v.cause, v.status == WEIR_E_LIMIT && v.limit - v.reserve < v.asked
-                         ? WEIR_VERDICT_RESERVE
-                         : WEIR_VERDICT_DRIVER);
+    MUST_EQ(v.cause, v.status == WEIR_E_LIMIT && v.limit - v.reserved < v.asked
+                         ? WEIR_OOM_REPORT_RESERVE
+                         : WEIR_OOM_REPORT_DRIVER);
     MUST(v.settings[0].name == NULL);
     weir__model_faults_clear();
     MUST(is_failure(weir_alloc(a, 1024 * GIB, A, &node)));
-    OK(weir_last_verdict(a, &v));
-    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    OK(weir_last_oom_report(a, &v));
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_TOO_LARGE);
     if (worlds[_i].kind == KIND_POOL) {
         OK(weir_set_limit(a, bytes_amount(220 * MIB)));
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, A, &node));
-        OK(weir_last_verdict(a, &v));
-        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+        OK(weir_last_oom_report(a, &v));
+        MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     }
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -653,7 +653,7 @@ TEST(it_holds_no_lock) {
     MUST(pthread_create(&thread, NULL, fail_on, B) == 0);
     fail_on(A);
     MUST(pthread_join(thread, NULL) == 0);
-    MUST_EQ(check_identities(a).refusals, 2);
+    MUST_EQ(check_identities(a).failed_requests, 2);
 }
 
 /* Behind the shelves of hardening too, and about the program's bytes. */
@@ -664,7 +664,7 @@ TEST(it_is_asked_behind_shelves) {
     give(take(60 * MIB, A), A);
     void *served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
     MUST_EQ(asked.calls, 0);
-    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(check_identities(a).failed_requests, 0);
     MUST_EQ(stats_of(a).attempts, 2);
     give(served, A);
     CU(driver->cuCtxSynchronize());

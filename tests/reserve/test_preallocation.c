@@ -26,7 +26,7 @@ TEST(partial_success_is_reported) {
     weir_statistics s = stats_of(a);
     ck_assert_uint_eq(s.prealloc_asked, 4 * GIB);
     MUST_BE_WITHIN(least_of(_i), s.prealloc_got, GIB);
-    ck_assert_uint_eq(s.prealloc_kept, s.reserve);
+    ck_assert_uint_eq(s.prealloc_kept, s.reserved);
 }
 
 /* A driver's pool gives back whole units, down to no more than its threshold. */
@@ -38,7 +38,7 @@ TEST(parts_of_units_are_kept) {
         MUST_LE(bytes, stats_of(a).prealloc_kept);
         give(take(4 * MIB, A), A);
         CU(driver->cuCtxSynchronize());
-        MUST_LE(bytes, stats_of(a).reserve);
+        MUST_LE(bytes, stats_of(a).reserved);
         destroy();
     }
 }
@@ -47,7 +47,7 @@ TEST(parts_of_units_are_kept) {
 TEST(a_limit_of_parts_of_units) {
     make(_i, 100 * MIB, "limit=100MiB");
     expect_log("requested 100MiB, got and kept 96MiB");
-    MUST_EQ(stats_of(a).reserve, 96 * MIB);
+    MUST_EQ(stats_of(a).reserved, 96 * MIB);
 }
 
 /* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
@@ -69,10 +69,10 @@ TEST(what_stands_against_more_is_named) {
         return; /* of which a share leaves more than there is */
     (void)leave(is_little ? 100 * MIB : 6 * GIB);
     if (way == 0)
-        options.leave = bytes_amount(3 * GIB);
+        options.keep_free = bytes_amount(3 * GIB);
     if (way == 1) {
         options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-        options.ledger = WEIR_SWITCH_OFF;
+        options.registry = WEIR_SWITCH_OFF;
     }
     if (way == 2)
         OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
@@ -244,7 +244,7 @@ TEST(requests_fail_until_the_least_is_there) {
     CUdeviceptr hoard = leave(GIB);
     void *block = NULL;
     make_later(_i, 4 * GIB, "prealloc-min=2GiB");
-    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    ck_assert_uint_eq(stats_of(a).reserved, 0);
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
         expect_log("error: preallocation: requested 4GiB, at least 2GiB, got only ");
@@ -260,7 +260,7 @@ TEST(requests_fail_until_the_least_is_there) {
     EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &block));
     MUST(log_has(weir_status_message(WEIR_E_DRIVER)));
     give(take(1000, A), A);
-    MUST_LE(2 * GIB, stats_of(a).reserve);
+    MUST_LE(2 * GIB, stats_of(a).reserved);
     ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
 }
 

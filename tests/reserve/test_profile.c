@@ -29,8 +29,8 @@ TEST(the_second_run_does_not_grow) {
         MUST_EQ(second.prealloc_asked, second.profile_asked);
         MUST_EQ(second.growths, 1);
         MUST_EQ(second.growth_allocs, 0);
-        MUST_EQ(second.profile_asked, first.reserve_peak);
-        MUST_LE(second.reserve_peak, first.reserve_peak);
+        MUST_EQ(second.profile_asked, first.reserved_peak);
+        MUST_LE(second.reserved_peak, first.reserved_peak);
     }
     EXPECT_WARNINGS(0, "", "");
 }
@@ -38,10 +38,10 @@ TEST(the_second_run_does_not_grow) {
 TEST(a_larger_load_raises_it_at_once) {
     weir_statistics small = run(_i, 20);
     weir_statistics large = run(_i, 60);
-    MUST_EQ(large.profile_asked, small.reserve_peak);
+    MUST_EQ(large.profile_asked, small.reserved_peak);
     MUST_LE(1, large.growth_allocs);
     weir_statistics again = run(_i, 60);
-    MUST_EQ(again.profile_asked, large.reserve_peak);
+    MUST_EQ(again.profile_asked, large.reserved_peak);
     MUST_EQ(again.growth_allocs, 0);
 }
 
@@ -51,16 +51,16 @@ TEST(a_smaller_load_lowers_it_after_four_runs) {
 
     for (int i = 0; i < 4; i++) {
         small = run(_i, 10);
-        MUST_EQ(small.profile_asked, large.reserve_peak);
+        MUST_EQ(small.profile_asked, large.reserved_peak);
         MUST_EQ(small.growth_allocs, 0);
     }
     small = run(_i, 10);
-    MUST_LE(small.profile_asked, large.reserve_peak / 2);
+    MUST_LE(small.profile_asked, large.reserved_peak / 2);
     MUST_LE(large.in_use_peak / 2 - 1, small.profile_asked);
     MUST_EQ(small.growth_allocs, 0);
     for (int i = 0; i < 6; i++)
         small = run(_i, 10);
-    MUST_LE(small.profile_asked, large.reserve_peak / 3);
+    MUST_LE(small.profile_asked, large.reserved_peak / 3);
     MUST_LE(small.in_use_peak, small.profile_asked);
 }
 
@@ -88,7 +88,7 @@ TEST(a_threshold_below_it_is_raised) {
     OK(weir_allocator_create(&options, &a));
     load(a, 10);
     MUST_LE(40 * MIB, stats_of(a).profile_asked);
-    MUST_EQ(stats_of(a).reserve, stats_of(a).profile_asked);
+    MUST_EQ(stats_of(a).reserved, stats_of(a).profile_asked);
     OK(weir_allocator_destroy(a));
 }
 
@@ -102,13 +102,13 @@ TEST(at_least_what_must_be) {
     for (int i = 0; i < 2; i++) {
         options.prealloc_min = little[i];
         s = run_with(&options, 40);
-        MUST_EQ(s.prealloc_asked, before.reserve_peak);
-        MUST_EQ(s.profile_asked, before.reserve_peak);
+        MUST_EQ(s.prealloc_asked, before.reserved_peak);
+        MUST_EQ(s.profile_asked, before.reserved_peak);
         MUST_EQ(s.growth_allocs, 0);
     }
-    options.prealloc_min = bytes_amount(2 * before.reserve_peak);
+    options.prealloc_min = bytes_amount(2 * before.reserved_peak);
     s = run_with(&options, 40);
-    MUST_EQ(s.prealloc_asked, 2 * before.reserve_peak);
+    MUST_EQ(s.prealloc_asked, 2 * before.reserved_peak);
     MUST_EQ(s.profile_asked, 0);
 }
 
@@ -118,12 +118,12 @@ TEST(at_the_first_request_where_that_is_asked) {
     weir_allocator *a;
     OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     weir_statistics s = stats_of(a);
-    MUST_EQ(s.reserve, 0);
-    MUST_EQ(s.profile_asked, before.reserve_peak);
+    MUST_EQ(s.reserved, 0);
+    MUST_EQ(s.profile_asked, before.reserved_peak);
     load(a, 40);
     s = stats_of(a);
     MUST_EQ(s.growths, 1);
-    MUST_EQ(s.prealloc_got, before.reserve_peak);
+    MUST_EQ(s.prealloc_got, before.reserved_peak);
     OK(weir_allocator_destroy(a));
 }
 
@@ -150,7 +150,7 @@ static struct weir_profile_key key_of(const weir_options *options) {
 
 /* A good file that says that so much is needed. */
 static void plant(const weir_options *options, uint64_t need) {
-    struct weir_profile_run planted = {.id = 1, .reserve = need, .in_use = need, .grew = 1};
+    struct weir_profile_run planted = {.id = 1, .reserved = need, .in_use = need, .grew = 1};
     struct weir_profile_key key = key_of(options);
     struct weir_profile profile = {0};
     struct weir_problem problem;
@@ -180,7 +180,7 @@ TEST(no_more_than_the_limit) {
     plant(&options, 4 * GIB);
     weir_statistics s = run_with(&options, 4);
     MUST_EQ(s.profile_asked, 256 * MIB);
-    MUST_EQ(s.reserve_peak, 256 * MIB);
+    MUST_EQ(s.reserved_peak, 256 * MIB);
 }
 
 /* ---- whose it is ----------------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ static void other_limit(weir_options *o) {
     o->limit = bytes_amount(4 * GIB);
 }
 static void other_caches(weir_options *o) {
-    o->front = WEIR_SWITCH_OFF;
+    o->cache = WEIR_SWITCH_OFF;
 }
 static void other_regions(weir_options *o) {
     o->engine = WEIR_ENGINE_BFC;
@@ -343,7 +343,7 @@ TEST(where_the_caller_says) {
     weir_statistics s = stats_of(a);
     OK(weir_allocator_destroy(a));
     weir_statistics next = run(POOL, 40);
-    MUST_EQ(next.profile_asked, s.reserve_peak);
+    MUST_EQ(next.profile_asked, s.reserved_peak);
     MUST_EQ(next.profile_runs, 1); /* both calls are of one run */
 }
 
@@ -356,12 +356,12 @@ TEST(where_else_the_caller_says) {
     OK(weir_allocator_create(&options, &a));
     load(a, 40);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    for (uint64_t k = 1, refusals = 0; k == 1 || was_refused; k++) {
+    for (uint64_t k = 1, failed_requests = 0; k == 1 || was_refused; k++) {
         was_refused = 0;
         refuse_in = k;
-        refusals += weir_profile_save(a, elsewhere) == WEIR_E_HOST_MEMORY;
+        failed_requests += weir_profile_save(a, elsewhere) == WEIR_E_HOST_MEMORY;
         refuse_in = 0;
-        MUST(was_refused || refusals > 0);
+        MUST(was_refused || failed_requests > 0);
     }
 #endif
     OK(weir_profile_save(a, elsewhere));
@@ -399,7 +399,7 @@ TEST(runs_beside_each_other) {
     weir_statistics large = stats_of(a);
     OK(weir_allocator_destroy(a));
     OK(weir_allocator_destroy(b));
-    ANSWERS(large.reserve_peak, run(POOL, 1).profile_asked);
+    ANSWERS(large.reserved_peak, run(POOL, 1).profile_asked);
     ANSWERS(3, run(POOL, 1).profile_runs);
 }
 

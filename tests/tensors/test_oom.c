@@ -269,10 +269,10 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_process_trim(&memory));
-    MUST_LE((uint64_t)800 * MIB, memory.reserve); /* the pool has a user */
+    MUST_LE((uint64_t)800 * MIB, memory.reserved); /* the pool has a user */
     OK(weir_tensors_pool_close(t, other));
     OK(weir_process_trim(&memory));
-    MUST_LE(memory.reserve, (uint64_t)64 * MIB);
+    MUST_LE(memory.reserved, (uint64_t)64 * MIB);
 }
 
 /* Another allocator of the process lacks device memory, which a pool without users holds. */

@@ -238,10 +238,10 @@ TEST(a_pool_of_many_segments_goes_at_once) {
 
 /* ---- memory from elsewhere ---------------------------------------------------------------------- */
 
-static int refusals;
+static int failed_requests;
 
 static void *alloc_later(void *context, size_t bytes) {
-    return refusals-- > 0 ? NULL : elsewhere_alloc(context, bytes);
+    return failed_requests-- > 0 ? NULL : elsewhere_alloc(context, bytes);
 }
 
 CASE("pools", 30, begin, end);
@@ -253,10 +253,10 @@ TEST(a_source_is_asked_again_once_idle_memory_is_gone) {
     OK(weir_tensors_free(take(64 * MIB, A)));
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_begin(t, other, always, NULL));
-    refusals = 1;
+    failed_requests = 1;
     block = take(MIB, A);
     MUST_EQ(figures().reserved_bytes[0].current, 2 * MIB);
-    refusals = 2;
+    failed_requests = 2;
     EXPECT(WEIR_E_NO_MEMORY, weir_tensors_alloc(t, 4 * MIB, 4 * MIB, A, 0, NULL, &block));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));

@@ -135,7 +135,7 @@ static void pointers(void) {
 
 /* ---- what is refused ----------------------------------------------------------------------------- */
 
-static void refusals(void) {
+static void failed_requests(void) {
     CUdeviceptr block = take(3000), large = take(5 * MIB), plain, nothing = 7;
     unsigned char host = 0;
 
@@ -489,7 +489,7 @@ int main(int argc, char **argv) {
     CU(cuda.cuDeviceGetDefaultMemPool(&standard, 0));
     own = new_pool(NULL);
     pointers();
-    refusals();
+    failed_requests();
     attributes();
     ends();
     shared();

@@ -33,7 +33,7 @@ TEST(create_needs_a_place_to_write) {
 }
 
 /* weir_options ended here in version 1. */
-enum { VERSION_1_BYTES = offsetof(weir_options, front) };
+enum { VERSION_1_BYTES = offsetof(weir_options, cache) };
 
 /* One wrong field each; nothing is written and nothing is held. */
 TEST(create_refuses_options_out_of_range) {
@@ -63,8 +63,8 @@ TEST(create_refuses_options_out_of_range) {
     bad[count++].log = 6;
     bad[count++].size = 0;
     bad[count++].size = VERSION_1_BYTES - 1;
-    bad[count++].front = 3;
-    bad[count++].front_cache = (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL};
+    bad[count++].cache = 3;
+    bad[count++].cache_limit = (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL};
     bad[count++].stream_checks = -1;
     for (size_t i = 0; i < count; i++) {
         weir_status status = weir_allocator_create(&bad[i], &a);
@@ -81,14 +81,22 @@ TEST(create_refuses_options_out_of_range) {
  * struct, so the offset of each later field was its size once. */
 static int is_end_of_options(size_t bytes) {
 #define BEFORE(field) offsetof(weir_options, field)
-    static const size_t ends[] = {BEFORE(front),         BEFORE(front_cache),   BEFORE(stream_checks),
-                                  BEFORE(packing),       BEFORE(harden),
-                                  BEFORE(oom_callback),  BEFORE(oom_callback_data),
-                                  BEFORE(headroom),      BEFORE(prealloc_min),
-                                  BEFORE(profile),       BEFORE(decay_ms),
+    static const size_t ends[] = {BEFORE(cache),
+                                  BEFORE(cache_limit),
+                                  BEFORE(stream_checks),
+                                  BEFORE(packing),
+                                  BEFORE(harden),
+                                  BEFORE(oom_callback),
+                                  BEFORE(oom_callback_data),
+                                  BEFORE(grow_ahead),
+                                  BEFORE(prealloc_min),
+                                  BEFORE(profile),
+                                  BEFORE(decay_ms),
                                   BEFORE(internal_dependencies),
-                                  BEFORE(ledger),        BEFORE(priority),
-                                  BEFORE(leave),         BEFORE(verdict),
+                                  BEFORE(registry),
+                                  BEFORE(priority),
+                                  BEFORE(keep_free),
+                                  BEFORE(oom_report),
                                   BEFORE(peers)};
     _Static_assert(sizeof(weir_options) - BEFORE(peers) <= sizeof(uint64_t),
                    "a field behind peers is named above");
@@ -277,7 +285,7 @@ TEST(own_stream_reuses_at_once) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = take(a, 24 * MIB, s);
-    uint64_t reserve = stats_of(a).reserve;
+    uint64_t reserve = stats_of(a).reserved;
 
     for (int i = 0; i < 20; i++) {
         if (_i != KIND_DIRECT)
@@ -286,8 +294,8 @@ TEST(own_stream_reuses_at_once) {
         OK(weir_free(a, block, s));
         block = take(a, 24 * MIB, s);
     }
-    ck_assert_uint_eq(stats_of(a).reserve, reserve);
-    ck_assert_uint_eq(stats_of(a).reserve_peak, reserve);
+    ck_assert_uint_eq(stats_of(a).reserved, reserve);
+    ck_assert_uint_eq(stats_of(a).reserved_peak, reserve);
     if (_i != KIND_DIRECT)
         ck_assert_uint_ge(stats_of(a).hits, 20);
     OK(weir_free(a, block, s));
@@ -308,7 +316,7 @@ TEST(only_live_blocks_are_freed) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, s));
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 1, s));
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &before, s));
-    if (_i != KIND_POOL || front == WEIR_SWITCH_ON) {
+    if (_i != KIND_POOL || cache == WEIR_SWITCH_ON) {
         EXPECT(WEIR_E_NOT_OWNED, weir_free(stranger, block, s));
         EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block + 512, s));
     } else { /* a noted use changes nothing about that */
@@ -617,9 +625,9 @@ TEST(the_default_allocator) {
     ck_assert_ptr_eq(a, again);
     OK(weir_stream_allocator(NULL, &again));
     ck_assert_ptr_eq(a, again);
-    ck_assert_uint_eq(stats_of(a).reserve, 0); /* preallocation waits for the first request */
+    ck_assert_uint_eq(stats_of(a).reserved, 0); /* preallocation waits for the first request */
     block = take(a, 1000, s);
-    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    ck_assert_uint_eq(stats_of(a).reserved, 64 * MIB);
     ck_assert_uint_eq(stats_of(a).prealloc_kept, 64 * MIB);
     OK(weir_block_allocator(block, &again));
     ck_assert_ptr_eq(a, again);

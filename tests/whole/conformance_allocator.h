@@ -25,7 +25,7 @@ static const struct weir_driver *driver;
 static CUdevice device;
 static CUcontext primary;
 static CUdeviceptr scratch;        /* for long work on a GPU */
-static int front = WEIR_SWITCH_ON; /* of all allocators */
+static int cache = WEIR_SWITCH_ON; /* of all allocators */
 
 static inline void open_device(void) {
     const char *wanted = getenv("WEIR_TEST_DEVICE");
@@ -45,12 +45,12 @@ static inline void open_device(void) {
 }
 
 static inline void open_device_with_caches(void) {
-    front = WEIR_SWITCH_ON;
+    cache = WEIR_SWITCH_ON;
     open_device();
 }
 
 static inline void open_device_without_caches(void) {
-    front = WEIR_SWITCH_OFF;
+    cache = WEIR_SWITCH_OFF;
     open_device();
 }
 
@@ -138,7 +138,7 @@ static inline void expect_free_again(size_t before) {
 static inline weir_options options_for(int kind, uint64_t arena_bytes) {
     weir_options options = options_of(kind, device_name, arena_bytes);
 
-    options.front = front;
+    options.cache = cache;
     return options;
 }
 
@@ -204,7 +204,7 @@ static inline void expect_capturing_at(int line, CUstream stream) {
 
 /* The memory grows by 32 MiB or more at a time: a pool's always, behind the caches the platform's too. */
 static inline int grows_by_regions(int kind) {
-    return kind == KIND_POOL || (kind == KIND_DIRECT && front == WEIR_SWITCH_ON);
+    return kind == KIND_POOL || (kind == KIND_DIRECT && cache == WEIR_SWITCH_ON);
 }
 
 /* A case of the suite, with the caches or without. */

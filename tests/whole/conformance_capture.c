@@ -17,7 +17,7 @@ static CUgraphExec instantiate(CUgraph graph) {
  * the pool's driver knows no such free, the arena and the caches let it wait for the end of the
  * capture, and the direct engine's is no matter of streams.  1: the block is freed. */
 static int free_uncaptured(int kind, weir_allocator *a, void *block, CUstream captured) {
-    int is_freed = kind != KIND_POOL || front == WEIR_SWITCH_ON;
+    int is_freed = kind != KIND_POOL || cache == WEIR_SWITCH_ON;
 
     EXPECT(is_freed ? WEIR_OK : WEIR_E_CAPTURE, weir_free(a, block, captured));
     return is_freed;
@@ -57,7 +57,7 @@ TEST(captured_blocks_are_the_graph_s) {
     graph = end_capture(s);
     last = stats_of(a);
     ck_assert_uint_eq(last.requested, first.requested);
-    ck_assert_uint_eq(last.reserve, first.reserve);
+    ck_assert_uint_eq(last.reserved, first.reserved);
     exec = instantiate(graph);
     for (int i = 0; i < 2; i++) {
         fill(outside, MIB, 0, s);
@@ -104,7 +104,7 @@ TEST(captured_requests_are_refused) {
     last = check_identities(a);
     ck_assert_uint_eq(last.allocs, first.allocs);
     ck_assert_uint_eq(last.in_use, first.in_use);
-    ck_assert_uint_eq(last.reserve, first.reserve);
+    ck_assert_uint_eq(last.reserved, first.reserved);
     OK(weir_free(a, take(a, 1000, s), s));
 end:
     finish(a, s);
@@ -117,7 +117,7 @@ TEST(streams_beside_a_capture_are_served) {
     void *block;
 
     /* The pool alone does as the driver does: its calls break captures in the other modes. */
-    for (int mode = _i == KIND_POOL && front == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
+    for (int mode = _i == KIND_POOL && cache == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
                                                                 : 0;
          mode < CAPTURE_MODES && has_graphs(); mode++) {
         begin_capture(s, mode);
@@ -152,7 +152,7 @@ TEST(frees_of_blocks_from_outside_a_capture) {
         begin_capture(s, mode);
         is_freed = free_uncaptured(_i, a, block, s);
         expect_capturing(s);
-        if (_i != KIND_DIRECT || front == WEIR_SWITCH_ON)
+        if (_i != KIND_DIRECT || cache == WEIR_SWITCH_ON)
             EXPECT(WEIR_E_CAPTURE, weir_free(a, used, other));
         expect_capturing(s);
         CU(driver->cuGraphDestroy(end_capture(s)));
@@ -200,7 +200,7 @@ TEST(aborted_capture_leaks_nothing) {
         last = check_identities(a);
         ck_assert_uint_eq(last.requested, first.requested);
         ck_assert_uint_eq(last.in_use, first.in_use);
-        ck_assert_uint_eq(last.reserve, first.reserve);
+        ck_assert_uint_eq(last.reserved, first.reserved);
         OK(weir_free(a, take(a, MIB, s), s));
     }
     OK(weir_free(a, outside, s));

@@ -17,9 +17,9 @@ TEST(the_limit_is_exact) {
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, COUNT * 32 * MIB + 1, s, &none));
         ck_assert_ptr_eq(none, &none);
         stats = check_identities(a);
-        ck_assert_uint_eq(stats.refusals, 3 * (uint64_t)(round + 1));
-        ck_assert_uint_eq(stats.reserve, COUNT * 32 * MIB);
-        ck_assert_uint_eq(stats.reserve_peak, COUNT * 32 * MIB);
+        ck_assert_uint_eq(stats.failed_requests, 3 * (uint64_t)(round + 1));
+        ck_assert_uint_eq(stats.reserved, COUNT * 32 * MIB);
+        ck_assert_uint_eq(stats.reserved_peak, COUNT * 32 * MIB);
         /* Everything else keeps working. */
         fill(block[3], 32 * MIB, 1, s);
         OK(weir_free(a, block[3], s));
@@ -45,7 +45,7 @@ TEST(the_limit_can_be_lowered) {
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &block));
         block = take(a, 90 * MIB, s);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 90 * MIB, s, &(void *){NULL}));
-        ck_assert_uint_le(check_identities(a).reserve, 128 * MIB);
+        ck_assert_uint_le(check_identities(a).reserved, 128 * MIB);
         OK(weir_free(a, block, s));
         OK(weir_set_limit(a, bytes_amount(GIB))); /* as before, and no more */
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, s, &block));
@@ -67,12 +67,12 @@ TEST(the_pool_can_be_shared) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     CU(driver->cuMemAllocFromPoolAsync(&theirs, 50 * MIB, pool, s));
     fill((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
-    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    ck_assert_uint_eq(stats_of(a).reserved, 64 * MIB);
     block = take(a, 40 * MIB, t);
     fill(block, 40 * MIB, 0x22, t);
     expect_pattern((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
     expect_pattern(block, 40 * MIB, 0x22, t);
-    ck_assert_uint_le(stats_of(a).reserve, 128 * MIB);
+    ck_assert_uint_le(stats_of(a).reserved, 128 * MIB);
     ck_assert_uint_eq(driver->cuMemAllocFromPoolAsync(&more, 100 * MIB, pool, s),
                       CUDA_ERROR_OUT_OF_MEMORY);
     CU(driver->cuMemFreeAsync(theirs, s));
@@ -107,12 +107,12 @@ TEST(the_limit_is_never_passed) {
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] + 1, s, &block));
         while (count < 64 && weir_alloc(a, limits[i] / 20 + 1, s, &block) == WEIR_OK) {
             blocks[count++] = block;
-            ck_assert_uint_le(stats_of(a).reserve, limits[i]);
+            ck_assert_uint_le(stats_of(a).reserved, limits[i]);
         }
         ck_assert_int_lt(count, 64);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] / 20 + 1, s, &block));
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i], s, &block));
-        ck_assert_uint_le(stats_of(a).reserve_peak, limits[i]);
+        ck_assert_uint_le(stats_of(a).reserved_peak, limits[i]);
         check_identities(a);
         while (count > 0)
             OK(weir_free(a, blocks[--count], s));
@@ -122,13 +122,13 @@ TEST(the_limit_is_never_passed) {
 }
 
 /* Why the last request was refused; the text of it is printed. */
-static weir_verdict oom_report_of(weir_allocator *a) {
-    weir_verdict v = {.size = sizeof v};
+static weir_oom_report oom_report_of(weir_allocator *a) {
+    weir_oom_report v = {.size = sizeof v};
     char text[4096];
 
-    OK(weir_last_verdict(a, &v));
+    OK(weir_last_oom_report(a, &v));
     ck_assert_uint_eq(v.size, sizeof v);
-    weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+    weir_oom_report_text(&v, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text);
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
         printf("# %s\n", line);
     return v;
@@ -138,20 +138,21 @@ TEST(a_failure_has_an_oom_report) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     void *block = take(a, 200 * MIB, s), *none = NULL;
-    weir_verdict v;
+    weir_oom_report v;
 
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
     v = oom_report_of(a);
-    ck_assert_int_eq(v.cause, WEIR_VERDICT_LIMIT);
+    ck_assert_int_eq(v.cause, WEIR_OOM_REPORT_LIMIT);
     ck_assert_int_eq(v.status, WEIR_E_LIMIT);
     ck_assert_uint_eq(v.asked, 200 * MIB);
     ck_assert_uint_eq(v.limit, 256 * MIB);
-    ck_assert_uint_eq(v.idle, v.reserve - v.in_use);
-    ck_assert_uint_le(v.reserve + v.others + v.graphs + v.siblings + v.device_free, v.device_total);
+    ck_assert_uint_eq(v.idle, v.reserved - v.in_use);
+    ck_assert_uint_le(v.reserved + v.others + v.graphs + v.other_allocators + v.device_free,
+                      v.device_total);
     ck_assert_ptr_nonnull(v.settings[0].name);
     ck_assert_str_eq(v.settings[0].name, "limit");
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
-    ck_assert_int_eq(oom_report_of(a).cause, WEIR_VERDICT_TOO_LARGE);
+    ck_assert_int_eq(oom_report_of(a).cause, WEIR_OOM_REPORT_TOO_LARGE);
     OK(weir_free(a, block, s));
     finish(a, s);
 }
@@ -159,7 +160,7 @@ TEST(a_failure_has_an_oom_report) {
 TEST(a_failure_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     size_t total, free_bytes;
     void *block = take(a, 200 * MIB, s), *none = NULL;
     struct {
@@ -169,25 +170,25 @@ TEST(a_failure_tells_its_figures) {
 
     CU(driver->cuMemGetInfo(&free_bytes, &total));
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
-    OK(weir_last_refusal(&r));
+    OK(weir_last_failure(&r));
     ck_assert_uint_eq(r.size, sizeof r);
     ck_assert_uint_eq(r.asked, 200 * MIB);
     ck_assert_uint_eq(r.limit, 256 * MIB);
     ck_assert_uint_eq(r.device_total, total);
     ck_assert_uint_ge(r.in_use, 200 * MIB);
-    ck_assert_uint_ge(r.reserve, r.in_use);
-    ck_assert_uint_le(r.reserve, 256 * MIB);
+    ck_assert_uint_ge(r.reserved, r.in_use);
+    ck_assert_uint_le(r.reserved, 256 * MIB);
     ck_assert_uint_le(r.device_free, total);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, total + 1, s, &none));
-    OK(weir_last_refusal(&r));
+    OK(weir_last_failure(&r));
     ck_assert_uint_eq(r.asked, total + 1);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
-    OK(weir_last_refusal((weir_refusal *)(void *)&shorter));
+    OK(weir_last_failure((weir_failure *)(void *)&shorter));
     ck_assert_uint_eq(shorter.size, 2 * sizeof(uint64_t));
     ck_assert_uint_eq(shorter.asked, SIZE_MAX);
     ck_assert_uint_eq(shorter.unknown, 99);
     ck_assert_ptr_null(none);
-    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    ck_assert_uint_eq(check_identities(a).failed_requests, 3);
     OK(weir_free(a, block, s));
     finish(a, s);
 }
@@ -221,7 +222,7 @@ TEST(a_callback_makes_room) {
     fill(block, 150 * MIB, 0x22, s);
     expect_pattern(block, 150 * MIB, 0x22, s);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, s, &none));
-    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    ck_assert_uint_eq(check_identities(a).failed_requests, 1);
     OK(weir_free(a, block, s));
     finish(a, s);
 }
@@ -231,7 +232,7 @@ TEST(the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
     CUstream s = make_stream();
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     void *block[COUNT], *any = NULL;
 
     for (int round = 0; round < 4; round++) { /* of the blocks each round-th is free */
@@ -246,10 +247,10 @@ TEST(the_largest_request_is_served) {
                 OK(weir_free(a, any, s));
                 continue;
             }
-            OK(weir_last_refusal(&r));
+            OK(weir_last_failure(&r));
             ck_assert_uint_eq(r.asked, sizes[i]);
-            printf("# %s, front %s, round %d: %zu MiB are refused, %llu bytes can be had\n",
-                   kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off", round, sizes[i] / MIB,
+            printf("# %s, cache %s, round %d: %zu MiB are refused, %llu bytes can be had\n",
+                   kind_names[_i], cache == WEIR_SWITCH_ON ? "on" : "off", round, sizes[i] / MIB,
                    (unsigned long long)r.largest);
             if (r.largest > 0)
                 OK(weir_free(a, take(a, (size_t)r.largest, s), s));
@@ -267,7 +268,7 @@ TEST(the_largest_request_is_served) {
 TEST(the_largest_request_on_a_full_device) {
     weir_options options = options_for(_i, 64 * MIB);
     CUstream s = make_stream();
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     struct hog hog = {.count = 0};
     void *block = NULL;
     weir_allocator *a;
@@ -280,13 +281,13 @@ TEST(the_largest_request_on_a_full_device) {
     if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* somebody has given some back */
         OK(weir_free(a, block, s));
     } else {
-        OK(weir_last_refusal(&r));
+        OK(weir_last_failure(&r));
         cause = oom_report_of(a).cause;
         if (!on_cuda && _i != KIND_FIXED)
-            ck_assert_int_eq(cause, WEIR_VERDICT_OTHERS);
+            ck_assert_int_eq(cause, WEIR_OOM_REPORT_OTHERS);
         status = r.largest > 0 ? weir_alloc(a, (size_t)r.largest, s, &block) : WEIR_OK;
-        printf("# %s, front %s, full device, %llu bytes free: %llu bytes can be had: %s\n",
-               kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off",
+        printf("# %s, cache %s, full device, %llu bytes free: %llu bytes can be had: %s\n",
+               kind_names[_i], cache == WEIR_SWITCH_ON ? "on" : "off",
                (unsigned long long)r.device_free, (unsigned long long)r.largest,
                weir_status_name(status));
         if (!on_cuda)
@@ -302,17 +303,17 @@ TEST(the_largest_request_on_a_full_device) {
 
 /* What a thread that allocates from `a` finds wrong, or NULL. */
 static const char *wrong_at_first_failure(weir_allocator *a) {
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     void *none;
 
-    if (weir_last_refusal(&r) != WEIR_OK || r.size != sizeof r || r.asked != 0 || r.limit != 0)
-        return "a fresh thread has a refusal";
+    if (weir_last_failure(&r) != WEIR_OK || r.size != sizeof r || r.asked != 0 || r.limit != 0)
+        return "a fresh thread has a failure";
     if (weir_last_driver_result() != 0)
         return "a fresh thread has a driver result";
     if (weir_alloc(a, (size_t)1 << 50, (weir_stream)2, &none) != WEIR_E_NO_MEMORY)
         return "2^50 bytes were not refused";
-    if (weir_last_refusal(&r) != WEIR_OK || r.asked != (uint64_t)1 << 50)
-        return "the thread's own refusal is not there";
+    if (weir_last_failure(&r) != WEIR_OK || r.asked != (uint64_t)1 << 50)
+        return "the thread's own failure is not there";
     return NULL;
 }
 
@@ -330,7 +331,7 @@ static void *refused_once(void *arg) {
 
 TEST(failures_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
-    weir_refusal r = {.size = sizeof r};
+    weir_failure r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
     pthread_t thread;
     void *none;
@@ -339,7 +340,7 @@ TEST(failures_and_results_are_the_threads_own) {
     ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, &refused), 0);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_msg(!refused.wrong, "%s", refused.wrong);
-    OK(weir_last_refusal(&r));
+    OK(weir_last_failure(&r));
     ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
     OK(weir_allocator_destroy(a));
 }
@@ -351,7 +352,7 @@ TEST(the_driver_result_is_of_the_last_failure) {
     CUstream s = make_stream();
     weir_options options;
     void *block = take(a, 1000, s);
-    weir_refusal failure = {.size = 0};
+    weir_failure failure = {.size = 0};
     weir_event event;
     weir_trace_reader *reader;
     size_t count;
@@ -374,8 +375,8 @@ TEST(the_driver_result_is_of_the_last_failure) {
     DRIVER_HAD_NO_PART(WEIR_E_NOT_SUPPORTED,
                        weir_latencies(a, 0, &(weir_latency){.size = sizeof(weir_latency)}));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &count));
-    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(NULL));
-    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(&failure));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_failure(NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_failure(&failure));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_init_sized(NULL, 1));
     DRIVER_HAD_NO_PART(WEIR_E_PARSE, weir_options_set(&options, "prealloc", "12 apples", NULL, 0));
     DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_set(&options, "pralloc", "1", NULL, 0));

@@ -200,7 +200,7 @@ TEST(access_to_handles) {
 /* ---- weir ------------------------------------------------------------------------------------ */
 
 static const struct {
-    int kind, front, packing;
+    int kind, cache, packing;
 } worlds[] = {
     {KIND_POOL, WEIR_SWITCH_ON, 0},
     {KIND_POOL, WEIR_SWITCH_OFF, 0},
@@ -213,7 +213,7 @@ static weir_allocator *make(int world, const char *peers) {
     weir_options options = options_of(worlds[world].kind, name, GIB);
     weir_allocator *allocator = NULL;
 
-    options.front = worlds[world].front;
+    options.cache = worlds[world].cache;
     options.packing = worlds[world].packing;
     options.peers = peers;
     OK(weir_allocator_create(&options, &allocator));

@@ -215,7 +215,7 @@ static void *watch(void *arg) {
     while (atomic_load(&watching)) {
         weir_statistics s = stats_of(arg);
 
-        MUST_EQ(s.attempts, s.allocs + s.refusals);
+        MUST_EQ(s.attempts, s.allocs + s.failed_requests);
         MUST_EQ(s.allocs, s.hits + s.growth_allocs);
         MUST_EQ(s.allocs - s.frees, s.blocks);
         MUST_LE(s.blocks, s.allocs); /* frees are read first: it may be more than there ever were */
@@ -282,7 +282,7 @@ TEST(the_ring_keeps_the_latest_events) {
     for (size_t i = 0; i < 12; i++) {
         ck_assert_uint_eq(events[i].sequence, 7 + i);
         ck_assert_uint_eq(events[i].got, 32 * MIB);
-        ck_assert_uint_eq(events[i].reserve_after, i % 2 == 0 ? 32 * MIB : 0);
+        ck_assert_uint_eq(events[i].reserved_after, i % 2 == 0 ? 32 * MIB : 0);
         ck_assert_int_eq(events[i].cause, i % 2 == 0 ? WEIR_EVENT_PREALLOC : WEIR_EVENT_TRIM);
         ck_assert_int_eq(events[i].shrink, i % 2 != 0);
     }

@@ -118,7 +118,7 @@ struct worker {
     pthread_mutex_t lock; /* guards the letters */
     struct letter letters[LETTERS];
     unsigned letter_count;
-    uint64_t lifetimes, refusals, crossed, sent, captures, streams_made;
+    uint64_t lifetimes, failed_requests, crossed, sent, captures, streams_made;
 };
 
 static const struct weir_driver *driver;
@@ -238,7 +238,7 @@ static void take(struct worker *w) {
     b.value = atomic_fetch_add_explicit(&values, 1, memory_order_relaxed) << 32;
     status = weir_alloc(allocator, b.bytes, stream, &address);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        w->refusals++;
+        w->failed_requests++;
         give_half(w);
         return;
     }
@@ -407,7 +407,7 @@ static void open_all(void) {
     if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
         die("%s", message);
     OK(weir_allocator_create(&options, &allocator));
-    has_caches = options.front != WEIR_SWITCH_OFF;
+    has_caches = options.cache != WEIR_SWITCH_OFF;
     CU(driver->cuDevicePrimaryCtxRetain(&context, 0));
     CU(driver->cuCtxPushCurrent(context));
     CU(driver->cuModuleLoadData(&module, ptx));
@@ -449,9 +449,9 @@ static uint64_t close_all(void) {
     printf(
         "# %llu hits, %llu steals, %llu event records, %llu growth steps, %llu recoveries, reserve "
         "%llu MiB at most\n",
-        (unsigned long long)s.front_hits, (unsigned long long)s.steals,
+        (unsigned long long)s.cache_hits, (unsigned long long)s.steals,
         (unsigned long long)s.event_records, (unsigned long long)s.growths,
-        (unsigned long long)s.retries, (unsigned long long)(s.reserve_peak / MIB));
+        (unsigned long long)s.retries, (unsigned long long)(s.reserved_peak / MIB));
     OK(weir_trim(allocator, 0, NULL));
     OK(weir_allocator_destroy(allocator));
     CU(driver->cuMemFree(wrong));
@@ -505,7 +505,7 @@ int main(int argc, char **argv) {
         const struct worker *w = &workers[i];
 
         sum.lifetimes += w->lifetimes;
-        sum.refusals += w->refusals;
+        sum.failed_requests += w->failed_requests;
         sum.crossed += w->crossed;
         sum.sent += w->sent;
         sum.captures += w->captures;
@@ -513,10 +513,10 @@ int main(int argc, char **argv) {
     }
     printf("1..1\n%s 1 - %llu lifetimes on %u threads, %llu words wrong\n", bad ? "not ok" : "ok",
            (unsigned long long)sum.lifetimes, threads, (unsigned long long)bad);
-    printf("# %llu refusals, %llu uses on other streams, %llu sent to other threads, %llu "
+    printf("# %llu failed requests, %llu uses on other streams, %llu sent to other threads, %llu "
            "captures, %llu "
            "streams made\n",
-           (unsigned long long)sum.refusals, (unsigned long long)sum.crossed,
+           (unsigned long long)sum.failed_requests, (unsigned long long)sum.crossed,
            (unsigned long long)sum.sent, (unsigned long long)sum.captures,
            (unsigned long long)sum.streams_made);
     return bad != 0;

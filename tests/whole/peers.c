@@ -27,10 +27,10 @@
 enum { BLOCK = 64, SPEED_BLOCK = 256, COPIES = 20, ROUNDS = 7 }; /* MiB; how often */
 
 static const struct {
-    const char *name, *engine, *front;
+    const char *name, *engine, *cache;
 } kinds[] = {
     {"pool", "pool", "on"},
-    {"pool, front off", "pool", "off"},
+    {"pool, cache off", "pool", "off"},
     {"mapped", "mapped", "on"},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -90,7 +90,7 @@ static weir_allocator *make(int kind, const char *peers) {
     must(weir_options_set(&options, "device", device_name, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "engine", kinds[kind].engine, text, sizeof text) ==
                  WEIR_OK &&
-             weir_options_set(&options, "cache", kinds[kind].front, text, sizeof text) == WEIR_OK &&
+             weir_options_set(&options, "cache", kinds[kind].cache, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "peers", peers, text, sizeof text) == WEIR_OK &&
              weir_options_set(&options, "log", "warning", text, sizeof text) == WEIR_OK,
          "the settings can be read");

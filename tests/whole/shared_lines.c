@@ -99,7 +99,7 @@ static uint64_t misses(weir_allocator *allocator) {
 
     if (weir_stats(allocator, &s) != WEIR_OK)
         fail("weir_stats failed");
-    return s.allocs - s.front_hits;
+    return s.allocs - s.cache_hits;
 }
 
 int main(int count, char **arguments) {

@@ -27,8 +27,8 @@ struct sim_script {
 /* What is worth counting: X(name, words in output). */
 #define SIM_COUNTS(X)                                                                              \
     X(ALLOCS, "allocations")                                                                       \
-    X(FAILURES, "refusals")                                                                        \
-    X(LARGEST, "requests for what a refusal said")                                                 \
+    X(FAILURES, "failed requests")                                                                 \
+    X(LARGEST, "requests for what a failure said")                                                 \
     X(ASKED, "calls of the program's callback")                                                    \
     X(USES, "uses checked")                                                                        \
     X(ANY, "blocks for any stream")                                                                \

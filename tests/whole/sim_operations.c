@@ -123,7 +123,7 @@ static uint64_t steps_behind(void) {
  * background, which takes of the same, came between; else the block is as if it had been asked for in the first
  * place. */
 static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
-    weir_refusal failure = {.size = sizeof failure};
+    weir_failure failure = {.size = sizeof failure};
     weir_status status;
     uint64_t steps;
     int faulted;
@@ -132,8 +132,8 @@ static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
     if (w.set.asks && w.limit != UINT64_MAX)
         return 0;
     /* Beside a capture the driver's own call may break it: see weir_alloc. */
-    if (weir_last_refusal(&failure) != WEIR_OK || failure.asked != *bytes || failure.largest == 0 ||
-        (w.capture.runs && w.set.kind == POOL && !w.set.front))
+    if (weir_last_failure(&failure) != WEIR_OK || failure.asked != *bytes || failure.largest == 0 ||
+        (w.capture.runs && w.set.kind == POOL && !w.set.cache))
         return 0;
     *bytes = (size_t)failure.largest;
     tell("alloc %zu on stream %u, as it said: ", *bytes, stream);
@@ -254,7 +254,7 @@ void sim_free_on(struct block *b, unsigned stream) {
     faulted = CALL(status, weir_free(w.allocator, b->address, sim_handle(stream)));
     tell("%s\n", weir_status_name(status));
     if (status == WEIR_E_CAPTURE && (captured || notes_capture(b)) && !b->of_graph &&
-        (b->noted || (w.set.kind == POOL && !w.set.front)))
+        (b->noted || (w.set.kind == POOL && !w.set.cache)))
         return; /* as it says: nothing changed */
     if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
         if (!faulted)
@@ -319,7 +319,7 @@ void do_range(uint64_t r) {
     status = weir_block_range(w.allocator, b->address + offset, &base, &bytes);
     tell("block %u, %zu bytes behind its beginning: %s\n", number(b), offset,
          weir_status_name(status));
-    if (w.set.kind == POOL && (!w.set.front || w.set.old)) {
+    if (w.set.kind == POOL && (!w.set.cache || w.set.old)) {
         sim_expect(status, WEIR_E_NOT_SUPPORTED, "weir_block_range");
         return;
     }
@@ -631,7 +631,7 @@ void do_return(uint64_t r) {
 
 void do_begin(uint64_t r) {
     unsigned stream = plain_from((unsigned)r % STREAMS);
-    int quiet = w.set.kind == POOL && !w.set.front; /* it does as the driver does */
+    int quiet = w.set.kind == POOL && !w.set.cache; /* it does as the driver does */
 
     if (stream == STREAMS || w.capture.runs || !w.set.checks || w.set.old ||
         w.streams[stream].bound || w.streams[stream].is_default || w.streams[stream].blocks)

@@ -40,13 +40,13 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
 
     memset(s, 0, sizeof *s);
     s->kind = kinds[pick(&state, sizeof kinds / sizeof kinds[0])];
-    s->front = pick(&state, 5) > 0;
+    s->cache = pick(&state, 5) > 0;
     s->checks = pick(&state, 6) > 0;
     s->capacity = (uint64_t)(128 * MIB) << pick(&state, 5);
     s->limit = pick(&state, 3) == 0 ? s->capacity / 4 * (1 + pick(&state, 3)) : 0;
     s->growth = (int)pick(&state, 7);
     s->threshold = (int)pick(&state, 4);
-    s->cache = (int)pick(&state, 6);
+    s->cache_limit = (int)pick(&state, 6);
     s->patience = (int)pick(&state, 3);
     s->packing = (int)pick(&state, 4);
     s->threads = 1 + (unsigned)pick(&state, THREADS);
@@ -66,7 +66,7 @@ void sim_draw_settings(struct settings *s, uint64_t seed) {
     draw_chances(s, &state);
     s->asks = pick(&state, 3) == 0;
     if (pick(&state, 4) == 0)
-        s->headroom = (uint64_t)MIB << pick(&state, 8);
+        s->grow_ahead = (uint64_t)MIB << pick(&state, 8);
     if (pick(&state, 5) == 0 && s->kind != DIRECT)
         s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick(&state, 48));
     s->at_first = (int)pick(&state, 2);
@@ -88,24 +88,24 @@ void sim_describe(uint64_t seed, FILE *out) {
 
     sim_draw_settings(&s, seed);
     fprintf(out,
-            "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
-            "%u threads, %u streams%s%s%s, headroom %llu MiB, prealloc %llu MiB%s, half-life "
+            "%s, cache %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache "
+            "limit %d, "
+            "%u threads, %u streams%s%s%s, grow-ahead %llu MiB, prealloc %llu MiB%s, half-life "
             "%llu ms%s%s\n",
-            kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
+            kind_words[s.kind], s.cache ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
-            s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
+            s.threshold, s.cache_limit, s.threads, s.streams, s.legacy ? ", legacy" : "",
             s.faults ? ", faults" : "", s.asks ? ", asks" : "",
-            (unsigned long long)(s.headroom / MIB), (unsigned long long)(s.prealloc / MIB),
-            s.at_first ? " at first" : "",
-            (unsigned long long)s.half_life_ms, s.learns ? ", learns" : "",
-            s.old ? ", old driver" : "");
+            (unsigned long long)(s.grow_ahead / MIB), (unsigned long long)(s.prealloc / MIB),
+            s.at_first ? " at first" : "", (unsigned long long)s.half_life_ms,
+            s.learns ? ", learns" : "", s.old ? ", old driver" : "");
 }
 
 /* A policy of the program's own. */
 static size_t grow_by_half(const weir_growth_state *state, void *context) {
     if (context != &w || state->size != sizeof *state || state->request == 0)
         sim_fail("the growth function is told something else");
-    return state->request + state->reserve / 2;
+    return state->request + state->reserved / 2;
 }
 
 static void set_growth(const struct settings *s, weir_options *options) {
@@ -151,12 +151,12 @@ weir_options sim_options(const struct settings *s) {
     set_growth(s, &options);
     options.latency = s->latency ? WEIR_SWITCH_ON : WEIR_SWITCH_DEFAULT;
     options.release_threshold = thresholds[s->threshold];
-    options.front = s->front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    options.front_cache = caches[s->cache];
+    options.cache = s->cache ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.cache_limit = caches[s->cache_limit];
     options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
     options.harden = s->harden;
-    if (s->headroom)
-        options.headroom = bytes_amount(s->headroom);
+    if (s->grow_ahead)
+        options.grow_ahead = bytes_amount(s->grow_ahead);
     if (s->prealloc)
         options.prealloc = bytes_amount(s->prealloc);
     options.prealloc.reserved = s->prealloc && s->at_first; /* as another program's variable */

@@ -102,31 +102,33 @@ void sim_expect(weir_status is, weir_status wanted, const char *what) {
 
 weir_statistics sim_look(void) {
     weir_statistics s = {.size = sizeof s};
-    uint64_t front;
+    uint64_t cache;
 
     sim_expect(weir_stats(w.allocator, &s), WEIR_OK, "weir_stats");
-    front = s.front_hits + s.front_misses_young + s.front_misses_empty + s.front_misses_capture;
-    if (s.attempts != s.allocs + s.refusals || s.allocs != s.hits + s.growth_allocs ||
+    cache = s.cache_hits + s.cache_misses_young + s.cache_misses_empty + s.cache_misses_capture;
+    if (s.attempts != s.allocs + s.failed_requests || s.allocs != s.hits + s.growth_allocs ||
         s.allocs - s.frees != s.blocks || s.requested > s.in_use ||
-        s.in_use + s.front_idle > s.reserve || s.requested > s.requested_peak ||
-        s.in_use > s.in_use_peak || s.reserve > s.reserve_peak || (front != 0 && front != s.allocs))
+        s.in_use + s.cache_idle > s.reserved || s.requested > s.requested_peak ||
+        s.in_use > s.in_use_peak || s.reserved > s.reserved_peak ||
+        (cache != 0 && cache != s.allocs))
         sim_fail(
-            "the identities of the statistics do not hold: attempts %llu allocs %llu refusals %llu "
+            "the identities of the statistics do not hold: attempts %llu allocs %llu failed "
+            "requests %llu "
             "hits %llu growth %llu frees %llu blocks %llu requested %llu in_use %llu idle %llu "
-            "reserve %llu front %llu peaks %llu %llu %llu",
+            "reserve %llu cache %llu peaks %llu %llu %llu",
             (unsigned long long)s.attempts, (unsigned long long)s.allocs,
-            (unsigned long long)s.refusals, (unsigned long long)s.hits,
+            (unsigned long long)s.failed_requests, (unsigned long long)s.hits,
             (unsigned long long)s.growth_allocs, (unsigned long long)s.frees,
             (unsigned long long)s.blocks, (unsigned long long)s.requested,
-            (unsigned long long)s.in_use, (unsigned long long)s.front_idle,
-            (unsigned long long)s.reserve, (unsigned long long)front,
+            (unsigned long long)s.in_use, (unsigned long long)s.cache_idle,
+            (unsigned long long)s.reserved, (unsigned long long)cache,
             (unsigned long long)s.requested_peak, (unsigned long long)s.in_use_peak,
-            (unsigned long long)s.reserve_peak);
-    if (s.reserve > w.most && w.set.kind != POOL && !w.set.faults)
+            (unsigned long long)s.reserved_peak);
+    if (s.reserved > w.most && w.set.kind != POOL && !w.set.faults)
         sim_fail("the reserve, %llu bytes, rises above a limit of %llu",
-                 (unsigned long long)s.reserve, (unsigned long long)w.limit);
-    if (s.reserve < w.most)
-        w.most = s.reserve > w.limit ? s.reserve : w.limit;
+                 (unsigned long long)s.reserved, (unsigned long long)w.limit);
+    if (s.reserved < w.most)
+        w.most = s.reserved > w.limit ? s.reserved : w.limit;
     if (s.blocks != w.block_count + w.lost)
         sim_fail("%llu blocks, but %u live, and %u went with their captures",
                  (unsigned long long)s.blocks, w.block_count, w.lost);
@@ -200,7 +202,7 @@ static void close_allocator(void) {
         w.streams[i].bound = 0;
     s = sim_look();
     sim_add(SIM_ALLOCS, s.allocs);
-    sim_add(SIM_HITS, s.front_hits);
+    sim_add(SIM_HITS, s.cache_hits);
     sim_add(SIM_STEALS, s.steals);
     sim_add(SIM_RECORDS, s.event_records);
     sim_add(SIM_DEFERRED, s.deferred_frees);
@@ -222,8 +224,8 @@ static void close_allocator(void) {
         CU(w.driver->cuCtxSynchronize());
         sim_expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
         s = sim_look();
-        if (s.reserve != 0 && s.kept_out == 0 && w.set.kind != ARENA_FIXED)
-            sim_fail("%llu bytes of reserve are left of nothing", (unsigned long long)s.reserve);
+        if (s.reserved != 0 && s.kept_out == 0 && w.set.kind != ARENA_FIXED)
+            sim_fail("%llu bytes of reserve are left of nothing", (unsigned long long)s.reserved);
     }
     CU(w.driver->cuCtxSynchronize());
     w.born = 0;

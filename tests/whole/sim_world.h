@@ -70,9 +70,9 @@ OPERATIONS(OPERATION)
 enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, DIRECT, KINDS };
 
 struct settings {
-    int kind, front, checks;
+    int kind, cache, checks;
     uint64_t capacity, limit; /* limit 0: none */
-    int growth, threshold, cache, patience, packing, dependencies;
+    int growth, threshold, cache_limit, patience, packing, dependencies;
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
@@ -81,7 +81,7 @@ struct settings {
     unsigned sizes;                /* which of them, see draw_size, */
     unsigned few;                  /* and how many different ones; 0: any */
     uint64_t longest_ns;           /* work */
-    uint64_t headroom;             /* bytes; 0: none */
+    uint64_t grow_ahead;           /* bytes; 0: none */
     uint64_t prealloc;             /* likewise, */
     int at_first;                  /* set if the first request preallocates */
     uint64_t half_life_ms;         /* 0: no decay */

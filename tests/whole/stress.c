@@ -447,7 +447,7 @@ static weir_statistics figures(void) {
     weir_statistics s = {.size = sizeof s};
 
     OK(weir_stats(allocator, &s));
-    MUST(s.attempts == s.allocs + s.refusals);
+    MUST(s.attempts == s.allocs + s.failed_requests);
     MUST(s.allocs == s.hits + s.growth_allocs);
     MUST(s.allocs - s.frees == s.blocks);
     return s;
@@ -550,9 +550,9 @@ static void end_streams(void) {
 static void check_end(uint64_t allocs, uint64_t refused) {
     weir_statistics s = figures();
 
-    MUST(s.allocs == allocs && s.refusals == refused);
+    MUST(s.allocs == allocs && s.failed_requests == refused);
     MUST(s.blocks == 0 && s.requested == 0 && s.in_use == 0);
-    MUST(s.front_idle <= s.reserve && s.reserve <= s.reserve_peak);
+    MUST(s.cache_idle <= s.reserved && s.reserved <= s.reserved_peak);
     for (int i = 0; i < SHARDS; i++)
         for (struct piece *p = shards[i].pieces; p; p = p->next)
             for (size_t k = 0; k < WORDS; k++)
@@ -595,7 +595,7 @@ static void run(const weir_options *options, double seconds) {
     if (!on_cuda)
         MUST(weir__model_pool_check() == NULL);
     free(workers);
-    printf("ok %d - %s: %llu blocks, %llu refusals, %d threads, seed %llu\n", point, what,
+    printf("ok %d - %s: %llu blocks, %llu failed requests, %d threads, seed %llu\n", point, what,
            (unsigned long long)allocs, (unsigned long long)refused, threads,
            (unsigned long long)seed);
     fflush(stdout);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_faults.c: every failure of every operation, one by one.
  *
- * Situations (an operation, and what went before it) times worlds (engine, arena, front, age of the
+ * Situations (an operation, and what went before it) times worlds (engine, arena, cache, age of the
  * driver) times faults: the k-th driver call that the operation makes fails, whichever that is, for
  * every k, once or with all later ones, with each of a list of results; so do pairs of calls; and so
  * does the k-th request for host memory.  After each: the status is one that weir/allocator.h names for
@@ -120,7 +120,7 @@ static void check_events(const struct scene *s) {
         return;
     for (size_t i = 0; i < count; i++)
         bytes += events[i].shrink ? 0 - events[i].got : events[i].got;
-    FAIL_UNLESS(bytes == stats_of(s->a).reserve, "");
+    FAIL_UNLESS(bytes == stats_of(s->a).reserved, "");
 }
 
 static void check_accounts(const struct scene *s) {
@@ -173,8 +173,8 @@ static void end(struct scene *s) {
                     (s->options.harden && (now.situation->about & GRAPHS) && now.fault->for_good),
                 "");
     FAIL_UNLESS(figures.in_use == 0 || figures.kept_out > 0, "");
-    FAIL_UNLESS(figures.front_idle == 0, "");
-    FAIL_UNLESS(figures.reserve == 0 || (s->world->without & WEIR_CAP_POOL_FIGURES) ||
+    FAIL_UNLESS(figures.cache_idle == 0, "");
+    FAIL_UNLESS(figures.reserved == 0 || (s->world->without & WEIR_CAP_POOL_FIGURES) ||
                     figures.kept_out > 0,
                 "");
     OK(weir_allocator_destroy(s->a));
@@ -191,7 +191,7 @@ static void end_device(struct scene *s) {
 static void set_out(struct scene *s, const struct world *world, const struct situation *it) {
     *s = (struct scene){.world = world, .options = options_of(world->kind, "model", 256 * MIB)};
     s->options.recovery_timeout_ms = 20;
-    s->options.front = world->front;
+    s->options.cache = world->cache;
     s->options.log = WEIR_LOG_NONE;
     apply_settings(&s->options, it->settings);
     if (it->about & LATER)
@@ -302,7 +302,7 @@ static const struct fault no_fault;
 static const struct world *mapped_world(void) {
     int i = 0;
 
-    while (worlds[i].kind != KIND_MAPPED || worlds[i].front == WEIR_SWITCH_ON)
+    while (worlds[i].kind != KIND_MAPPED || worlds[i].cache == WEIR_SWITCH_ON)
         i++;
     return &worlds[i];
 }
@@ -420,7 +420,7 @@ TEST(each_driver_call_among_pieces_fails) {
 /* Shelves know nothing of what lies below: some worlds will do, and some without ids. */
 static int has_shelves(const struct world *world) {
     return (world->kind == KIND_POOL || world->kind == KIND_REGIONS) &&
-           (world->front == WEIR_SWITCH_ON || (world->without & WEIR_CAP_STREAM_ID));
+           (world->cache == WEIR_SWITCH_ON || (world->without & WEIR_CAP_STREAM_ID));
 }
 
 /* Behind shelves, likewise; the sum of what is answered. */

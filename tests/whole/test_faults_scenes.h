@@ -46,7 +46,7 @@ enum { UNTOUCHED = 4711 };
 static const struct world {
     const char *name;
     int kind;
-    int front;
+    int cache;
     unsigned without; /* what the driver does not have yet */
 } worlds[] = {
     {"pool", KIND_POOL, WEIR_SWITCH_OFF, 0},
@@ -54,11 +54,11 @@ static const struct world {
     {"arena of regions", KIND_REGIONS, WEIR_SWITCH_OFF, 0},
     {"mapped arena", KIND_MAPPED, WEIR_SWITCH_OFF, 0},
     {"platform", KIND_DIRECT, WEIR_SWITCH_OFF, 0},
-    {"pool, front", KIND_POOL, WEIR_SWITCH_ON, 0},
-    {"fixed arena, front", KIND_FIXED, WEIR_SWITCH_ON, 0},
-    {"arena of regions, front", KIND_REGIONS, WEIR_SWITCH_ON, 0},
-    {"mapped arena, front", KIND_MAPPED, WEIR_SWITCH_ON, 0},
-    {"platform, front", KIND_DIRECT, WEIR_SWITCH_ON, 0},
+    {"pool, cache", KIND_POOL, WEIR_SWITCH_ON, 0},
+    {"fixed arena, cache", KIND_FIXED, WEIR_SWITCH_ON, 0},
+    {"arena of regions, cache", KIND_REGIONS, WEIR_SWITCH_ON, 0},
+    {"mapped arena, cache", KIND_MAPPED, WEIR_SWITCH_ON, 0},
+    {"platform, cache", KIND_DIRECT, WEIR_SWITCH_ON, 0},
     {"pool, driver 11.2", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_11_3},
     {"pool, driver 12.1", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_2},
     {"arena of regions, driver 11.8", KIND_REGIONS, WEIR_SWITCH_OFF, BEFORE_12_0},
@@ -112,7 +112,7 @@ struct scene {
 };
 
 static int has_caches(const struct scene *s) {
-    return s->world->front == WEIR_SWITCH_ON;
+    return s->world->cache == WEIR_SWITCH_ON;
 }
 
 static CUstream make_stream(void) {
@@ -611,8 +611,7 @@ static const struct situation situations[] = {
     {"create, preallocated", CREATE_MAY, NEW, "prealloc=64MiB", "", "create"},
     {"create, threshold", CREATE_MAY, NEW, "prealloc=64MiB release-threshold=16MiB", "", "create"},
     {"first request", ALLOC_MAY, 0, "", "", "take 0 1000 A"},
-    {"first request preallocates", ALLOC_MAY, LATER, "prealloc=64MiB", "",
-     "take 0 1000 A"},
+    {"first request preallocates", ALLOC_MAY, LATER, "prealloc=64MiB", "", "take 0 1000 A"},
     {"growth by steps", ALLOC_MAY, 0, "growth=step:96MiB latency=on", "take 1 1000 A",
      "take 0 150MiB A"},
     {"hit", ALLOC_MAY, 0, "", "touch 1000 A", "take 0 1000 A"},
@@ -666,7 +665,7 @@ static const struct situation situations[] = {
      "take 10 70MiB A"},
     {"decay beside a request", ALLOC_MAY, 0, "decay=10ms", "idle-for-long", "take 3 3MiB A"},
     {"decay", TRIM_MAY | MAY(E_NOT_SUPPORTED), 0, "decay=10ms", "idle-for-long", "decay"},
-    {"steps of headroom", ALLOC_MAY, 0, "grow-ahead=100MiB", "little-is-idle", "take 3 3MiB A"},
+    {"steps of grow-ahead", ALLOC_MAY, 0, "grow-ahead=100MiB", "little-is-idle", "take 3 3MiB A"},
     {"create, latency", CREATE_MAY, NEW, "latency=on", "", "create"},
     {"create, with a profile", CREATE_MAY, NEW | LEARNED, "", "", "create"},
     {"save a profile", STATS_MAY | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY), PROFILE, "",
@@ -679,7 +678,7 @@ enum { SITUATIONS = sizeof situations / sizeof situations[0] };
 static const struct situation of_pieces[] = {
     {"moves of what is not done", ALLOC_MAY, SHORT, MOVES, "idle-on-two", "take 158 40MiB A"},
     {"trim of pieces", TRIM_MAY, 0, MOVES, "idle-on-two", "trim"},
-    {"refusal among pieces", ALLOC_MAY, SHORT, MOVES, "idle-on-two", "take 0 2048MiB A"},
+    {"failure among pieces", ALLOC_MAY, SHORT, MOVES, "idle-on-two", "take 0 2048MiB A"},
     {"moves of handles between halves", ALLOC_MAY, SHORT, MOVES, "idle-halves", "take 158 40MiB A"},
     {"trim of handles between halves", TRIM_MAY, 0, MOVES, "idle-halves", "trim"},
     {"into a hole", ALLOC_MAY, SHORT, MOVES, "unmap-below", "take 158 20MiB A"},
@@ -712,11 +711,11 @@ static const struct situation hardened[] = {
 enum { HARDENED_SITUATIONS = sizeof hardened / sizeof hardened[0] };
 
 static int is_met(const struct situation *it, const struct world *world) {
-    int front = world->front == WEIR_SWITCH_ON;
+    int cache = world->cache == WEIR_SWITCH_ON;
 
-    if ((it->about & CACHES) && !front)
+    if ((it->about & CACHES) && !cache)
         return 0;
-    if ((it->about & SPANS) && !(front && (world->kind == KIND_POOL || world->kind == KIND_DIRECT)))
+    if ((it->about & SPANS) && !(cache && (world->kind == KIND_POOL || world->kind == KIND_DIRECT)))
         return 0;
     if ((it->about & REGIONS) && world->kind != KIND_REGIONS)
         return 0;

@@ -33,7 +33,7 @@ static uint64_t reserve_now(void) {
     weir_statistics now = {.size = sizeof now};
 
     OK(weir_stats(made, &now));
-    return now.reserve;
+    return now.reserved;
 }
 
 static void take(size_t bytes, CUstream stream) {
@@ -344,7 +344,7 @@ TEST(patterns_reserve_no_more_than_their_bounds) {
     make(kinds[kind], 0);
     patterns[pattern].play();
     OK(weir_stats(made, &now));
-    part = (double)now.reserve_peak / (double)live_peak;
+    part = (double)now.reserved_peak / (double)live_peak;
     ck_assert_msg(part <= patterns[pattern].most[kind], "%s, %s: reserves %.3f times what is live",
                   kind_names[kinds[kind]], patterns[pattern].name, part);
 }
@@ -376,7 +376,7 @@ static void use(CUstream stream, size_t bytes) {
 static void make_with_cache(int kind, uint64_t most) {
     weir_options options = options_of(kind, "model", DEVICE / 4 * 3);
 
-    options.front_cache = bytes_amount(most);
+    options.cache_limit = bytes_amount(most);
     OK(weir_allocator_create(&options, &made));
 }
 
@@ -394,12 +394,12 @@ TEST(caches_keep_no_more_than_their_limit) {
                 CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
             use(streams[i], (size_t)(turn + 1) * 64 * KIB);
             if (is_watched)
-                MUST_LE(figures().front_idle, most);
+                MUST_LE(figures().cache_idle, most);
         }
     now = figures();
-    MUST_LE(now.front_idle, most);
-    MUST_LE(MIB, now.front_idle);
-    MUST_LE(now.allocs / 2, now.front_hits);
+    MUST_LE(now.cache_idle, most);
+    MUST_LE(MIB, now.cache_idle);
+    MUST_LE(now.allocs / 2, now.cache_hits);
 }
 
 /* A silent stream may keep less at once when another comes, which has its share then, though nobody asks for figures. */
@@ -413,7 +413,7 @@ TEST(a_silent_stream_leaves_others_their_share) {
     use(other, 64 * KIB);
     use(other, 64 * KIB);
     now = figures();
-    MUST_LE(now.allocs / 10 * 9, now.front_hits);
+    MUST_LE(now.allocs / 10 * 9, now.cache_hits);
 }
 
 /* What a stream has kept and a trim has taken does not count: the next stream has the whole limit. */
@@ -430,7 +430,7 @@ TEST(a_trim_gives_caches_their_share_back) {
     before = figures();
     use(other, 256 * KIB);
     after = figures();
-    MUST_LE((after.allocs - before.allocs) / 10 * 9, after.front_hits - before.front_hits);
+    MUST_LE((after.allocs - before.allocs) / 10 * 9, after.cache_hits - before.cache_hits);
 }
 
 /* What ended streams have left is within the limit: a stream that comes after them takes hardly more than it asks for. */
@@ -466,7 +466,7 @@ TEST(ended_streams_leave_all_where_they_are_told) {
         OK(weir_unbind(made, streams[i]));
         CU(driver->cuStreamDestroy(streams[i]));
     }
-    MUST_LE(figures().front_idle, MIB);
+    MUST_LE(figures().cache_idle, MIB);
     for (int i = 0; i < 512; i++)
         take(MIB, A);
     MUST_LE(reserve_now(), before);

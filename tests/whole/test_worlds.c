@@ -18,7 +18,7 @@
  * to its end.  Every block is used at once by work without end on its stream, so that what another
  * stream gets is a fault (oracle.h) unless it waits behind that work, or the device was waited for.
  *
- * Front.  The same with the caches per stream above the pool engine, small ones.  Making such an allocator
+ * Caches.  The same with the caches per stream above the pool engine, small ones.  Making such an allocator
  * and warming it takes as long as a hundred sequences, so that one allocator lives through all of a world:
  * each sequence begins where nothing is live, all work is over and the caches are warm, but with what
  * the earlier ones have left in which cache.  Streams are therefore not interchangeable there.  After a
@@ -46,7 +46,7 @@ static void tell_calls(void) {
 static CUstream streams[3];
 static weir_allocator *allocator;
 static struct oracle oracle;
-static uint64_t refusals, device_bytes;
+static uint64_t failed_requests, device_bytes;
 
 static void start_calls(void) {
     start_model(256 * MIB);
@@ -83,7 +83,7 @@ static weir_status alloc_on(size_t bytes, int s) {
     } else {
         HOLDS(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT);
         HOLDS(block == NULL);
-        refusals++;
+        failed_requests++;
     }
     return status;
 }
@@ -128,12 +128,12 @@ static uint64_t reserve, arena_base; /* what and where it is, as far as is known
 static void begin_arena(void) {
     weir_options options = options_of(KIND_FIXED, "model", (uint64_t)arena->granules * G);
 
-    options.front = WEIR_SWITCH_OFF;
+    options.cache = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = arena->timeout_ms;
     SAME(weir_allocator_create(&options, &allocator), WEIR_OK);
     oracle_begin(&oracle);
     reserve = (uint64_t)arena->granules * G;
-    arena_base = refusals = 0;
+    arena_base = failed_requests = 0;
 }
 
 static size_t rounded(size_t bytes) {
@@ -146,14 +146,14 @@ static weir_statistics expect_figures(void) {
 
     SAME(s.allocs, oracle.allocs);
     SAME(s.frees, oracle.frees);
-    SAME(s.refusals, refusals);
+    SAME(s.failed_requests, failed_requests);
     SAME(s.blocks, (uint64_t)oracle.blocks);
     SAME(s.requested, oracle.requested);
     SAME(s.requested_peak, oracle.requested_peak);
     for (int i = 0; i < oracle.blocks; i++)
         least += rounded(oracle.block[i].bytes);
     HOLDS(s.in_use >= least && s.in_use < 2 * least + (least == 0));
-    SAME(s.reserve, reserve);
+    SAME(s.reserved, reserve);
     return s;
 }
 
@@ -315,7 +315,7 @@ TEST(every_short_life_of_an_arena) {
     show_bounds("arena", arena->name);
 }
 
-/* ---- fronts ---------------------------------------------------------------------------------- */
+/* ---- caches ---------------------------------------------------------------------------------- */
 
 static const struct small_cache {
     const char *name;
@@ -333,13 +333,13 @@ static const struct small_cache {
 };
 enum { SMALL_CACHES = sizeof small_caches / sizeof small_caches[0] };
 
-static const struct small_cache *front;
+static const struct small_cache *cache;
 static weir_statistics at_rest;  /* when the sequence began */
 static unsigned captured, bound; /* one bit for each stream */
 
 /* Every stream has its cache, and the engine is calm, so that the caches keep whole blocks too. */
 static void warm_caches(void) {
-    for (int s = 0; s < front->streams; s++)
+    for (int s = 0; s < cache->streams; s++)
         for (int i = 0; i < 1200; i++) {
             void *block = NULL;
 
@@ -352,11 +352,11 @@ static void warm_caches(void) {
 static void make_caches(void) {
     weir_options options = options_of(KIND_POOL, "model", 0);
 
-    options.front = WEIR_SWITCH_ON;
-    options.front_cache = bytes_amount(4 * MIB);
+    options.cache = WEIR_SWITCH_ON;
+    options.cache_limit = bytes_amount(4 * MIB);
     options.recovery_timeout_ms = 1;
     SAME(weir_allocator_create(&options, &allocator), WEIR_OK);
-    for (int s = 0; front->bound && s < front->streams; s++)
+    for (int s = 0; cache->bound && s < cache->streams; s++)
         SAME(weir_bind(allocator, streams[s]), WEIR_OK);
     warm_caches();
 }
@@ -408,9 +408,9 @@ static void do_call(const struct step *step) {
     switch (step->kind) {
     case ALLOC:
         if (captured >> s & 1)
-            alloc_captured(front->sizes[step->what], s);
+            alloc_captured(cache->sizes[step->what], s);
         else
-            SAME(alloc_on(front->sizes[step->what], s), WEIR_OK);
+            SAME(alloc_on(cache->sizes[step->what], s), WEIR_OK);
         break;
     case FREE:
         free_in_caches(step->what, s);
@@ -449,10 +449,10 @@ static weir_statistics expect_caches_figures(void) {
 
     SAME(s.allocs - at_rest.allocs, oracle.allocs);
     SAME(s.frees - at_rest.frees, oracle.frees);
-    SAME(s.refusals, 0);
+    SAME(s.failed_requests, 0);
     SAME(s.blocks, (uint64_t)oracle.blocks);
     SAME(s.requested, oracle.requested);
-    HOLDS(s.front_misses_young == at_rest.front_misses_young);
+    HOLDS(s.cache_misses_young == at_rest.cache_misses_young);
     return s;
 }
 
@@ -462,7 +462,7 @@ static void expect_nothing_kept(void) {
 
     SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
     s = check_identities(allocator);
-    HOLDS(s.reserve == 0 && s.front_idle == 0 && s.in_use == 0);
+    HOLDS(s.reserved == 0 && s.cache_idle == 0 && s.in_use == 0);
     warm_caches();
 }
 
@@ -479,7 +479,7 @@ static void live_in_caches(struct outlook *outlook) {
     outlook->captured = captured;
     outlook->bound = bound;
     memcpy(outlook->block, oracle.block, (size_t)oracle.blocks * sizeof oracle.block[0]);
-    for (int t = 0; t < front->streams; t++) {
+    for (int t = 0; t < cache->streams; t++) {
         if (captured >> t & 1)
             end_capture(t);
         if (bound >> t & 1)
@@ -513,29 +513,29 @@ static void try_in_caches(int kind, int what, int stream) {
 static void explore_block(const struct outlook *o, int i) {
     const struct oracle_block *b = &o->block[i];
 
-    for (int s = 0; s < front->streams; s++) {
+    for (int s = 0; s < cache->streams; s++) {
         int apart = s != b->stream && ((o->captured >> s & 1) || (o->captured >> b->stream & 1));
 
         if (!apart && (!b->graph || s == b->stream))
             try_in_caches(FREE, i, s);
-        if (front->uses && !apart && !b->graph && s != b->stream && !(b->users >> s & 1))
+        if (cache->uses && !apart && !b->graph && s != b->stream && !(b->users >> s & 1))
             try_in_caches(USE, i, s);
     }
 }
 
 static void explore_caches(const struct outlook *o) {
-    for (int s = 0; s < front->streams; s++) {
+    for (int s = 0; s < cache->streams; s++) {
         unsigned is_captured = o->captured >> s & 1;
 
-        for (int size = 0; size < 3 && front->sizes[size]; size++)
+        for (int size = 0; size < 3 && cache->sizes[size]; size++)
             if (!(is_captured && (o->bound >> s & 1)))
                 try_in_caches(ALLOC, size, s);
-        for (int t = 0; t < front->streams && !o->captured; t++)
+        for (int t = 0; t < cache->streams && !o->captured; t++)
             if (t != s)
                 try_in_caches(WAIT, t, s);
-        if (front->binds && !is_captured)
+        if (cache->binds && !is_captured)
             try_in_caches(BIND, 0, s);
-        if (front->captures)
+        if (cache->captures)
             try_in_caches(is_captured ? END : BEGIN, 0, s);
     }
     for (int i = 0; i < o->blocks; i++)
@@ -544,15 +544,15 @@ static void explore_caches(const struct outlook *o) {
         try_in_caches(SYNC, 0, 0);
     if (!is_last(PASS))
         try_in_caches(PASS, 0, 0);
-    if (front->trims && !is_last(TRIM))
+    if (cache->trims && !is_last(TRIM))
         try_in_caches(TRIM, 0, 0);
 }
 
 TEST(every_short_life_in_a_cache) {
     struct outlook nothing = {0};
 
-    front = &small_caches[_i];
-    begin_search(depth_of(front->steps), tell_calls);
+    cache = &small_caches[_i];
+    begin_search(depth_of(cache->steps), tell_calls);
     captured = bound = 0;
     make_caches();
     explore_caches(&nothing);
@@ -560,7 +560,7 @@ TEST(every_short_life_in_a_cache) {
     SAME(weir_allocator_destroy(allocator), WEIR_OK);
     SAME(device_free(), device_bytes);
     check_model();
-    show_bounds("front", front->name);
+    show_bounds("cache", cache->name);
 }
 
 int main(void) {
@@ -568,7 +568,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "arenas", 300, start_calls, NULL);
 
     ADD_FOR_EACH(tests, SMALL_ARENAS, every_short_life_of_an_arena);
-    tests = suite_add_case(suite, "fronts", 300, start_calls, NULL);
+    tests = suite_add_case(suite, "caches", 300, start_calls, NULL);
     ADD_FOR_EACH(tests, SMALL_CACHES, every_short_life_in_a_cache);
     add_worlds_placements(suite);
     return run_suite(suite, CK_FORK_GETENV);

@@ -56,15 +56,15 @@ static const char *driver_part(char *text, size_t bytes) {
 }
 
 /* An allocator had that request, and refused it. */
-static int was_refused(weir_refusal *r, size_t bytes, weir_status status) {
+static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
-           weir_last_refusal(r) == WEIR_OK && r->asked == bytes;
+           weir_last_failure(r) == WEIR_OK && r->asked == bytes;
 }
 
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status) {
-    weir_refusal r;
+    weir_failure r;
     char limit[48] = "none", device[48] = "unknown", part[32];
 
     if (!was_refused(&r, bytes, status)) {
@@ -80,14 +80,14 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
     snprintf(text, text_bytes,
              "%s: could not allocate %zu bytes (%.1f MiB): %s; reserved %.1f MiB, in use %.1f MiB, "
              "limit %s, free on the device %s; at least %.1f MiB would fit now",
-             who, bytes, mib(bytes), weir_status_message(status), mib(r.reserve), mib(r.in_use),
+             who, bytes, mib(bytes), weir_status_message(status), mib(r.reserved), mib(r.in_use),
              limit, device, mib(r.largest));
 }
 
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
     static atomic_uint told;
     char text[TEXT_BYTES];
-    weir_refusal r;
+    weir_failure r;
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
     tell(&told, status, text,

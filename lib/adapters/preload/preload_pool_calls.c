@@ -166,7 +166,7 @@ static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
         return 0;
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return figures.reserve;
+        return figures.reserved;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
         return weir__served_highest_reserve(s, &figures);
     default:

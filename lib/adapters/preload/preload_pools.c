@@ -183,8 +183,8 @@ static weir_status read_environment(weir_options *options) {
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
-    if (status == WEIR_OK && !options->verdict)
-        options->verdict = "stderr";
+    if (status == WEIR_OK && !options->oom_report)
+        options->oom_report = "stderr";
     return status;
 }
 
@@ -361,15 +361,15 @@ uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_st
     size_t count = 1;
 
     if (from == 0)
-        return figures->reserve_peak;
+        return figures->reserved_peak;
     for (uint64_t after = from - 1; count > 0; after = events[count - 1].sequence) {
         if (weir_events(s->allocator, after, events, sizeof events[0], 16, &count) != WEIR_OK ||
             count == 0)
             break;
         for (size_t i = 0; i < count; i++)
-            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+            most = events[i].reserved_after > most ? events[i].reserved_after : most;
     }
-    return figures->reserve > most ? figures->reserve : most;
+    return figures->reserved > most ? figures->reserved : most;
 }
 
 void weir__served_renew_reserve(struct weir_served *s) {
@@ -383,7 +383,7 @@ void weir__served_renew_reserve(struct weir_served *s) {
         last = events[count - 1].sequence;
     if (weir_stats(s->allocator, &figures) != WEIR_OK)
         return;
-    atomic_store_explicit(&s->high_least, figures.reserve, memory_order_relaxed);
+    atomic_store_explicit(&s->high_least, figures.reserved, memory_order_relaxed);
     atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
 }
 
@@ -414,7 +414,7 @@ static void trim_spares(int device) {
 
         if (s->device == device &&
             atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_SPARE &&
-            weir_stats(s->allocator, &figures) == WEIR_OK && figures.reserve > 0)
+            weir_stats(s->allocator, &figures) == WEIR_OK && figures.reserved > 0)
             weir__served_trim(s, 0);
     }
 }

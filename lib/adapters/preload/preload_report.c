@@ -178,7 +178,7 @@ static void add_event(struct line *line, const weir_event *event, int is_first) 
         "%s{\"time_ns\":%llu,\"reserved\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
         "\"shrink\":%s}",
         is_first ? "" : ",", (unsigned long long)event->time_ns,
-        (unsigned long long)event->reserve_after, (unsigned long long)event->got,
+        (unsigned long long)event->reserved_after, (unsigned long long)event->got,
         (unsigned long long)event->stall_ns, weir_event_cause_word(event->cause),
         event->shrink ? "true" : "false");
 }
@@ -208,9 +208,9 @@ static void add_events(struct line *line, const struct weir_served *s, uint64_t 
             break;
         for (size_t i = 0; i < count; i++) {
             last = events[i].sequence;
-            if (last % each != 0 && (events[i].reserve_after <= most || rising++ >= MOST_EVENTS))
+            if (last % each != 0 && (events[i].reserved_after <= most || rising++ >= MOST_EVENTS))
                 continue;
-            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+            most = events[i].reserved_after > most ? events[i].reserved_after : most;
             add_event(line, &events[i], !any);
             any = 1;
         }
@@ -242,8 +242,8 @@ static void add_timeline(struct line *line, const struct weir_served *s) {
     add_numbers(line, "requested_low", part, count, &part->low[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "requested_high", part, count, &part->high[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "in_use_high", part, count, &part->high[WEIR_TIMELINE_IN_USE]);
-    add_numbers(line, "reserved_low", part, count, &part->low[WEIR_TIMELINE_RESERVE]);
-    add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVE]);
+    add_numbers(line, "reserved_low", part, count, &part->low[WEIR_TIMELINE_RESERVED]);
+    add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     add(line, "}");
     take_back_if_long(line, before);
 }
@@ -275,13 +275,13 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
         "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
         is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool", s->engine,
         (unsigned long long)f->allocs, (unsigned long long)f->frees, (unsigned long long)f->hits,
-        (unsigned long long)f->front_hits, (unsigned long long)f->front_misses_young,
-        (unsigned long long)f->front_misses_empty, (unsigned long long)f->front_misses_capture,
+        (unsigned long long)f->cache_hits, (unsigned long long)f->cache_misses_young,
+        (unsigned long long)f->cache_misses_empty, (unsigned long long)f->cache_misses_capture,
         (unsigned long long)f->steals, (unsigned long long)f->event_records,
-        (unsigned long long)f->retries, (unsigned long long)f->refusals,
+        (unsigned long long)f->retries, (unsigned long long)f->failed_requests,
         (unsigned long long)f->blocks, (unsigned long long)f->requested,
         (unsigned long long)f->requested_peak, (unsigned long long)f->in_use_peak,
-        (unsigned long long)f->reserve, (unsigned long long)f->reserve_peak,
+        (unsigned long long)f->reserved, (unsigned long long)f->reserved_peak,
         (unsigned long long)f->growths, (unsigned long long)f->growth_bytes,
         (unsigned long long)f->stall_ns, (unsigned long long)f->trims,
         (unsigned long long)f->prealloc_asked, (unsigned long long)f->prealloc_got,
@@ -357,8 +357,9 @@ static void report_text(const struct figures *all, const char *when) {
             continue;
         }
         refused[0] = '\0';
-        if (f->refusals > 0)
-            snprintf(refused, sizeof refused, ", %llu failed", (unsigned long long)f->refusals);
+        if (f->failed_requests > 0)
+            snprintf(refused, sizeof refused, ", %llu failed",
+                     (unsigned long long)f->failed_requests);
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
             "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
@@ -366,8 +367,8 @@ static void report_text(const struct figures *all, const char *when) {
             "in %.3f ms",
             process, program, when, s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
             s->engine, (unsigned long long)f->allocs, weir__plural(f->allocs),
-            (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
-            weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+            (unsigned long long)f->cache_hits, refused, (unsigned long long)f->frees,
+            weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserved_peak),
             (unsigned long long)f->growths, weir__plural(f->growths), (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
@@ -386,14 +387,14 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES];
     struct line *line;
-    weir_verdict verdict;
+    weir_oom_report oom_report;
 
-    if (!weir__drop_in_tell(s->allocator, &verdict) || !path || !*path)
+    if (!weir__drop_in_tell(s->allocator, &oom_report) || !path || !*path)
         return;
     line = calloc(1, sizeof *line);
     if (!line) /* the OOM report was written before */
         return;
-    (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, json, sizeof json);
+    (void)weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_JSON, json, sizeof json);
     add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"oom_report\":%s}\n", weir_version(),
         (long)getpid(), s->device_text, json);
     put_line(path, line);

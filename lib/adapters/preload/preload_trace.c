@@ -87,7 +87,7 @@ static void look_at(struct row *row) {
     if (weir_stats(row->of->allocator, &f) == WEIR_OK) {
         values[WEIR_TIMELINE_REQUESTED] = f.requested;
         values[WEIR_TIMELINE_IN_USE] = f.in_use;
-        values[WEIR_TIMELINE_RESERVE] = f.reserve;
+        values[WEIR_TIMELINE_RESERVED] = f.reserved;
         pthread_mutex_lock(&lock);
         weir__timeline_count(row->timeline, row->made_ns + weir__show_age(row->of->allocator),
                              values);

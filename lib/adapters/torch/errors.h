@@ -47,13 +47,14 @@ inline void check(weir_status status, const char *what) {
 
 // Returns weir's report about the last failure, or "" if there is no report.
 inline std::string advice_on(weir_allocator *allocator) {
-    weir_verdict verdict;
-    std::memset(&verdict, 0, sizeof verdict);
-    verdict.size = sizeof verdict;
-    if (weir_last_verdict(allocator, &verdict) != WEIR_OK)
+    weir_oom_report oom_report;
+    std::memset(&oom_report, 0, sizeof oom_report);
+    oom_report.size = sizeof oom_report;
+    if (weir_last_oom_report(allocator, &oom_report) != WEIR_OK)
         return {};
-    std::string text(weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, nullptr, 0) + 1, '\0');
-    (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, &text[0], text.size());
+    std::string text(weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_TEXT, nullptr, 0) + 1,
+                     '\0');
+    (void)weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_TEXT, &text[0], text.size());
     text.pop_back();
     return "\n" + text;
 }

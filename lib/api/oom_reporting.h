@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report.h: OOM reports told without being asked for.  Must not know: how one is come to. */
-#ifndef WEIR_OOM_REPORT_H
-#define WEIR_OOM_REPORT_H
+/* oom_reporting.h: OOM reports told without being asked for.  Must not know: how one is come to. */
+#ifndef WEIR_OOM_REPORTING_H
+#define WEIR_OOM_REPORTING_H
 
-#include <weir/verdict.h>
+#include <weir/oom_report.h>
 
-/* Whether options.verdict wants a screen, and where: 1, or 0: "off". */
+/* Whether options.oom_report wants a screen, and where: 1, or 0: "off". */
 int weir__oom_report_is_wanted(const char *to);
 /* What is to be told about this thread's last failure, in `out`: 1 if it is the allocator's first of its cause, of
  * the first few.  Keeps the thread's last driver result. */
-int weir__oom_report_is_news(weir_allocator *a, weir_verdict *out);
+int weir__oom_report_is_news(weir_allocator *a, weir_oom_report *out);
 /* "limit", as the name of a setting: it stands for options.limit, which the program set and no flag or variable changes.
  * The writer knows it by its address, since callers read the same word as ever. */
 extern const char weir__oom_report_own_limit[];
@@ -17,6 +17,6 @@ extern const char weir__oom_report_own_limit[];
 int weir__oom_report_problem(const char *to);
 /* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
  * where that does not take all of it, to standard error, behind a line that says why. */
-void weir__oom_report_tell(const weir_verdict *verdict, const char *to);
+void weir__oom_report_tell(const weir_oom_report *oom_report, const char *to);
 
 #endif

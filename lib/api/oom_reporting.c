@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_report.c: why a request failed: reads the figures and finds the cause.
+/* oom_reporting.c: why a request failed: reads the figures and finds the cause.
  *
  * All figures are read when a report is wanted; a failure itself costs nothing more.  The engine says how much of its
  * reserved memory is idle and for which stream (`survey`), and so do the caches.  The caches, or without caches the
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/oom_report.h"
+#include "api/oom_reporting.h"
 
 #include "api/allocator_internal.h"
 #include "base/counters.h"
@@ -32,7 +32,7 @@
 #include "ipc/process_peers.h"
 #include "reserve/oom_recovery.h"
 
-_Static_assert((int)WEIR_VERDICT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
+_Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
@@ -49,12 +49,12 @@ enum {
 
 struct groups {
     /* An open-addressing table by size and stream; an entry without blocks is free. */
-    weir_verdict_group *group;
+    weir_oom_report_group *group;
     size_t room, count;
     uint64_t left_out; /* bytes of blocks without a group */
 };
 
-static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
+static weir_oom_report_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
     size_t at =
         (size_t)((bytes * UINT64_C(0x9E3779B97F4A7C15) ^ stream) * UINT64_C(0xD6E8FEB86659FD93) >>
                  32) &
@@ -69,7 +69,7 @@ static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, ui
 static void count_block(void *context, const struct weir_extent *block) {
     struct groups *g = context;
     uint64_t bytes = block->bytes, stream = block->stream;
-    weir_verdict_group *group = find_group(g, bytes, stream);
+    weir_oom_report_group *group = find_group(g, bytes, stream);
 
     if (group->blocks == 0 && g->count >= g->room / 4 * 3) {
         g->left_out += bytes;
@@ -83,30 +83,30 @@ static void count_block(void *context, const struct weir_extent *block) {
 }
 
 /* Returns 1 if group `a` comes first: the larger total, then the larger blocks, then the lower stream. */
-static int comes_before(const weir_verdict_group *a, const weir_verdict_group *b) {
+static int comes_before(const weir_oom_report_group *a, const weir_oom_report_group *b) {
     if (a->total != b->total)
         return a->total > b->total;
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->stream < b->stream;
 }
 
-static void keep_largest(weir_verdict *v, const weir_verdict_group *group) {
+static void keep_largest(weir_oom_report *v, const weir_oom_report_group *group) {
     uint32_t at = v->group_count;
 
     while (at > 0 && comes_before(group, &v->groups[at - 1]))
         at--;
-    if (at == WEIR_VERDICT_GROUPS)
+    if (at == WEIR_OOM_REPORT_GROUPS)
         return;
-    if (v->group_count < WEIR_VERDICT_GROUPS)
+    if (v->group_count < WEIR_OOM_REPORT_GROUPS)
         v->group_count++;
     for (uint32_t i = v->group_count - 1; i > at; i--)
         v->groups[i] = v->groups[i - 1];
     v->groups[at] = *group;
 }
 
-static void read_groups(weir_allocator *a, weir_verdict *v) {
+static void read_groups(weir_allocator *a, weir_oom_report *v) {
     struct weir_engine *e = a->reserve.engine;
-    weir_verdict_group few[STACK_ROOM];
-    weir_verdict_group *table = calloc(TABLE_ROOM, sizeof *table);
+    weir_oom_report_group few[STACK_ROOM];
+    weir_oom_report_group *table = calloc(TABLE_ROOM, sizeof *table);
     struct groups g = {.group = table ? table : few, .room = table ? TABLE_ROOM : STACK_ROOM};
 
     if (!table)
@@ -125,13 +125,13 @@ static void read_groups(weir_allocator *a, weir_verdict *v) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
+static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
     uint64_t last_bytes = UINT64_MAX;
     size_t last = 0;
 
     v->pending = survey->pending;
     /* Finds the stream with the next most bytes. */
-    for (; v->pending_streams < WEIR_VERDICT_STREAMS; v->pending_streams++) {
+    for (; v->pending_streams < WEIR_OOM_REPORT_STREAMS; v->pending_streams++) {
         size_t best = survey->streams;
 
         for (size_t i = 0; i < survey->streams; i++) {
@@ -146,7 +146,7 @@ static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
         last = best;
         last_bytes = survey->by[best].bytes;
         v->pending_by[v->pending_streams] =
-            (weir_verdict_stream){survey->by[best].stream, last_bytes};
+            (weir_oom_report_stream){survey->by[best].stream, last_bytes};
     }
 }
 
@@ -172,29 +172,29 @@ static uint64_t local_peer_reserve(const weir_allocator *a, uint64_t *idle) {
     *idle = 0;
     while ((s = weir__local_peers_next(&a->local_peer, s))) {
         weir__stats_read(s->owner, &figures);
-        bytes += figures.reserve;
-        *idle += weir__size_less(figures.reserve, figures.in_use);
+        bytes += figures.reserved;
+        *idle += weir__size_less(figures.reserved, figures.in_use);
     }
     return bytes;
 }
 
-static void read_device(weir_allocator *a, weir_verdict *v) {
+static void read_device(weir_allocator *a, weir_oom_report *v) {
     uint64_t used = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
 
     v->device_total = a->device.total;
     v->device_free = weir__device_free(&a->device);
     v->graphs = graph_memory(&a->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
-    v->siblings = local_peer_reserve(a, &idle);
+    v->other_allocators = local_peer_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
                     ? UINT64_MAX
-                    : weir__size_less(v->device_total,
-                                      v->device_free + v->reserve + v->graphs + v->siblings);
+                    : weir__size_less(v->device_total, v->device_free + v->reserved + v->graphs +
+                                                           v->other_allocators);
 }
 
 /* Reads how much of the reserved memory is idle.  Sets *at_rest to the size that the largest unmapped range will have
  * once no free is pending. */
-static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
+static void read_reserve(weir_allocator *a, weir_oom_report *v, uint64_t *at_rest) {
     struct weir_engine *e = a->reserve.engine;
     struct weir_survey survey = {.what = WEIR_SURVEY_IDLE, .id = v->stream};
     weir_statistics figures;
@@ -206,25 +206,25 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
         a->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->reserve.quota.no_share);
     v->weight = v->is_share ? a->options.limit.value : 0;
     if (v->limit < weir__quota_own(&a->reserve.quota))
-        v->leave = a->reserve.quota.leave;
+        v->keep_free = a->reserve.quota.keep_free;
     weir__stats_read(a, &figures);
-    v->reserve = figures.reserve;
+    v->reserved = figures.reserved;
     v->in_use = figures.in_use;
-    v->idle = weir__size_less(v->reserve, v->in_use);
-    v->hole = v->pending = UINT64_MAX;
+    v->idle = weir__size_less(v->reserved, v->in_use);
+    v->largest_free_block = v->pending = UINT64_MAX;
     e->ops->survey(e, &survey);
     if (survey.is_untold)
         return;
     if (a->caches)
         weir__caches_survey(a->caches, v->stream, &survey);
     read_pending(&survey, v);
-    v->hole = survey.largest_free;
+    v->largest_free_block = survey.largest_free;
     *at_rest = survey.largest_free_at_rest;
 }
 
 /* ---- the process group ------------------------------------------------------------------------ */
 
-static void read_group(weir_allocator *a, weir_verdict *v) {
+static void read_group(weir_allocator *a, weir_oom_report *v) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     struct weir_group_member *members;
 
@@ -237,23 +237,23 @@ static void read_group(weir_allocator *a, weir_verdict *v) {
     if (!members)
         return;
     v->members = (uint32_t)weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);
-    v->member_count = (uint32_t)weir__size_smaller(v->members, WEIR_VERDICT_MEMBERS);
+    v->member_count = (uint32_t)weir__size_smaller(v->members, WEIR_OOM_REPORT_MEMBERS);
     for (uint32_t i = 0; i < v->member_count; i++) {
-        v->member[i] = (weir_verdict_member){.pid = members[i].pid,
-                                             .bytes = members[i].bytes,
-                                             .share = members[i].share,
-                                             .idle = members[i].idle};
+        v->member[i] = (weir_oom_report_member){.pid = members[i].pid,
+                                                .bytes = members[i].bytes,
+                                                .share = members[i].share,
+                                                .idle = members[i].idle};
         snprintf(v->member[i].command, sizeof v->member[i].command, "%.39s", members[i].command);
     }
     free(members);
 }
 
-static uint64_t free_on(const weir_verdict *v) {
+static uint64_t free_on(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
 /* Returns 1 if the device has the memory but the group's limit forbids it, else 0. */
-static int group_forbids(const weir_verdict *v, uint64_t lacks) {
+static int group_forbids(const weir_oom_report *v, uint64_t lacks) {
     return v->process_group[0] && lacks > 0 &&
            weir__size_less(v->group_limit, v->group_used) <= free_on(v);
 }
@@ -272,8 +272,8 @@ static int is_mapped(const weir_allocator *a) {
 }
 
 /* Returns the bytes by which the limit lets the reserved memory grow.  A mapped arena grows by whole pages. */
-static uint64_t growth_of(const weir_allocator *a, const weir_verdict *v) {
-    uint64_t bytes = weir__size_less(v->limit, v->reserve);
+static uint64_t growth_of(const weir_allocator *a, const weir_oom_report *v) {
+    uint64_t bytes = weir__size_less(v->limit, v->reserved);
 
     return is_mapped(a) ? bytes / PAGE * PAGE : bytes;
 }
@@ -284,40 +284,40 @@ static uint64_t round_up(uint64_t bytes, size_t unit) {
 }
 
 /* Returns the bytes that the engine is asked for. */
-static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
+static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_up(v->asked, BLOCK) : v->asked;
 }
 
 /* Returns the bytes that the device lacks. */
-static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
+static uint64_t lack_of(const weir_allocator *a, const weir_oom_report *v) {
     return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
 }
 
 /* Returns the cause if no known figure explains the failure.  If the driver does not report the free memory, other
  * processes may have it. */
-static int refused_by(const weir_verdict *v) {
-    return v->device_free == UINT64_MAX ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_DRIVER;
+static int refused_by(const weir_oom_report *v) {
+    return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
 /* Finds what holds the memory that the device lacks, if the limit allows the request: other processes, graphs, or this
  * allocator's live blocks.  If nothing is lacking, the driver has refused memory that it reports as free. */
-static int why_full(const weir_verdict *v, uint64_t lacks) {
-    uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
+static int why_full(const weir_oom_report *v, uint64_t lacks) {
+    uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
 
     if (lacks == 0)
         return refused_by(v);
     if (group_forbids(v, lacks))
-        return WEIR_VERDICT_GROUP;
+        return WEIR_OOM_REPORT_GROUP;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
-        return WEIR_VERDICT_GRAPHS;
+        return WEIR_OOM_REPORT_GRAPHS;
     if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
-        return WEIR_VERDICT_IN_USE;
-    return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;
+        return WEIR_OOM_REPORT_IN_USE;
+    return v->graphs > others ? WEIR_OOM_REPORT_GRAPHS : WEIR_OOM_REPORT_OTHERS;
 }
 
 /* Finds the cause.  `then` is the largest request that would have succeeded when this one failed. */
-static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest,
+static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t at_rest,
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
@@ -327,49 +327,50 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
-        return WEIR_VERDICT_TOO_LARGE;
+        return WEIR_OOM_REPORT_TOO_LARGE;
     if (v->largest >=
         /* The driver refused memory that it reports as free, or the memory was freed meanwhile. */
         v->asked)
-        return then >= v->asked ? refused_by(v) : WEIR_VERDICT_NONE;
+        return then >= v->asked ? refused_by(v) : WEIR_OOM_REPORT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
-        return WEIR_VERDICT_PENDING;
+        return WEIR_OOM_REPORT_PENDING;
     if (had >= need && idle > 0)
-        return WEIR_VERDICT_FRAGMENTED;
+        return WEIR_OOM_REPORT_FRAGMENTED;
     if (v->limit != UINT64_MAX && idle + growth < need &&
-        (v->leave == 0 || v->idle + free_bytes >= need)) /* or keep-free 0 would not be enough */
-        return WEIR_VERDICT_LIMIT;
+        (v->keep_free == 0 ||
+         v->idle + free_bytes >= need)) /* or keep-free 0 would not be enough */
+        return WEIR_OOM_REPORT_LIMIT;
     return why_full(v, lack_of(a, v));
 }
 
 /* Returns the bytes that a request under capture lacks.  A pool's limit may also count the memory that a graph
  * requests. */
-static uint64_t lack_under_capture(const weir_verdict *v) {
+static uint64_t lack_under_capture(const weir_oom_report *v) {
     uint64_t growth =
-        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
+        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserved) : UINT64_MAX;
 
     return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
 }
 
 /* Finds the cause for a graph's request.  A graph's memory comes from the driver, so idle or pending memory could not
  * have served the request, but idle memory may take its room. */
-static int cause_under_capture(const weir_verdict *v) {
+static int cause_under_capture(const weir_oom_report *v) {
     uint64_t lacks = lack_under_capture(v);
 
     if (v->asked > v->device_total)
-        return WEIR_VERDICT_TOO_LARGE;
+        return WEIR_OOM_REPORT_TOO_LARGE;
     if (v->status == WEIR_E_LIMIT &&
         v->asked > weir__size_less(v->limit, v->in_use)) /* only a pool returns E_LIMIT here */
-        return WEIR_VERDICT_LIMIT;
+        return WEIR_OOM_REPORT_LIMIT;
     if (lacks > 0 && v->idle >= lacks)
-        return WEIR_VERDICT_RESERVE;
+        return WEIR_OOM_REPORT_RESERVE;
     return why_full(v, lacks);
 }
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-static void advise(weir_verdict *v, enum weir_setting setting, const char *value) {
+static void advise(weir_oom_report *v, enum weir_setting setting, const char *value) {
     int at = 0;
 
     while (v->settings[at].name)
@@ -378,7 +379,7 @@ static void advise(weir_verdict *v, enum weir_setting setting, const char *value
     snprintf(v->settings[at].value, sizeof v->settings[at].value, "%s", value);
 }
 
-static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t bytes) {
+static void advise_bytes(weir_oom_report *v, enum weir_setting setting, uint64_t bytes) {
     char text[WEIR_SPELL_BYTES];
 
     weir__bytes_spell(bytes, text, sizeof text);
@@ -388,17 +389,17 @@ static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t by
 /* Returns the reserved memory with which the request would have succeeded: with one more region, or with one in place
  * of the idle memory if the device has no room or all memory is idle.  This is an estimate, since blocks lie elsewhere
  * under another limit. */
-static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v) {
+static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
     int is_beside = need <= free_on(v) && v->in_use > 0;
 
-    return round_up((is_beside ? v->reserve : v->in_use) + need, unit);
+    return round_up((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
 /* Returns the limit to advise.  Large limits are rounded up in larger steps, of an eighth at most: the next request may
  * lack a little, too. */
-static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
+static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = reserve_that_does(a, v);
     size_t step = UNIT;
 
@@ -423,7 +424,7 @@ static int has_own_limit(const weir_allocator *a) {
 
 /* Advises to raise the limit where it was set: by weir_set_limit, by the settings, or by both if the options' limit is
  * too low as well. */
-static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
+static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t limit) {
     int at = 0;
 
     if (v->limit_is_set)
@@ -438,18 +439,18 @@ static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limi
 }
 
 /* Advises a smaller keep-free for that limit, and the limit itself if it is too low as well. */
-static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
+static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = limit_that_does(a, v);
-    uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
+    uint64_t keep_free = weir__size_less(v->reserved + free_on(v), limit);
 
-    advise_bytes(v, WEIR_SETTING_KEEP_FREE, leave / UNIT * UNIT);
+    advise_bytes(v, WEIR_SETTING_KEEP_FREE, keep_free / UNIT * UNIT);
     if (atomic_load(&a->reserve.quota.own) < limit)
         advise_limit(a, v, limit);
 }
 
 /* Advises twice the deadline, rounded up to whole seconds, or one second if there is none.  weir does not advise
  * internal_dependencies, which can deadlock a program. */
-static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
+static void advise_waiting(const weir_allocator *a, weir_oom_report *v) {
     uint32_t ms = a->options.recovery_timeout_ms;
     char text[16];
 
@@ -465,13 +466,13 @@ static int is_untold(const weir_allocator *a) {
 }
 
 /* Advises a setting with which idle memory can be joined again by mapping. */
-static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
+static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     int mapped = is_mapped(a);
 
     if (is_untold(a) && (a->device.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         /* Caches place blocks themselves, and know which streams are waited for. */
-        advise(v, WEIR_SETTING_FRONT, "on");
+        advise(v, WEIR_SETTING_CACHE, "on");
     } else if (mapped ? o->packing != WEIR_PACKING_COMPACT
                       : (a->device.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "compact");
@@ -482,51 +483,52 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
 
 /* Lists the other processes, and names one to blame.  First comes one that has the lacking bytes but is stopped or does not answer.  Otherwise
  * it is the process with most memory, if it has or could free more than the allocators of this process. */
-static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
+static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
     if (!a->reserve.events.peers || lacks == 0)
         return;
     weir__process_peers_holders(a->reserve.events.peers, &has);
     v->processes = (uint32_t)has.count;
-    v->process_count = (uint32_t)weir__size_smaller(has.count, WEIR_VERDICT_PROCESSES);
+    v->process_count = (uint32_t)weir__size_smaller(has.count, WEIR_OOM_REPORT_PROCESSES);
     for (uint32_t i = 0; i < v->process_count; i++) {
         const struct weir_holder *h = &has.most[i];
 
-        v->process[i] = (weir_verdict_member){.pid = h->pid, .bytes = h->reserve, .idle = h->idle};
+        v->process[i] =
+            (weir_oom_report_member){.pid = h->pid, .bytes = h->reserved, .idle = h->idle};
         snprintf(v->process[i].command, sizeof v->process[i].command, "%.39s", h->command);
     }
-    if (has.silent.reserve >= lacks) {
+    if (has.silent.reserved >= lacks) {
         v->silent_pid = has.silent.pid;
-        v->silent_reserve = has.silent.reserve;
+        v->silent_reserved = has.silent.reserved;
         v->silent_stopped = (uint64_t)has.silent.is_stopped;
-    } else if (has.heard.reserve > v->device_total / OTHERS_PART &&
-               (has.heard.reserve > v->siblings || has.heard.idle >= lacks)) {
+    } else if (has.heard.reserved > v->device_total / OTHERS_PART &&
+               (has.heard.reserved > v->other_allocators || has.heard.idle >= lacks)) {
         v->holder_pid = has.heard.pid;
-        v->holder_reserve = has.heard.reserve;
-        v->holder_could_give = has.heard.idle;
+        v->holder_reserved = has.heard.reserved;
+        v->holder_reclaimable = has.heard.idle;
     }
 }
 
 /* Returns 1 if the process with most memory was not asked for it, since the request must not wait; else 0. */
-static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
+static int would_be_given(const weir_allocator *a, const weir_oom_report *v) {
     return a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
-           v->holder_could_give >= lack_of(a, v);
+           v->holder_reclaimable >= lack_of(a, v);
 }
 
 /* Advises to preallocate before other processes take the memory; not if that was tried, or if others had it before. */
-static void advise_early(const weir_allocator *a, weir_verdict *v) {
+static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
     if (a->options.engine != WEIR_ENGINE_DIRECT && bytes > a->prealloc &&
-        bytes <= weir__size_less(a->free_at_first, a->reserve.quota.leave))
+        bytes <= weir__size_less(a->free_at_first, a->reserve.quota.keep_free))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
 /* Returns the bytes that the allocator could get without a limit: free memory and idle memory of others who can be
  * asked.  The idle memory of other processes is not known, so all their memory counts. */
-static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
-    uint64_t bytes = v->reserve + v->device_free, idle;
+static uint64_t could_have(const weir_allocator *a, const weir_oom_report *v) {
+    uint64_t bytes = v->reserved + v->device_free, idle;
 
     if (v->device_free == UINT64_MAX)
         return v->device_total;
@@ -538,49 +540,49 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
 }
 
 /* Advises a higher limit or a smaller keep-free, unless the device cannot hold as much. */
-static void advise_more(const weir_allocator *a, weir_verdict *v) {
-    if (v->leave > 0)
+static void advise_more(const weir_allocator *a, weir_oom_report *v) {
+    if (v->keep_free > 0)
         advise_leaving(a, v);
     else if (reserve_that_does(a, v) <= could_have(a, v))
         advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
 }
 
 /* Advises the shared registry if other processes have the lacking bytes and were not asked. */
-static void advise_asking(const weir_allocator *a, weir_verdict *v) {
+static void advise_asking(const weir_allocator *a, weir_oom_report *v) {
     const weir_options *o = &a->options;
     uint64_t lacks = lack_of(a, v);
 
-    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
+    if (o->registry == WEIR_SWITCH_ON || lacks == 0 ||
         weir__process_peers_reserve(a->device.driver, a->device.ordinal) < lacks)
         return;
-    advise(v, WEIR_SETTING_LEDGER, "on");
+    advise(v, WEIR_SETTING_REGISTRY, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
         advise_waiting(a, v);
 }
 
 /* Advises against fragmentation.  Joining by mapping needs an idle page.  Without one a higher limit is the surer way,
  * if the device has the memory and the limit forbids it. */
-static void advise_against_pieces(const weir_allocator *a, weir_verdict *v) {
+static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
     int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
 
-    if (!is_short || v->hole >= PAGE)
+    if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
     if (!v->settings[0].name && is_short) /* there is no other advice */
         advise_more(a, v);
 }
 
-static void advise_all(const weir_allocator *a, weir_verdict *v) {
+static void advise_all(const weir_allocator *a, weir_oom_report *v) {
     switch (v->cause) {
-    case WEIR_VERDICT_PENDING:
+    case WEIR_OOM_REPORT_PENDING:
         advise_waiting(a, v);
         return;
-    case WEIR_VERDICT_FRAGMENTED:
+    case WEIR_OOM_REPORT_FRAGMENTED:
         advise_against_pieces(a, v);
         return;
-    case WEIR_VERDICT_LIMIT:
+    case WEIR_OOM_REPORT_LIMIT:
         advise_more(a, v);
         return;
-    case WEIR_VERDICT_OTHERS:
+    case WEIR_OOM_REPORT_OTHERS:
         if (would_be_given(a, v))
             advise_waiting(a, v);
         else if (v->silent_pid == 0)
@@ -588,7 +590,7 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         if (!v->settings[0].name)
             advise_asking(a, v);
         return;
-    case WEIR_VERDICT_GRAPHS:
+    case WEIR_OOM_REPORT_GRAPHS:
         advise_early(a, v);
         return;
     default:
@@ -608,22 +610,25 @@ static int has_no_descriptor(void) {
 
 /* Records the driver's error.  What the driver reports as free cannot be relied on then, so `largest` counts idle
  * memory only. */
-static void blame_driver(weir_verdict *v, const struct weir_refused *refused) {
+static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno;
 
     v->driver_result = (uint64_t)refused->result;
     v->no_descriptors = (uint64_t)has_no_descriptor();
-    v->largest = v->hole == UINT64_MAX ? 0 : weir__size_smaller(v->hole, v->largest);
+    v->largest = v->largest_free_block == UINT64_MAX
+                     ? 0
+                     : weir__size_smaller(v->largest_free_block, v->largest);
     errno = saved_errno;
 }
 
 /* ---- asked for ------------------------------------------------------------------------------- */
 
-static void judge(weir_allocator *a, const struct weir_refused *refused, weir_verdict *v) {
+static void judge(weir_allocator *a, const struct weir_failed_request *refused,
+                  weir_oom_report *v) {
     int result_before = weir__driver_result;
     uint64_t at_rest;
 
-    *v = (weir_verdict){
+    *v = (weir_oom_report){
         .size = sizeof *v,
         .status = refused->status,
         .asked = refused->figures.asked,
@@ -638,22 +643,22 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
     v->largest = weir__allocator_largest(a, refused);
     v->cause = refused->is_captured ? cause_under_capture(v)
                                     : cause_of(a, v, at_rest, refused->figures.largest);
-    if (v->cause == WEIR_VERDICT_DRIVER)
+    if (v->cause == WEIR_OOM_REPORT_DRIVER)
         blame_driver(v, refused);
-    if (v->cause == WEIR_VERDICT_OTHERS)
+    if (v->cause == WEIR_OOM_REPORT_OTHERS)
         name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
-    if (!refused->is_captured || v->cause == WEIR_VERDICT_LIMIT)
+    if (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT)
         advise_all(a, v);
     read_groups(a, v);
     weir__set_driver_result(result_before);
 }
 
-weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
-    struct weir_refused refused;
-    weir_verdict verdict;
+weir_status weir_last_oom_report(weir_allocator *a, weir_oom_report *out) {
+    struct weir_failed_request refused;
+    weir_oom_report oom_report;
 
     if (!a || !out || out->size < sizeof out->size)
-        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_last_verdict",
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_last_oom_report",
                                       out ? "out->size is not set; expected sizeof(*out)"
                                           : "out is NULL");
     if (weir__driver_forked())
@@ -663,8 +668,8 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
         return weir__without_driver(WEIR_E_INVALID);
     if (weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return weir__without_driver(WEIR_E_DEVICE_LOST);
-    judge(a, &refused, &verdict);
-    weir__copy_out(out, &verdict, sizeof verdict);
+    judge(a, &refused, &oom_report);
+    weir__copy_out(out, &oom_report, sizeof oom_report);
     return WEIR_OK;
 }
 
@@ -675,13 +680,13 @@ int weir__oom_report_is_wanted(const char *to) {
 }
 
 /* A program that tries requests which may fail gets a few reports only, one for each cause. */
-int weir__oom_report_is_news(weir_allocator *a, weir_verdict *out) {
+int weir__oom_report_is_news(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 
-    *out = (weir_verdict){.size = sizeof *out};
+    *out = (weir_oom_report){.size = sizeof *out};
     if (atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= LOOKED_AT)
         return 0;
-    if (weir_last_verdict(a, out) != WEIR_OK)
+    if (weir_last_oom_report(a, out) != WEIR_OK)
         return 0;
     bit = 1u << out->cause;
     return !(atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit);
