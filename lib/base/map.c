@@ -78,21 +78,21 @@ int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out) {
 
 int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     size_t mask = map->capacity - 1;
-    size_t hole;
+    size_t gap;
 
     if (!weir__map_get(map, key, out))
         return 0;
-    hole = find(map, key);
+    gap = find(map, key);
     /* Entries behind the unmapped range move up unless that would put them before their home. */
-    for (size_t at = (hole + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
+    for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 
-        if (((at - home) & mask) >= ((at - hole) & mask)) {
-            map->slots[hole] = map->slots[at];
-            hole = at;
+        if (((at - home) & mask) >= ((at - gap) & mask)) {
+            map->slots[gap] = map->slots[at];
+            gap = at;
         }
     }
-    map->slots[hole] = (struct weir_map_slot){0, 0};
+    map->slots[gap] = (struct weir_map_slot){0, 0};
     map->count--;
     return 1;
 }

@@ -78,20 +78,20 @@ void weir__cache_table_add(struct weir_cache_table *table, uint64_t key, struct 
 
 void weir__cache_table_remove(struct weir_cache_table *table, uint64_t key) {
     struct weir_cache_entries *t = entries_of(table);
-    size_t hole = weir__cache_table_slot(t, key);
+    size_t gap = weir__cache_table_slot(t, key);
 
-    while (key_at(t, hole) != key)
-        hole = (hole + 1) & t->mask;
-    atomic_store_explicit(&t->entry[hole].key, 0, memory_order_release);
+    while (key_at(t, gap) != key)
+        gap = (gap + 1) & t->mask;
+    atomic_store_explicit(&t->entry[gap].key, 0, memory_order_release);
     t->keys--;
     /* Those behind it move up, as far as their own places allow. */
-    for (size_t i = (hole + 1) & t->mask; key_at(t, i) != 0; i = (i + 1) & t->mask) {
+    for (size_t i = (gap + 1) & t->mask; key_at(t, i) != 0; i = (i + 1) & t->mask) {
         size_t home = weir__cache_table_slot(t, key_at(t, i));
 
-        if (((i - home) & t->mask) < ((i - hole) & t->mask))
+        if (((i - home) & t->mask) < ((i - gap) & t->mask))
             continue;
-        set(t, hole, key_at(t, i), cache_at(t, i));
+        set(t, gap, key_at(t, i), cache_at(t, i));
         atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
-        hole = i;
+        gap = i;
     }
 }

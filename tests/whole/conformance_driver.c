@@ -457,18 +457,18 @@ TEST(a_trim_of_what_another_stream_had) {
 /* Whole units move to where they are needed; what is smaller does not. */
 TEST(free_units_are_moved) {
     enum { COUNT = 48 };
-    CUdeviceptr hole[COUNT], keep[COUNT], whole;
+    CUdeviceptr gap[COUNT], keep[COUNT], whole;
     uint64_t before;
 
     if (!has_figures())
         return;
     for (int i = 0; i < 4; i++) {
-        hole[i] = take(2 * UNIT, s);
+        gap[i] = take(2 * UNIT, s);
         keep[i] = take(UNIT, s);
     }
     before = reserved();
     for (int i = 0; i < 4; i++)
-        give(hole[i], s);
+        give(gap[i], s);
     CU(driver->cuStreamSynchronize(s));
     whole = take(8 * UNIT, s);
     MUST_EQ(reserved(), before);
@@ -479,12 +479,12 @@ TEST(free_units_are_moved) {
     CU(driver->cuMemPoolTrimTo(pool, 0));
     MUST_EQ(reserved(), 0);
     for (int i = 0; i < COUNT; i++) {
-        hole[i] = take(MIB, s);
+        gap[i] = take(MIB, s);
         keep[i] = take(MIB, s);
     }
     before = reserved();
     for (int i = 0; i < COUNT; i++)
-        give(hole[i], s);
+        give(gap[i], s);
     CU(driver->cuStreamSynchronize(s));
     whole = take(UNIT, s);
     MUST_EQ(reserved(), before + UNIT);
