@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* weir/allocator.h: device memory in stream order.
  *
+ * Most programs need six calls: weir_allocator_create, weir_alloc, weir_free, weir_stats (weir/stats.h), weir_trim and
+ * weir_allocator_destroy.  weir/weir.h has a whole program that uses them.
+ *
  * Stream order.  Work submitted to stream s may use a block at once when weir_alloc returns it for s.  The caller
  * may call weir_free(block, s) at once too, while that work still runs.  weir reuses the memory on s right away,
  * behind the work, because s runs in order.  On other streams weir reuses it only behind an ordering that it
