@@ -77,7 +77,6 @@ unit_tests = \
 	tests/api/test_ipc_refused \
 	tests/ipc/test_group \
 	tests/ipc/test_registry \
-	tests/driver/test_libcuda \
 	tests/base/test_map \
 	tests/engine/test_mapped \
 	tests/api/test_misuse \
@@ -201,10 +200,6 @@ public_tests = \
 	tests/api/test_public_api \
 	tests/api/test_public_library \
 	tests/api/test_public_unload
-if WEIR_ADAPTERS
-public_tests += tests/adapters/test_public_adapters
-endif
-tests_adapters_test_public_adapters_LDADD = $(public_ldadd)
 tests_api_test_process_group_LDADD = $(public_ldadd)
 tests_api_test_public_api_LDADD = $(public_ldadd)
 tests_api_test_public_library_LDADD = $(public_ldadd)
@@ -298,41 +293,11 @@ victims = \
 victims: $(victims)
 victim_work = tests/victims/libwork.la
 tests_victims_libwork_la_SOURCES = tests/victims/work.c tests/victims/work.h tests/victims/opened.h
-tests_victims_asks_LDADD = $(victim_work)
-tests_victims_captures_LDADD = $(victim_work)
-tests_victims_closes_LDADD = $(victim_work)
-tests_victims_decompresses_LDADD = $(victim_work)
-tests_victims_early_LDADD = $(victim_work)
-tests_victims_ends_LDADD = $(victim_work)
-tests_victims_fails_LDADD = $(victim_work)
-tests_victims_fills_LDADD = $(victim_work)
-tests_victims_forks_LDADD = $(victim_work)
-tests_victims_gone_LDADD = $(victim_work)
-tests_victims_hangs_LDADD = $(victim_work)
-tests_victims_kinds_LDADD = $(victim_work)
-tests_victims_lacks_LDADD = $(victim_work)
-tests_victims_left_LDADD = $(victim_work)
+# They link what they share, and not what a unit test links.
+$(victims): LDADD = $(victim_work)
+$(victims): $(victim_work)
 tests_victims_linked_LDADD = $(victim_work) -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
-tests_victims_member_LDADD = $(victim_work)
-tests_victims_older_LDADD = $(victim_work)
-tests_victims_outlives_LDADD = $(victim_work)
-tests_victims_peak_LDADD = $(victim_work)
-tests_victims_plain_LDADD = $(victim_work)
-tests_victims_pools_LDADD = $(victim_work)
-tests_victims_preallocates_LDADD = $(victim_work)
-tests_victims_ranges_LDADD = $(victim_work)
-tests_victims_records_LDADD = $(victim_work)
-tests_victims_resets_LDADD = $(victim_work)
-tests_victims_resolved_LDADD = $(victim_work)
-tests_victims_reuses_LDADD = $(victim_work)
-tests_victims_rules_LDADD = $(victim_work)
-tests_victims_sized_LDADD = $(victim_work)
-tests_victims_stays_LDADD = $(victim_work)
-tests_victims_suffixed_LDADD = $(victim_work)
-tests_victims_tensors_LDADD = $(victim_work)
-tests_victims_threads_LDADD = $(victim_work)
-tests_victims_trims_LDADD = $(victim_work)
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
@@ -385,52 +350,13 @@ script_tests = \
 	tests/whole/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/fixtures \
+	tests/outside \
+	tests/spin \
 	tests/adapters/torch_shim.cpp \
-	tests/fixtures/bare_engine.h \
-	tests/fixtures/ahead.h \
-	tests/fixtures/caches.h \
-	tests/fixtures/engines.h \
-	tests/fixtures/placements.h \
-	tests/fixtures/preallocated.h \
-	tests/fixtures/profiles.h \
-	tests/fixtures/regions.h \
-	tests/fixtures/settings.h \
-	tests/fixtures/under_test.h \
-	tests/fixtures/ways.h \
-	tests/fixtures/blocks.h \
-	tests/fixtures/calls.h \
-	tests/fixtures/deny.h \
 	tests/adapters/adapters_throw.cc \
 	tests/tree/check-installed \
-	tests/fixtures/every_kind.h \
-	tests/fixtures/holder.h \
-	tests/fixtures/exported.h \
-	tests/fixtures/faults.h \
-	tests/fixtures/own_file.h \
-	tests/fixtures/piped_child.h \
-	tests/fixtures/browser.py \
-	tests/fixtures/points.sh \
-	tests/fixtures/preload.sh \
-	tests/fixtures/program.sh \
-	tests/fixtures/logged.h \
-	tests/fixtures/model_device.h \
-	tests/fixtures/tensors.h \
-	tests/fixtures/oracle.h \
-	tests/fixtures/refuse.h \
-	tests/fixtures/suite.h \
-	tests/fixtures/support.h \
-	tests/spin/ahead.pml \
-	tests/spin/bias.pml \
-	tests/spin/box.pml \
-	tests/spin/bringing.pml \
-	tests/spin/demand.pml \
-	tests/spin/group.pml \
-	tests/spin/registry.pml \
-	tests/spin/records.pml \
-	tests/spin/table.pml \
-	tests/spin/words.pml \
 	tests/gpu/adapters \
-	tests/spin/turns.pml \
 	tests/gpu/bundle \
 	tests/gpu/drop-in \
 	tests/gpu/record-overhead \
@@ -454,24 +380,6 @@ EXTRA_DIST += \
 	tests/gpu/torch_features/streams.py \
 	tests/gpu/torch_features/support.py \
 	tests/gpu/two-gpus \
-	tests/outside/README \
-	tests/outside/build \
-	tests/outside/fetch \
-	tests/outside/outcomes.py \
-	tests/outside/programs.sh \
-	tests/outside/run \
-	tests/outside/run-torch-tests \
-	tests/outside/suites/cccl \
-	tests/outside/suites/cupy \
-	tests/outside/suites/hip \
-	tests/outside/suites/jax \
-	tests/outside/suites/numba \
-	tests/outside/suites/pytorch \
-	tests/outside/suites/rmm-bench \
-	tests/outside/suites/rmm-cpp \
-	tests/outside/suites/rmm-python \
-	tests/outside/suites/samples \
-	tests/outside/table \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
@@ -573,7 +481,7 @@ check-lines: tests/whole/shared_lines
 	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/whole/check-lines
 
 # Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
-EXTRA_DIST += tests/tree/check-coverage tests/fixtures/gcov_exit.h
+EXTRA_DIST += tests/tree/check-coverage
 .PHONY: check-coverage
 check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \

@@ -2,7 +2,7 @@
 /* test_adapters.c: what frameworks call, as they call it, on the device model: which stream a block is for,
  * what is told when a request is refused, what becomes of a free that a capture stands in the way of.
  *
- * test_public_adapters.c finds the same functions in the module.
+ * check-python and check-adapters call some of them in the module, and check-exports finds each.
  */
 #include <dlfcn.h>
 #include <stdio.h>

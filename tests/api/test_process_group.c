@@ -10,6 +10,7 @@
 
 #include <weir/weir.h>
 
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/suite.h"
 
 #define MIB ((size_t)1 << 20)
@@ -17,24 +18,18 @@
 enum { CONTEXT = 528, ROOM = 256, BLOCK = 16, MOST = ROOM / BLOCK };
 
 static const char *const engines[] = {"mapped", "pool", "bfc", "direct"};
-static char folder[] = "/tmp/weir-group-api-XXXXXX";
 
 static void set_up(void) {
     char limit[32];
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_folder("/tmp");
     snprintf(limit, sizeof limit, "%dMiB", CONTEXT + ROOM);
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     ck_assert_int_eq(setenv("WEIR_GROUP", "api", 1), 0);
     ck_assert_int_eq(setenv("WEIR_GROUP_LIMIT", limit, 1), 0);
 }
 
 static void tear_down(void) {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    remove_folder();
 }
 
 static weir_status create(const char *engine, weir_allocator **allocator) {

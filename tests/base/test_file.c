@@ -18,26 +18,19 @@
 #include "ipc/registry.h"
 #include "ipc/segment.h"
 #include "ipc/turn_lock.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/support.h"
 
 enum { LIMIT_BYTES = 4096 };
 
-static char folder[64];
-
 static void set_up(void) {
-    snprintf(folder, sizeof folder, "%s/weir-file-XXXXXX",
-             access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
-    MUST(mkdtemp(folder) != NULL);
+    make_folder(memory_folder());
     MUST(chdir(folder) == 0);
-    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
 }
 
 static void tear_down(void) {
-    char command[96];
-
     MUST(chdir("/") == 0);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ANSWERS(0, system(command));
+    remove_folder();
 }
 
 /* Check itself writes to descriptors. */

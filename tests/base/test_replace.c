@@ -12,25 +12,19 @@
 
 #include "tests/fixtures/deny.h"
 #include "base/replace.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/support.h"
 
-static char folder[64];
-
-/* In memory where that is available: hundreds of files are synchronised. */
+/* The folder is in memory, since the tests synchronise hundreds of files. */
 static void set_up(void) {
-    snprintf(folder, sizeof folder, "%s/weir-replace-XXXXXX",
-             access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
-    MUST(mkdtemp(folder) != NULL);
+    make_folder(memory_folder());
     MUST(chdir(folder) == 0);
     umask(022);
 }
 
 static void tear_down(void) {
-    char command[96];
-
     MUST(chdir("/") == 0);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ANSWERS(0, system(command));
+    remove_folder();
 }
 
 static int put(const char *path, const char *text) {

@@ -58,6 +58,8 @@ static int can_bias(void) {
     return owner() != 0;
 }
 
+CASE("bias", 120, NULL, NULL);
+
 /* In a process that has threads the kernel takes milliseconds, so it was asked before there were any, if the C library
  * tells whether there are.  What was asked, Linux 6.3 and later tell. */
 TEST(the_kernel_was_asked_before_main) {
@@ -280,7 +282,7 @@ TEST(a_lock_that_is_to_be_had_soon_or_not) {
 }
 
 /* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
-TEST(threads_exclude_each_other) {
+TEST_EACH(3, threads_exclude_each_other) {
     static const struct part parts[][MOST_THREADS] = {
         {{100000, 0}, {100000, 0}, {100000, 0}, {100000, 0}},
         {{200000, 100}, {200000, 100}, {200000, 100}, {200000, 100}},
@@ -304,14 +306,5 @@ TEST(threads_exclude_each_other) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("bias");
-    TCase *tests = tcase_create("bias");
-
-    tcase_set_timeout(tests, 120);
-    ADD_TESTS(tests, the_kernel_was_asked_before_main, one_thread_gets_the_bias,
-              patience_grows_and_goes, one_that_was_held_up_undoes_nothing,
-              an_inner_lock_leaves_the_outer_one_taken, a_lock_that_is_to_be_had_soon_or_not);
-    ADD_FOR_EACH(tests, 3, threads_exclude_each_other);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("bias", CK_FORK_GETENV);
 }

@@ -8,7 +8,9 @@
 
 /* ---- slots away from home -------------------------------------------------------------------- */
 
-TEST(a_remote_free_serves_where_it_was_freed) {
+CASE("streams", 300, start_device, end_if_there);
+
+TEST_EACH(ENGINES, a_remote_free_serves_where_it_was_freed) {
     make(_i, "");
     void *held[500];
     int count = 0;
@@ -30,7 +32,7 @@ TEST(a_remote_free_serves_where_it_was_freed) {
 }
 
 /* The stream that freed a slot of A's cache has ended, and another stream has its handle. */
-TEST(a_remote_free_by_a_handle_that_is_used_again) {
+TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
     void *block;
     CUstream s, renewed;
 
@@ -54,7 +56,7 @@ TEST(a_remote_free_by_a_handle_that_is_used_again) {
 }
 
 /* A slot that is away, and nothing else, makes a trim wait: a remote free, or one that other streams use. */
-TEST(a_trim_waits_for_what_is_away) {
+TEST_EACH(ENGINES * 2, a_trim_waits_for_what_is_away) {
     make(_i / 2, "");
     void *home = take(3000, A);
     void *away = take(3000, A);
@@ -72,7 +74,7 @@ TEST(a_trim_waits_for_what_is_away) {
 }
 
 /* Many of them are sent home behind an event, and then serve there without growth. */
-TEST(remote_frees_find_their_cache) {
+TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     enum { COUNT = 3000 };
     make(_i, "");
     void *block[COUNT];
@@ -134,7 +136,11 @@ static void strand(int kind, int is_limited) {
     CU(driver->cuStreamDestroy(s));
 }
 
-TEST(what_is_stranded_is_waited_for_at_a_limit) {
+static int can_strand(int row) {
+    return row / 2 != KIND_FIXED;
+}
+
+TEST_WHERE(0, 2 * ENGINES, can_strand, what_is_stranded_is_waited_for_at_a_limit) {
     strand(_i / 2, _i % 2);
 }
 
@@ -188,7 +194,7 @@ static CUresult free_beside(CUdeviceptr block) {
 /* When streams that ended unseen have left 64 MiB that waits for a device wait, no further stream with their handle gets a
  * cache.  A stream with another handle does.  A trim waits, and then streams get caches again, also if a free was
  * quarantined during that wait. */
-TEST(streams_that_end_unseen_get_no_caches) {
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, streams_that_end_unseen_get_no_caches) {
     weir_options options = plain(_i);
     CUstream same, other;
     uint64_t before;
@@ -218,7 +224,7 @@ TEST(streams_that_end_unseen_get_no_caches) {
 
 /* ---- noted uses ------------------------------------------------------------------------------ */
 
-TEST(noted_uses_hold_small_and_whole_blocks) {
+TEST_EACH(ENGINES, noted_uses_hold_small_and_whole_blocks) {
     make(_i, "");
     void *block[SIZES];
 
@@ -245,7 +251,7 @@ TEST(noted_uses_hold_small_and_whole_blocks) {
 }
 
 /* However many slots wait for their users, a call asks about eight of them. */
-TEST(few_are_asked_about_at_a_time) {
+TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     enum { COUNT = 20, PEEK = 8 };
     make(_i, "");
     void *block[COUNT];
@@ -266,7 +272,7 @@ TEST(few_are_asked_about_at_a_time) {
 }
 
 /* E_STREAM: the note is dropped, the block stays live, and the next free is taken. */
-TEST(a_use_of_a_destroyed_stream) {
+TEST_EACH(ENGINES, a_use_of_a_destroyed_stream) {
     make(_i, "");
     CUstream dead;
 
@@ -285,7 +291,7 @@ TEST(a_use_of_a_destroyed_stream) {
 }
 
 /* Where streams are vouched for it has its cache at once. */
-TEST(freed_twice_on_a_new_stream) {
+TEST_EACH(ENGINES, freed_twice_on_a_new_stream) {
     make(_i, "stream-checks=off");
     warm(A);
     void *block = take(3000, A);
@@ -303,7 +309,7 @@ static void expect_capturing(CUstream stream) {
 }
 
 /* A stream that the driver does not know, or that is being captured, is not bound, and nothing changes. */
-TEST(what_cannot_be_bound) {
+TEST_EACH(ENGINES, what_cannot_be_bound) {
     make(_i, "");
     CUstream s = make_stream();
 
@@ -375,14 +381,20 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     }
 }
 
-TEST(frees_under_capture) {
+CASE("capture", 300, start_device, end_if_there);
+
+TEST_EACH(ENGINES * 4, frees_under_capture) {
     free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
 }
 
 static const char *const cache_settings[] = {"", "cache=off"};
 
+static int has_caches_or_an_arena(int row) {
+    return row / 2 != KIND_POOL || row % 2 == 0;
+}
+
 /* Each round frees a large block during a capture.  The blocks serve the stream again after it. */
-TEST(frees_under_captures_do_not_add_up) {
+TEST_WHERE(0, 2 * ENGINES, has_caches_or_an_arena, frees_under_captures_do_not_add_up) {
     make(_i / 2, cache_settings[_i % 2]);
     uint64_t before = 0;
 
@@ -406,7 +418,7 @@ enum { CONSUMED = sizeof consumed / sizeof *consumed };
 
 /* A produces blocks, which B frees during its captures.  B's requests between them are hits of its cache.  The blocks serve
  * A again, also if B is bound (_i % 2). */
-TEST(frees_under_captures_of_a_consumer_do_not_add_up) {
+TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
     make(KIND_MAPPED, "");
     size_t bytes = consumed[_i / 2];
     void *blocks[16];
@@ -455,7 +467,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
 
 /* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
  * block serves nobody before a trim has waited for the device. */
-TEST(a_free_under_capture_by_a_handle_that_is_used_again) {
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_that_is_used_again) {
     make(_i, "cache=off");
     CUstream s = make_stream();
     void *block = take(8 * MIB, B);
@@ -495,7 +507,7 @@ static void free_per_thread_under_capture(void) {
 }
 
 /* The handle of the per-thread default stream means another stream in each thread. */
-TEST(a_free_under_capture_of_a_threads_own_stream) {
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_of_a_threads_own_stream) {
     make(_i, "cache=off");
 
     block_of_b = take(8 * MIB, B);
@@ -508,12 +520,12 @@ TEST(a_free_under_capture_of_a_threads_own_stream) {
 }
 
 /* The driver does not say which one it is then. */
-TEST(frees_under_capture_of_a_default_stream) {
+TEST_EACH(ENGINES, frees_under_capture_of_a_default_stream) {
     free_under_capture(_i, PER_THREAD, 0, 0);
 }
 
 /* Of a stream without a cache, with a cache or none, and of one that has no room yet for such slots. */
-TEST(slots_of_others_are_freed_under_capture) {
+TEST_EACH(ENGINES, slots_of_others_are_freed_under_capture) {
     make(_i, "");
     CUstream stream[] = {make_stream(), B, C};
     void *block[3];
@@ -536,7 +548,7 @@ TEST(slots_of_others_are_freed_under_capture) {
     CU(driver->cuStreamDestroy(stream[0]));
 }
 
-TEST(a_wrong_free_beside_a_capture_harms_it_not) {
+TEST_EACH(ENGINES, a_wrong_free_beside_a_capture_harms_it_not) {
     make(_i, "");
     CUdeviceptr foreign;
     warm(A);
@@ -551,7 +563,7 @@ TEST(a_wrong_free_beside_a_capture_harms_it_not) {
 }
 
 /* What lies in a cache is covered by no event, so that a trim waits for the device. */
-TEST(a_wait_on_a_full_device_harms_no_capture) {
+TEST_EACH(ENGINES, a_wait_on_a_full_device_harms_no_capture) {
     make(_i, "");
     CUdeviceptr rest, last;
     size_t bytes, total;
@@ -571,7 +583,7 @@ TEST(a_wait_on_a_full_device_harms_no_capture) {
 }
 
 /* A block with notes cannot be freed while its stream or a noted one is captured. */
-TEST(used_blocks_wait_for_the_end_of_a_capture) {
+TEST_EACH(ENGINES, used_blocks_wait_for_the_end_of_a_capture) {
     make(_i, "");
     void *block[SIZES];
 
@@ -592,7 +604,7 @@ TEST(used_blocks_wait_for_the_end_of_a_capture) {
 }
 
 /* A graph's block that outlives a launch is freed outside; nothing of it comes into a cache. */
-TEST(a_graphs_block_is_freed_outside) {
+TEST_EACH(KIND_DIRECT, a_graphs_block_is_freed_outside) {
     make(_i, "");
     CUgraphExec exec;
     CUgraph graph;
@@ -617,7 +629,7 @@ TEST(a_graphs_block_is_freed_outside) {
 
 /* A program has bound a stream and captures it all the same.  Once the driver was asked, a request is the graph's: no
  * later request on another stream may have its memory. */
-TEST(a_bound_stream_is_captured) {
+TEST_EACH(KIND_DIRECT, a_bound_stream_is_captured) {
     make(_i, "");
     CUgraphExec exec;
     CUgraph graph;
@@ -659,7 +671,7 @@ static CUresult free_for_graph(CUdeviceptr block, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-TEST(a_graphs_block_where_there_was_another) {
+TEST_EACH(2, a_graphs_block_where_there_was_another) {
     copy_driver();
     weir_options options = plain(KIND_POOL);
     size_t bytes = _i == 0 ? 32 * MIB : 70000;
@@ -682,31 +694,5 @@ TEST(a_graphs_block_where_there_was_another) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("cache order");
-    TCase *tests = add_case(suite, "streams");
-
-    ADD_FOR_EACH(tests, ENGINES, what_cannot_be_bound, a_remote_free_serves_where_it_was_freed,
-                 a_remote_free_by_a_handle_that_is_used_again, remote_frees_find_their_cache,
-                 freed_twice_on_a_new_stream, noted_uses_hold_small_and_whole_blocks,
-                 few_are_asked_about_at_a_time, a_use_of_a_destroyed_stream);
-    ADD_FOR_EACH(tests, ENGINES * 2, a_trim_waits_for_what_is_away);
-    ADD_FOR_EACH(tests, 2, what_is_stranded_is_waited_for_at_a_limit);
-    ADD_FOR_ROWS(tests, 4, 8, what_is_stranded_is_waited_for_at_a_limit);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, streams_that_end_unseen_get_no_caches);
-    tests = add_case(suite, "capture");
-    ADD_FOR_EACH(tests, ENGINES, a_wrong_free_beside_a_capture_harms_it_not,
-                 a_wait_on_a_full_device_harms_no_capture, frees_under_capture_of_a_default_stream,
-                 slots_of_others_are_freed_under_capture,
-                 used_blocks_wait_for_the_end_of_a_capture);
-    ADD_FOR_EACH(tests, 2, a_graphs_block_where_there_was_another);
-    ADD_FOR_EACH(tests, ENGINES * 4, frees_under_capture);
-    ADD_FOR_ROWS(tests, 2 * KIND_POOL, 2 * KIND_POOL + 1, frees_under_captures_do_not_add_up);
-    ADD_FOR_ROWS(tests, 2 * KIND_FIXED, 2 * KIND_MAPPED + 2, frees_under_captures_do_not_add_up);
-    ADD_TESTS(tests, frees_that_wait_for_the_device_hold_no_others_up);
-    ADD_FOR_EACH(tests, 2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_MAPPED + 1,
-                 a_free_under_capture_by_a_handle_that_is_used_again,
-                 a_free_under_capture_of_a_threads_own_stream);
-    ADD_FOR_EACH(tests, KIND_DIRECT, a_graphs_block_is_freed_outside, a_bound_stream_is_captured);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("cache order", CK_FORK_GETENV);
 }

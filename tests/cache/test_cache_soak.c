@@ -245,7 +245,9 @@ static const struct {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
-TEST(no_two_owners_without_an_order) {
+CASE("soak", 300, start_device, end_if_there);
+
+TEST_EACH(WORLDS, no_two_owners_without_an_order) {
     weir_options options = options_of(worlds[_i].kind, "model", worlds[_i].limit);
     struct worker worker[THREADS];
     pthread_t thread[THREADS];
@@ -276,9 +278,5 @@ TEST(no_two_owners_without_an_order) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("cache soak");
-    TCase *tests = add_case(suite, "soak");
-
-    ADD_FOR_EACH(tests, WORLDS, no_two_owners_without_an_order);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("cache soak", CK_FORK_GETENV);
 }

@@ -37,8 +37,10 @@ static void *free_relayed(void *unused) {
     return NULL;
 }
 
+CASE("crowds", 300, start_device, end_if_there);
+
 /* Allocated on one thread, freed on another, on the same stream or on another. */
-TEST(freed_by_another_thread) {
+TEST_EACH(ENGINES * 2, freed_by_another_thread) {
     uint64_t random = 3;
     pthread_t thread;
 
@@ -76,7 +78,7 @@ static void *free_on_b(void *block) {
 }
 
 /* A slot that another thread frees on another stream serves that stream alone, until the work there has completed. */
-TEST(a_slot_freed_by_another_thread_is_its_streams) {
+TEST_EACH(ENGINES, a_slot_freed_by_another_thread_is_its_streams) {
     pthread_t thread;
 
     make(_i, "");
@@ -105,7 +107,7 @@ static void free_beside(void) {
 
 /* Many more than a remote-free queue holds, while the thread that has the stream's cache does nothing: each
  * is counted at once, none is lost, and none is handed out twice. */
-TEST(freed_beside_an_idle_thread) {
+TEST_EACH(ENGINES, freed_beside_an_idle_thread) {
     make(_i, "");
     uint64_t reserve = 0, frees;
 
@@ -144,7 +146,7 @@ static void visit_briefly(void) {
 }
 
 /* 10,000 threads with a default stream each.  What they leave in caches is found again at the limit. */
-TEST(threads_come_and_go) {
+TEST_EACH(ENGINES, threads_come_and_go) {
     make_limited(_i);
     weir_statistics first = {.size = 0};
     for (int i = 0; i < 10000; i++) {
@@ -173,7 +175,7 @@ static void *bind_own(void *unused) {
 
 /* However many threads bind their default streams at once, each has a cache; what they leave when they
  * have unbound them serves later threads. */
-TEST(many_default_streams_are_bound_at_once) {
+TEST_EACH(ENGINES, many_default_streams_are_bound_at_once) {
     make_limited(_i);
     pthread_t thread[BOUND_THREADS];
     weir_statistics s;
@@ -213,15 +215,17 @@ static void come_and_go(int kind, int pairs) {
     MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
 }
 
-TEST(streams_come_and_go) {
+TEST_EACH(ENGINES * 2, streams_come_and_go) {
     come_and_go(_i / 2, _i % 2 ? 200 : 4);
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
+CASE("amounts", 300, start_device, end_if_there);
+
 /* What a stream without a cache frees of another's is missing where it is counted: 131,072 bytes less, and
  * as many again, hide what is live there. */
-TEST(no_peak_is_below_the_water) {
+TEST_EACH(ENGINES, no_peak_is_below_the_water) {
     make(_i, "");
     void *block = take(128181, A);
 
@@ -232,7 +236,7 @@ TEST(no_peak_is_below_the_water) {
 }
 
 /* On one stream everything is exact, peaks too. */
-TEST(figures_are_exact) {
+TEST_EACH(ENGINES, figures_are_exact) {
     enum { MOST = 300 };
     make(_i, "");
     struct {
@@ -278,7 +282,7 @@ TEST(figures_are_exact) {
 }
 
 /* What B has freed of A's, and not told of yet, is no part of C's peak. */
-TEST(peaks_are_never_too_high) {
+TEST_EACH(ENGINES, peaks_are_never_too_high) {
     make(_i, "");
     warm(A);
     warm(B);
@@ -298,7 +302,7 @@ TEST(peaks_are_never_too_high) {
 
 /* What several streams have at once is known to a 32nd, whether the driver is asked about them or not, and on memory
  * that was there before, too. */
-TEST(a_peak_of_several_streams) {
+TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
     enum { COUNT = 60, BYTES = 4 * MIB };
     make(_i / 4, "");
     weir_stream streams[] = {A, B, C};
@@ -322,7 +326,7 @@ TEST(a_peak_of_several_streams) {
 }
 
 /* The same where one figure rises above its peak, and the other does not: 1 byte has 512 or more. */
-TEST(a_peak_of_one_figure) {
+TEST_EACH(ENGINES, a_peak_of_one_figure) {
     enum { COUNT = 40000 };
     make(_i, "");
     static void *block[COUNT];
@@ -346,7 +350,7 @@ TEST(a_peak_of_one_figure) {
 }
 
 /* On one stream a peak is seen that nobody looked at; what went past the caches is no part of the next. */
-TEST(peaks_that_nobody_looked_at) {
+TEST_EACH(ENGINES, peaks_that_nobody_looked_at) {
     make(_i, "");
     pair(10 * MIB, A);
     MUST_EQ(check_identities(a).requested_peak, 10 * MIB);
@@ -359,7 +363,7 @@ TEST(peaks_that_nobody_looked_at) {
 }
 
 /* B only frees: A is not alone for that either. */
-TEST(a_peak_knows_of_frees_elsewhere) {
+TEST_EACH(ENGINES, a_peak_knows_of_frees_elsewhere) {
     make(_i, "");
     void *block = take(20 * MIB, A);
 
@@ -374,7 +378,7 @@ TEST(a_peak_knows_of_frees_elsewhere) {
 }
 
 /* B has what it took in, and in sum nothing: A is not alone for that. */
-TEST(a_peak_is_not_of_one_stream_of_two) {
+TEST_EACH(ENGINES, a_peak_is_not_of_one_stream_of_two) {
     make(_i, "");
     void *first = take(64 * KIB, A);
     give(first, B);
@@ -384,17 +388,5 @@ TEST(a_peak_is_not_of_one_stream_of_two) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("cache threads");
-    TCase *tests = add_case(suite, "amounts");
-
-    ADD_FOR_EACH(tests, ENGINES, figures_are_exact, no_peak_is_below_the_water,
-                 peaks_are_never_too_high, a_peak_of_one_figure, peaks_that_nobody_looked_at,
-                 a_peak_knows_of_frees_elsewhere, a_peak_is_not_of_one_stream_of_two);
-    ADD_FOR_EACH(tests, 4 * ENGINES, a_peak_of_several_streams);
-    tests = add_case(suite, "crowds");
-    ADD_FOR_EACH(tests, ENGINES * 2, freed_by_another_thread, streams_come_and_go);
-    ADD_FOR_EACH(tests, ENGINES, a_slot_freed_by_another_thread_is_its_streams,
-                 freed_beside_an_idle_thread, threads_come_and_go,
-                 many_default_streams_are_bound_at_once);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("cache threads", CK_FORK_GETENV);
 }

@@ -24,7 +24,9 @@ static void expect_hits(CUstream stream, uint64_t capture, uint64_t id_at_alloc,
     }
 }
 
-TEST(what_a_hit_asks) {
+CASE("streams", 300, start_device, end_if_there);
+
+TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
     int kind = _i / STREAM_KINDS;
     weir_options options = plain(kind);
 
@@ -60,7 +62,7 @@ static void expect_questions(uint64_t count) {
 
 /* What the caches do not have is asked about once, calm or not: nothing is put off to the next request
  * where nothing may be kept. */
-TEST(what_a_miss_asks) {
+TEST_EACH(ENGINES, what_a_miss_asks) {
     make(_i, "cache-limit=0");
     give(take(MIB, A), A);
     for (int i = 0; i < 1500; i++) {
@@ -73,7 +75,7 @@ TEST(what_a_miss_asks) {
 }
 
 /* Nor does a request that made the reserved memory grow leave anything to the next one. */
-TEST(what_is_asked_after_growth) {
+TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
     make(_i, "");
     warm(A);
     void *block = take(512, A);
@@ -88,7 +90,7 @@ TEST(what_is_asked_after_growth) {
 /* Whole blocks that are not kept: while there is one stream they wait for its next request; with two the
  * driver is asked whose they are, unless the program vouches for that.  A threshold of all that there is
  * makes no difference. */
-TEST(what_a_free_asks_that_is_not_kept) {
+TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
     void *block;
 
     make(_i, "cache-limit=0 release-threshold=4GiB");
@@ -113,7 +115,7 @@ TEST(what_a_free_asks_that_is_not_kept) {
 }
 
 /* Small and whole blocks of all sizes, few enough at a time for the caches: two streams. */
-TEST(steady_state_makes_no_memory_call) {
+TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
     make(_i, "");
     CUstream stream[2] = {A, B};
     void *held[64] = {0};
@@ -186,12 +188,12 @@ static void reuse_a_handle(int kind, int frees, int bound) {
     CU(driver->cuStreamDestroy(t));
 }
 
-TEST(a_handle_means_another_stream) {
+TEST_EACH(ENGINES * 4, a_handle_means_another_stream) {
     reuse_a_handle(_i / 4, _i & 1, _i >> 1 & 1);
 }
 
 /* The program vouches for the new stream at once: what the old one left is not served there either. */
-TEST(a_handle_means_another_stream_that_is_bound) {
+TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
     make(_i, "");
     CUstream s = make_stream();
     warm(s);
@@ -209,7 +211,7 @@ TEST(a_handle_means_another_stream_that_is_bound) {
 
 /* The same when the new stream never asks for anything: what it frees is lost in the old one's cache
  * and comes back with a trim. */
-TEST(a_stream_that_only_frees) {
+TEST_EACH(ENGINES, a_stream_that_only_frees) {
     make(_i, "");
     CUstream s = make_stream();
     warm(s);
@@ -237,7 +239,7 @@ static void use_per_thread(void) {
 }
 
 /* 0x2 is another stream in each thread; its blocks come back there alone. */
-TEST(per_thread_streams_are_apart) {
+TEST_EACH(ENGINES, per_thread_streams_are_apart) {
     make(_i, "");
     warm(PER_THREAD);
     leave_used(PER_THREAD, 100 * MS);
@@ -255,7 +257,7 @@ TEST(per_thread_streams_are_apart) {
 }
 
 /* NULL and 0x1 mean the same stream. */
-TEST(the_legacy_stream_has_two_names) {
+TEST_EACH(ENGINES, the_legacy_stream_has_two_names) {
     make(_i, "");
     void *block;
 
@@ -282,7 +284,7 @@ static void expect_a_hit(CUstream stream) {
 
 /* The first stream at once, others by 64 calls, which are their own: not those of a stream that had the
  * handle before. */
-TEST(a_cache_is_earned) {
+TEST_EACH(ENGINES, a_cache_is_earned) {
     make(_i, "");
     CUstream s = make_stream(), first = s;
 
@@ -306,7 +308,7 @@ TEST(a_cache_is_earned) {
 }
 
 /* What fits a slab of 64 KiB to 512 KiB is there again at once, what is larger not before the engine is calm. */
-TEST(half_a_mebibyte_is_small) {
+TEST_EACH(ENGINES * 2, half_a_mebibyte_is_small) {
     make(_i / 2, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     if (_i % 2)
@@ -324,7 +326,7 @@ TEST(half_a_mebibyte_is_small) {
 
 /* A bound stream is not asked who it is, though its cache has nothing; what it holds goes back with the last
  * binding. */
-TEST(bindings_are_counted) {
+TEST_EACH(ENGINES, bindings_are_counted) {
     make(_i, "");
     void *block[40];
     uint64_t host_bytes = stats_of(a).host_bytes;
@@ -374,9 +376,11 @@ static void send_threads(int count) {
     }
 }
 
+CASE("crowds", 300, start_device, end_if_there);
+
 /* 256 default streams keep caches, and those that are bound.  For another one the cache of one that was
  * silent goes; that of one that was not stays, as do those of the program's own streams. */
-TEST(silent_default_streams_make_room) {
+TEST_EACH(ENGINES, silent_default_streams_make_room) {
     enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound one */
     make(_i, "");
     void *block[4 * KEPT];
@@ -422,7 +426,7 @@ static void pair_per_thread(void) {
 }
 
 /* Those that were too young for a cache leave no more behind. */
-TEST(young_default_streams_make_room) {
+TEST_EACH(ENGINES, young_default_streams_make_room) {
     enum { KEPT = 256, MORE = 64 };
     make(_i, "");
     uint64_t host_bytes;
@@ -453,7 +457,7 @@ static size_t while_others_call(const weir_growth_state *state, void *unused) {
 }
 
 /* A default stream keeps its cache while a call on it takes long, in which it is silent. */
-TEST(a_call_under_way_is_not_silence) {
+TEST_EACH(2, a_call_under_way_is_not_silence) {
     static const int kinds[] = {KIND_POOL, KIND_REGIONS};
     enum { KEPT = 256 };
     weir_options options = plain(kinds[_i]);
@@ -480,7 +484,7 @@ static void give_strayed(void) {
 
 /* A stream is not silent on which nothing but misses were asked for, and freed on another, or on which only another
  * thread freed: the next default stream does not have its cache. */
-TEST(neither_misses_nor_letters_are_silence) {
+TEST_EACH(2 * ENGINES, neither_misses_nor_letters_are_silence) {
     enum { KEPT = 256 };
     make(_i / 2, "");
     void *whole, *young;
@@ -504,21 +508,5 @@ TEST(neither_misses_nor_letters_are_silence) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("cache");
-    TCase *tests = add_case(suite, "streams");
-
-    ADD_FOR_EACH(tests, ENGINES * STREAM_KINDS, what_a_hit_asks);
-    ADD_FOR_EACH(tests, ENGINES, what_a_miss_asks, what_a_free_asks_that_is_not_kept,
-                 steady_state_makes_no_memory_call, a_cache_is_earned, bindings_are_counted,
-                 a_handle_means_another_stream_that_is_bound, a_stream_that_only_frees,
-                 per_thread_streams_are_apart, the_legacy_stream_has_two_names);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, what_is_asked_after_growth);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, what_is_asked_after_growth);
-    ADD_FOR_EACH(tests, ENGINES * 2, half_a_mebibyte_is_small);
-    ADD_FOR_EACH(tests, ENGINES * 4, a_handle_means_another_stream);
-    tests = add_case(suite, "crowds");
-    ADD_FOR_EACH(tests, ENGINES, silent_default_streams_make_room, young_default_streams_make_room);
-    ADD_FOR_EACH(tests, 2 * ENGINES, neither_misses_nor_letters_are_silence);
-    ADD_FOR_EACH(tests, 2, a_call_under_way_is_not_silence);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("cache", CK_FORK_GETENV);
 }

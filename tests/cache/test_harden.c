@@ -89,8 +89,10 @@ static int is_all(const unsigned char *block, unsigned char value, size_t bytes)
 
 /* ---- a program without faults ---------------------------------------------------------------- */
 
+CASE("each world", 60, start, NULL);
+
 /* Blocks on two streams, written from end to end, freed on either, with notes and without. */
-TEST(nothing_is_said_without_a_fault) {
+TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
     enum { MOST = 60, STEPS = 600 };
     uint64_t harden = combinations[_i % COMBINATIONS], random = 5, requested = 0;
     unsigned char *block[MOST] = {0};
@@ -168,7 +170,7 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-TEST(threads_share_it) {
+TEST_EACH(WORLDS * 2, threads_share_it) {
     pthread_t thread[THREADS];
 
     open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
@@ -205,7 +207,7 @@ static void find(enum found_by how, size_t bytes) {
     }
 }
 
-TEST(writes_after_the_free_are_found) {
+TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
     int world = _i / FOUND_BY, found = 0;
     unsigned char *bad[SIZES];
     size_t kept = 0;
@@ -246,7 +248,7 @@ TEST(writes_after_the_free_are_found) {
 }
 
 /* In a block that goes when the allocator does. */
-TEST(a_late_write_is_found_at_the_end) {
+TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
     open_with(_i, POISON);
     unsigned char *block = take(70000, A);
     give(block, A);
@@ -259,7 +261,7 @@ TEST(a_late_write_is_found_at_the_end) {
 }
 
 /* Freed again, inside, elsewhere: no pointer but a live block's, also without the caches. */
-TEST(what_lies_on_a_shelf_is_freed) {
+TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     open_with(_i, POISON | GUARD);
     unsigned char *block = take(3000, A);
     weir_allocator *first = a;
@@ -288,7 +290,7 @@ TEST(what_lies_on_a_shelf_is_freed) {
 }
 
 /* A shelf is no loss of memory: at the limit another stream has it. */
-TEST(shelves_give_way_at_the_limit) {
+TEST_EACH(4, shelves_give_way_at_the_limit) {
     weir_options options = options_of(_i / 2 ? KIND_FIXED : KIND_POOL, "model", 128 * MIB);
     unsigned char *block;
 
@@ -308,7 +310,7 @@ TEST(shelves_give_way_at_the_limit) {
 }
 
 /* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
-TEST(shelves_stay_where_nobody_may_wait) {
+TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
     weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
 
@@ -325,7 +327,7 @@ TEST(shelves_stay_where_nobody_may_wait) {
 }
 
 /* A shelf holds no more than 64 MiB, but for its last block. */
-TEST(a_full_shelf_gives_its_oldest) {
+TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
     unsigned char *block[3];
 
     open_with(_i, ZERO_STREAM);
@@ -354,7 +356,7 @@ static int live(void) {
 }
 
 /* What is kept out goes back at the end; where the driver does not take it, there is another end. */
-TEST(what_is_kept_out_goes_in_the_end) {
+TEST_EACH(WORLDS, what_is_kept_out_goes_in_the_end) {
     open_with(_i, POISON);
     unsigned char *block = take(70000, A);
     give(block, A);
@@ -372,8 +374,13 @@ TEST(what_is_kept_out_goes_in_the_end) {
     end(1, 0);
 }
 
+/* Elsewhere a free asks the driver nothing that it could refuse. */
+static int is_pool_alone(int row) {
+    return worlds[row].kind == KIND_POOL && worlds[row].cache == WEIR_SWITCH_OFF;
+}
+
 /* Nothing is wrong with a block that the driver did not take back: the next trim tries again. */
-TEST(what_was_not_taken_back_goes_later) {
+TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
     open_with(_i, POISON);
     give(take(70000, A), A);
     CU(driver->cuCtxSynchronize());
@@ -391,7 +398,7 @@ TEST(what_was_not_taken_back_goes_later) {
 }
 
 /* Such a block may hold memory that its stream still uses: a trim waits for that work. */
-TEST(what_was_not_taken_back_is_waited_for) {
+TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
     weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
     unsigned char *block, *next;
@@ -419,7 +426,7 @@ TEST(what_was_not_taken_back_is_waited_for) {
 }
 
 /* A thread without a context is as good as another. */
-TEST(without_a_context) {
+TEST_EACH(WORLDS, without_a_context) {
     CUcontext was;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
     CU(driver->cuCtxPopCurrent(&was));
@@ -433,7 +440,7 @@ TEST(without_a_context) {
 }
 
 /* The streams of the notes are waited for by the block's, on the device. */
-TEST(uses_come_before_the_poison) {
+TEST_EACH(WORLDS, uses_come_before_the_poison) {
     open_with(_i, POISON);
     unsigned char *block = take(3000, A);
     give(take(3000, B), B);
@@ -449,7 +456,7 @@ TEST(uses_come_before_the_poison) {
 }
 
 /* Streams come and go: what lies on their shelves comes back. */
-TEST(streams_come_and_go) {
+TEST_EACH(WORLDS, streams_come_and_go) {
     uint64_t reserve = 0;
 
     open_with(_i, POISON);
@@ -467,7 +474,7 @@ TEST(streams_come_and_go) {
     end(0, 0);
 }
 
-TEST(without_ids_there_is_no_poison) {
+TEST_EACH(WORLDS / 2, without_ids_there_is_no_poison) {
     struct weir_driver old = *driver;
     unsigned char *block;
 
@@ -487,7 +494,7 @@ TEST(without_ids_there_is_no_poison) {
 
 /* ---- guards ---------------------------------------------------------------------------------- */
 
-TEST(overruns_are_found) {
+TEST_EACH(WORLDS * 2, overruns_are_found) {
     static const struct {
         int before;
         size_t bytes;
@@ -536,7 +543,7 @@ static int is_either(const unsigned char *block, unsigned char value, size_t byt
 }
 
 /* Everything that one stream wrote goes down and to another stream; each finds its own there or nothing. */
-TEST(other_streams_memory_is_zeroed) {
+TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
     enum { COUNT = 40 };
     unsigned char *block[COUNT], *small[70];
     uint64_t harden = _i % 2 ? ZERO_STREAM : ZERO_ALWAYS;
@@ -582,9 +589,9 @@ static CUgraphExec launch_captured(CUgraph *graph) {
     return exec;
 }
 
-/* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor
- * verified. */
-TEST(under_capture) {
+/* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor verified.  The direct
+ * engine has no memory of graphs. */
+TEST_EACH(WORLDS - 2, under_capture) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
@@ -617,7 +624,7 @@ TEST(under_capture) {
 }
 
 /* Nothing is done to it where nothing is zeroed. */
-TEST(under_capture_as_it_is) {
+TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
     CUgraph graph;
     open_with(_i, POISON | GUARD);
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -644,7 +651,7 @@ static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool po
 }
 
 /* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
-TEST(where_a_graph_had_memory_once) {
+TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
     struct weir_driver table = *driver;
     if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
         return;
@@ -668,7 +675,7 @@ TEST(where_a_graph_had_memory_once) {
 }
 
 /* Beside somebody's capture nothing that is done here breaks it. */
-TEST(beside_a_capture) {
+TEST_EACH(WORLDS, beside_a_capture) {
     CUstreamCaptureStatus status;
     CUgraph graph;
 
@@ -689,7 +696,7 @@ TEST(beside_a_capture) {
 /* ---- drivers that refuse --------------------------------------------------------------------- */
 
 /* The k-th call of an entry fails: the request or the free is refused and changes nothing, or it is done. */
-TEST(each_driver_call_fails_once) {
+TEST_EACH(WORLDS, each_driver_call_fails_once) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemsetD8Async, WEIR_ENTRY_cuMemcpyDtoHAsync, WEIR_ENTRY_cuStreamSynchronize,
         WEIR_ENTRY_cuStreamWaitEvent, WEIR_ENTRY_cuEventCreate};
@@ -726,7 +733,7 @@ TEST(each_driver_call_fails_once) {
 
 /* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next,
  * and as long as the device cannot be waited for either, it stays refused, in a capture too. */
-TEST(a_look_that_nobody_waited_for) {
+TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
     CUgraph graph;
     open_with(_i / 2, GUARD);
     void *block = take(20001, A);
@@ -760,27 +767,5 @@ TEST(a_look_that_nobody_waited_for) {
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 int main(void) {
-    Suite *suite = suite_create("harden");
-    TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
-
-    ADD_FOR_EACH(tests, WORLDS * COMBINATIONS, nothing_is_said_without_a_fault);
-    ADD_FOR_EACH(tests, WORLDS * FOUND_BY, writes_after_the_free_are_found);
-    ADD_FOR_EACH(tests, WORLDS * 2, threads_share_it, overruns_are_found,
-                 other_streams_memory_is_zeroed, a_look_that_nobody_waited_for);
-    ADD_FOR_EACH(tests, WORLDS, a_late_write_is_found_at_the_end, what_lies_on_a_shelf_is_freed,
-                 a_full_shelf_gives_its_oldest, what_is_kept_out_goes_in_the_end, without_a_context,
-                 uses_come_before_the_poison, streams_come_and_go, beside_a_capture,
-                 each_driver_call_fails_once);
-    /* The direct engine has no memory of graphs. */
-    ADD_FOR_EACH(tests, WORLDS - 2, under_capture, under_capture_as_it_is,
-                 where_a_graph_had_memory_once);
-    ADD_FOR_EACH(tests, WORLDS / 2, without_ids_there_is_no_poison);
-    ADD_FOR_EACH(tests, 4, shelves_give_way_at_the_limit);
-    ADD_FOR_EACH(tests, 2, shelves_stay_where_nobody_may_wait);
-    /* Elsewhere a free asks the driver nothing that it could refuse. */
-    for (int i = 0; i < WORLDS; i++)
-        if (worlds[i].kind == KIND_POOL && worlds[i].cache == WEIR_SWITCH_OFF)
-            ADD_FOR_ROWS(tests, i, i + 1, what_was_not_taken_back_goes_later,
-                         what_was_not_taken_back_is_waited_for);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("harden", CK_FORK_GETENV);
 }

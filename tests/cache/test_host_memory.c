@@ -136,7 +136,9 @@ static int run_refused(int kind, enum chore chore, uint64_t k) {
     return was_refused;
 }
 
-TEST(each_request_for_host_memory_fails_once) {
+CASE("host memory", 300, start_device, end_if_there);
+
+TEST_EACH((ENGINES * CHORES), each_request_for_host_memory_fails_once) {
     int more = 1;
 
     for (uint64_t k = 1; k < 2000 && more; k++)
@@ -146,8 +148,8 @@ TEST(each_request_for_host_memory_fails_once) {
 
 /* Without caches, with them, and with the guard above either: where the host has no memory for a note of a graph's
  * block, the graph has no such block, and nobody frees what was never handed out.  One that is noted is freed outside,
- * after each launch, and noted once. */
-TEST(a_graphs_block_that_cannot_be_noted) {
+ * after each launch, and noted once.  A pool without caches and guard notes nothing. */
+TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     enum { NOTES = 32, MANY = 1000, BYTES = 2 * MIB }; /* as many as there is room for at first */
     weir_options options = plain(_i / 4);
     void *block = NULL, *passing[NOTES];
@@ -197,7 +199,7 @@ TEST(a_graphs_block_that_cannot_be_noted) {
 }
 
 /* Each stream finds no host memory at first; one of them, for a larger table of streams. */
-TEST(streams_without_a_place) {
+TEST_EACH(ENGINES, streams_without_a_place) {
     enum { STREAMS_MADE = 70 };
     make(_i, "");
     CUstream stream[STREAMS_MADE];
@@ -220,9 +222,13 @@ TEST(streams_without_a_place) {
         CU(driver->cuStreamDestroy(stream[i]));
 }
 
+static int is_pool_regions_or_direct(int kind) {
+    return kind != KIND_FIXED && kind != KIND_MAPPED;
+}
+
 /* Whole blocks without number, each first without any host memory, if it wants some: a block that has no record is not
  * handed out.  Above the direct engine there is no stock of records. */
-TEST(whole_blocks_without_a_record) {
+TEST_WHERE(0, KIND_COUNT, is_pool_regions_or_direct, whole_blocks_without_a_record) {
     enum { COUNT = 800 };
     static void *block[COUNT];
     int failed_requests = 0, failures = 0;
@@ -254,19 +260,5 @@ TEST(whole_blocks_without_a_record) {
 #endif
 
 int main(void) {
-    Suite *suite = suite_create("host memory");
-    TCase *tests = add_case(suite, "host memory");
-
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_FOR_EACH(tests, ENGINES * CHORES, each_request_for_host_memory_fails_once);
-    /* A pool without caches and guard notes nothing. */
-    ADD_FOR_ROWS(tests, 1, 4 * KIND_DIRECT, a_graphs_block_that_cannot_be_noted);
-    ADD_FOR_EACH(tests, ENGINES, streams_without_a_place);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, whole_blocks_without_a_record);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, whole_blocks_without_a_record);
-    ADD_FOR_ROWS(tests, KIND_DIRECT, KIND_DIRECT + 1, whole_blocks_without_a_record);
-#else
-    (void)tests;
-#endif
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("host memory", CK_FORK_GETENV);
 }

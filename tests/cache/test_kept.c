@@ -4,6 +4,8 @@
 #include "cache/caches_state.h"
 #include "tests/fixtures/caches.h"
 
+CASE("amounts", 300, start_device, end_if_there);
+
 /* What a stream that was alone has freed is there for the second one, however much may be kept, once the second one has
  * run dry and the first one has called again. */
 TEST(a_second_stream_has_what_the_first_left) {
@@ -26,7 +28,7 @@ TEST(a_second_stream_has_what_the_first_left) {
 
 /* The second stream does not wait for the work of the first one.  At a limit OOM recovery does, and finds what the first
  * one left. */
-TEST(what_the_first_left_is_waited_for_at_a_limit) {
+TEST_EACH(4, what_the_first_left_is_waited_for_at_a_limit) {
     int is_limited = _i % 2;
     weir_options options = plain(_i / 2 ? KIND_REGIONS : KIND_POOL);
 
@@ -43,7 +45,7 @@ TEST(what_the_first_left_is_waited_for_at_a_limit) {
 }
 
 /* Whole blocks are kept as soon as the engine has served 1,024 requests in a row without growing. */
-TEST(whole_blocks_are_kept_in_calm) {
+TEST_EACH(ENGINES, whole_blocks_are_kept_in_calm) {
     make(_i, "");
     int requests = 0;
 
@@ -58,7 +60,7 @@ TEST(whole_blocks_are_kept_in_calm) {
 
 /* And no more from the next growth on, though it is another stream's, and whether or not the driver is asked
  * about this one: at its next call it gives what it has, and then lets them pass. */
-TEST(whole_blocks_pass_after_growth) {
+TEST_EACH(ENGINES * 3, whole_blocks_pass_after_growth) {
     int kind = _i / 3, bound = _i % 3 == 1, whole = _i % 3 == 2;
     make(kind, "");
     void *next, *large = NULL;
@@ -82,7 +84,7 @@ TEST(whole_blocks_pass_after_growth) {
 }
 
 /* 4 MiB may be kept, and lie there: 3 MiB in whole blocks, 1 MiB in slabs. */
-TEST(the_cap_may_be_reached) {
+TEST_EACH(ENGINES, the_cap_may_be_reached) {
     void *block[272];
 
     make(_i, "cache-limit=4MiB");
@@ -111,7 +113,7 @@ static uint64_t read_idle_clock(void) {
 }
 
 /* A cache returns what is idle for idle_ns, to the nanosecond. */
-TEST(idle_blocks_go_at_the_moment) {
+TEST_EACH(ENGINES, idle_blocks_go_at_the_moment) {
     copy_driver();
     weir_options options = plain(_i);
 
@@ -161,7 +163,7 @@ static void come_down(int engine) {
 }
 
 /* A share of what is in use is one of the most that was in this span of cache_idle and in the last. */
-TEST(what_was_in_use_counts_for_two_spans) {
+TEST_EACH(ENGINES, what_was_in_use_counts_for_two_spans) {
     come_down(_i);
 
     MUST_LE(4 * MIB, stats_of(a).cache_idle);
@@ -171,7 +173,7 @@ TEST(what_was_in_use_counts_for_two_spans) {
 }
 
 /* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
-TEST(a_thread_that_is_late_ends_no_span) {
+TEST_EACH(ENGINES, a_thread_that_is_late_ends_no_span) {
     come_down(_i);
 
     for (int i = 0; i < 3; i++) {
@@ -209,7 +211,7 @@ static uint64_t idle_after_much(const weir_options *options) {
 }
 
 /* As the option says: nothing, so many bytes, a share of what is in use, all. */
-TEST(the_cap_is_kept) {
+TEST_EACH(ENGINES, the_cap_is_kept) {
     weir_options options = plain(_i);
     options.cache_limit = bytes_amount(0);
     MUST_EQ(idle_after_much(&options), 0);
@@ -227,7 +229,7 @@ TEST(the_cap_is_kept) {
 }
 
 /* What a stream does not use goes back, while what it uses stays. */
-TEST(idle_blocks_go_in_time) {
+TEST_EACH(ENGINES, idle_blocks_go_in_time) {
     make(_i, "");
     a->caches->idle_ns = 10 * MS;
     warm(A);
@@ -244,7 +246,7 @@ TEST(idle_blocks_go_in_time) {
     EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
 }
 
-TEST(idle_blocks_stay_for_ever) {
+TEST_EACH(ENGINES, idle_blocks_stay_for_ever) {
     make(_i, "");
     a->caches->idle_ns = UINT64_MAX;
     warm(A);
@@ -290,7 +292,7 @@ static void demand(int kind, int frees) {
         give(held[--count], B);
 }
 
-TEST(demand_reaches_other_streams) {
+TEST_EACH(ENGINES * 2, demand_reaches_other_streams) {
     demand(_i / 2, _i % 2);
 }
 
@@ -305,7 +307,7 @@ static void fill_own_cache(void) {
 }
 
 /* The stream's own cache is given up before the reserved memory grows, and before anybody waits. */
-TEST(own_cache_before_growth) {
+TEST_EACH(ENGINES, own_cache_before_growth) {
     weir_options options = plain(_i);
     options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     if (_i == KIND_FIXED)
@@ -323,7 +325,7 @@ TEST(own_cache_before_growth) {
 }
 
 /* And nobody else's is: who has enough is no concern of others. */
-TEST(own_cache_before_others) {
+TEST_EACH(ENGINES, own_cache_before_others) {
     weir_options options = plain(_i);
     options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
     options.growth = WEIR_GROWTH_EXACT;
@@ -349,7 +351,7 @@ TEST(own_cache_before_others) {
 }
 
 /* The caches has no tries of its own at what the driver refuses. */
-TEST(a_failure_is_asked_for_once) {
+TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
     uint64_t tries[2];
     CUdeviceptr others;
     void *none = NULL;
@@ -403,7 +405,7 @@ TEST(tables_are_made_as_far_as_they_are_wanted) {
 }
 
 /* A process without a context has none behind it either. */
-TEST(an_end_leaves_the_context_as_it_was) {
+TEST_EACH(ENGINES, an_end_leaves_the_context_as_it_was) {
     make(_i, "");
     CUcontext current;
 
@@ -456,7 +458,7 @@ static void use_default_stream(CUstream stream, int round) {
 
 /* The first call on a default stream tells that the thread has no context.  From then on no call of the driver fails,
  * and the thread still has none. */
-TEST(a_thread_without_a_context_makes_no_failing_calls) {
+TEST_EACH(KIND_DIRECT + 1, a_thread_without_a_context_makes_no_failing_calls) {
     static const CUstream of[] = {NULL, LEGACY, PER_THREAD};
     weir_options options = plain(_i);
     CUcontext own, current;
@@ -489,7 +491,7 @@ TEST(a_small_request_needs_no_whole_slab) {
 }
 
 /* Out of memory: what other caches hold is given back and serves. */
-TEST(at_the_limit_other_caches_give) {
+TEST_EACH(ENGINES, at_the_limit_other_caches_give) {
     enum { CACHED = 6 };
     CUstream s[CACHED];
     void *block;
@@ -512,7 +514,7 @@ TEST(at_the_limit_other_caches_give) {
 }
 
 /* One stream has nothing to order, and after a trim it has not either. */
-TEST(one_stream_never_records) {
+TEST_EACH(ENGINES, one_stream_never_records) {
     make(_i, "");
 
     warm(A);
@@ -535,7 +537,7 @@ TEST(one_stream_never_records) {
 }
 
 /* What the caches hold is not available then; what is refused is refused all the same, and nothing is lost. */
-TEST(a_failure_where_the_device_cannot_be_waited_for) {
+TEST_EACH(ENGINES, a_failure_where_the_device_cannot_be_waited_for) {
     void *none = NULL;
     make(_i, "limit=128MiB recovery-timeout=20ms");
     void *block = take(30 * MIB, A);
@@ -550,7 +552,7 @@ TEST(a_failure_where_the_device_cannot_be_waited_for) {
 }
 
 /* Nothing is live: a trim leaves nothing, whatever there was. */
-TEST(a_trim_leaves_nothing) {
+TEST_EACH(ENGINES, a_trim_leaves_nothing) {
     enum { COUNT = 2000 };
     make(_i, "");
     CUstream s[8];
@@ -582,22 +584,5 @@ TEST(a_trim_leaves_nothing) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("kept");
-    TCase *tests = add_case(suite, "amounts");
-
-    ADD_FOR_EACH(tests, ENGINES, the_cap_is_kept, whole_blocks_are_kept_in_calm,
-                 the_cap_may_be_reached, idle_blocks_go_at_the_moment,
-                 what_was_in_use_counts_for_two_spans, a_thread_that_is_late_ends_no_span,
-                 idle_blocks_go_in_time, idle_blocks_stay_for_ever, own_cache_before_growth,
-                 own_cache_before_others, a_failure_is_asked_for_once,
-                 an_end_leaves_the_context_as_it_was, at_the_limit_other_caches_give,
-                 one_stream_never_records, a_failure_where_the_device_cannot_be_waited_for,
-                 a_trim_leaves_nothing);
-    ADD_TESTS(tests, a_second_stream_has_what_the_first_left, the_last_half_mebibyte_is_told,
-              tables_are_made_as_far_as_they_are_wanted, a_small_request_needs_no_whole_slab);
-    ADD_FOR_EACH(tests, 4, what_the_first_left_is_waited_for_at_a_limit);
-    ADD_FOR_EACH(tests, ENGINES * 3, whole_blocks_pass_after_growth);
-    ADD_FOR_EACH(tests, ENGINES * 2, demand_reaches_other_streams);
-    ADD_FOR_EACH(tests, KIND_DIRECT + 1, a_thread_without_a_context_makes_no_failing_calls);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("kept", CK_FORK_GETENV);
 }

@@ -24,6 +24,8 @@ static void close_map(void) {
     weir__pagemap_close(&map);
 }
 
+CASE("pagemap", 30, open_map, close_map);
+
 TEST(an_empty_map_has_nothing) {
     MUST(weir__pagemap_get(&map, 0) == NULL);
     MUST(weir__pagemap_get(&map, UINT64_C(1) << 47) == NULL);
@@ -47,7 +49,7 @@ TEST(what_cannot_be_reserved) {
 
 /* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
  * as they are, and every byte of a page has the page's value. */
-TEST(values_stand_where_they_were_set) {
+TEST_EACH(7, values_stand_where_they_were_set) {
     const uint64_t places[] = {0,
                                WEIR_PAGE,
                                LEAF_BYTES - 2 * WEIR_PAGE,
@@ -155,8 +157,10 @@ static struct weir_slab *find(uint64_t address) {
     return weir__records_find(&map, address);
 }
 
+CASE("records", 30, open_records, close_records);
+
 /* Records of whole blocks stay for the next block there, as long as they are not too many. */
-TEST(records_of_very_many_blocks) {
+TEST_EACH(2, records_of_very_many_blocks) {
     enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
     static struct weir_slab *block[BLOCKS];
     uint64_t apart = _i ? LARGE : WEIR_PAGE;
@@ -234,7 +238,7 @@ static void check_pages(uint64_t base, const struct weir_slab *slab, const struc
 
 /* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
  * block, where a large one was before. */
-TEST(slabs_have_one_word) {
+TEST_EACH(WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word) {
     enum { PAGES = WEIR_SLAB_SMALL / WEIR_PAGE, SLOTS = 16 };
     uint64_t base = LEAF_BYTES + 6 * WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
     struct weir_slab *slab, *before, *behind, *large;
@@ -266,7 +270,7 @@ TEST(slabs_have_one_word) {
 }
 
 /* Where two tables meet, each tells of its own pages. */
-TEST(a_slab_astride_two_tables) {
+TEST_EACH(2, a_slab_astride_two_tables) {
     uint64_t base = 3 * LEAF_BYTES - WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
     struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
     check_pages(base, slab, NULL, NULL);
@@ -370,7 +374,7 @@ static void count_live(void *count, struct weir_slab *s) {
 }
 
 /* Whether records of whole blocks outlast these or, as there are many others, do not. */
-TEST(threads_find_their_own) {
+TEST_EACH(2, threads_find_their_own) {
     enum { KEPT = 1 << 16 };
     uint64_t others = 8 * LEAF_BYTES, left = _i ? KEPT : 0;
     unsigned live = 0;
@@ -433,7 +437,7 @@ TEST(a_block_touches_little_of_its_table) {
 }
 
 /* However much of it there is, a whole block is known by its first page alone. */
-TEST(a_whole_block_needs_one_table) {
+TEST_EACH(3, a_whole_block_needs_one_table) {
     static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
     size_t one = sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node) - words +
@@ -452,22 +456,5 @@ TEST(a_whole_block_needs_one_table) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("pagemap");
-    TCase *tests = tcase_create("pagemap");
-
-    tcase_add_checked_fixture(tests, open_map, close_map);
-    ADD_TESTS(tests, an_empty_map_has_nothing, what_cannot_be_reserved, words_of_large_blocks,
-              reserving_again_takes_nothing, what_was_never_touched_is_not_told);
-    ADD_FOR_EACH(tests, 7, values_stand_where_they_were_set);
-    suite_add_tcase(suite, tests);
-    tests = tcase_create("records");
-    tcase_add_checked_fixture(tests, open_records, close_records);
-    ADD_FOR_EACH(tests, 2, records_of_very_many_blocks, a_slab_astride_two_tables,
-                 threads_find_their_own);
-    ADD_TESTS(tests, large_blocks_share_a_record, small_blocks_where_a_large_one_was,
-              a_block_touches_little_of_its_table);
-    ADD_FOR_EACH(tests, WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word);
-    ADD_FOR_EACH(tests, 3, a_whole_block_needs_one_table);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("pagemap", CK_FORK_GETENV);
 }

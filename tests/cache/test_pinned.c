@@ -36,7 +36,9 @@ static void expect_live(size_t pieces, void *const *block, int blocks) {
     }
 }
 
-TEST(pieces_are_live_with_their_blocks) {
+CASE("held", 300, start_device, end_if_there);
+
+TEST_EACH(ENGINES, pieces_are_live_with_their_blocks) {
     make(_i, "");
     void *block[3];
 
@@ -151,7 +153,7 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
 }
 
 /* What stays once all that is idle has gone. */
-TEST(what_is_held_stays) {
+TEST_EACH(ENGINES, what_is_held_stays) {
     make(_i, "");
     void *block[8];
     warm(A);
@@ -170,7 +172,7 @@ TEST(what_is_held_stays) {
 /* A large block that the reserved memory must grow for: the driver is asked once who the stream is, and an engine that looks
  * whether the stream is at work, before it cuts what is idle, looks once.  A mapped arena asks for a capture again before
  * that: the program may have vouched for the stream. */
-TEST(growth_is_looked_for_once) {
+TEST_EACH(ENGINES, growth_is_looked_for_once) {
     make(_i, "");
     if (_i == KIND_FIXED) { /* it does not grow */
         end();
@@ -189,11 +191,5 @@ TEST(growth_is_looked_for_once) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("pinned");
-    TCase *tests = add_case(suite, "held");
-
-    ADD_FOR_EACH(tests, ENGINES, pieces_are_live_with_their_blocks, what_is_held_stays,
-                 growth_is_looked_for_once);
-    ADD_TESTS(tests, pieces_are_held_by_the_blocks_in_them);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("pinned", CK_FORK_GETENV);
 }

@@ -115,6 +115,8 @@ static int come_elsewhere(enum manner manner) {
     return how;
 }
 
+CASE("revocation", 60, set_up, NULL);
+
 TEST(each_revocation_makes_one_barrier) {
     static const enum manner revokers[] = {AS_USER, AS_GUEST};
 
@@ -221,9 +223,5 @@ int main(void) {
             fprintf(stderr, "line %d: not so\n", line);
         return line != 0;
     }
-    Suite *suite = suite_create("revocation");
-    TCase *tests = suite_add_case(suite, "revocation", 60, set_up, NULL);
-    ADD_TESTS(tests, each_revocation_makes_one_barrier, the_owner_is_looked_for_behind_the_barrier,
-              a_barrier_that_fails_is_repeated, without_barriers_no_lock_is_biased);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("revocation", CK_FORK_GETENV);
 }

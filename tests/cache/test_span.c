@@ -21,6 +21,8 @@ static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t 
     return s;
 }
 
+CASE("span", 60, NULL, NULL);
+
 /* Every size has room in its class, would not fit into the class below, and wastes an eighth at most
  * above 4 KiB. */
 TEST(every_size_has_its_class) {
@@ -44,7 +46,7 @@ TEST(every_size_has_its_class) {
 }
 
 /* Of all addresses in and around a slab, just the first of each slot is a slot's. */
-TEST(an_address_is_one_slots_or_none) {
+TEST_EACH(WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none) {
     static const uint32_t counts[] = {1, 2, 7, 64, 1024};
     uint64_t base = UINT64_C(0x7f1234500000);
     unsigned size_class = (unsigned)_i;
@@ -98,7 +100,7 @@ TEST(slots_go_and_come_home) {
 }
 
 /* What lies in the remote-free queue comes home at once, before what was there, and goes again latest first. */
-TEST(slots_come_home_from_the_remote_free_queue) {
+TEST_EACH(3, slots_come_home_from_the_remote_free_queue) {
     enum { SLOTS = 20 };
     struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
     const uint32_t at_home = (uint32_t)_i; /* when the others come */
@@ -183,14 +185,5 @@ TEST(what_may_be_kept_changes_beside_a_put) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("span");
-    TCase *tests = tcase_create("span");
-
-    tcase_set_timeout(tests, 60);
-    ADD_TESTS(tests, every_size_has_its_class, slots_go_and_come_home, states_do_not_overlap,
-              what_may_be_kept_changes_beside_a_put);
-    ADD_FOR_EACH(tests, WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none);
-    ADD_FOR_EACH(tests, 3, slots_come_home_from_the_remote_free_queue);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("span", CK_FORK_GETENV);
 }

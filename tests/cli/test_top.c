@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
 #include "tests/fixtures/support.h"
 #include "cli/top_view.h"
@@ -282,11 +283,9 @@ static void expect_row(pid_t pid, const char *row, const char *json) {
 }
 
 TEST(test_what_is_not_known_is_not_nothing) {
-    char folder[] = "/tmp/weir-top-XXXXXX", command[64];
     pid_t quiet, stopped;
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    make_folder("/tmp");
     program.is_there = 0;
     quiet = holder(be_member, 0);
     expect_row(quiet,
@@ -307,8 +306,7 @@ TEST(test_what_is_not_known_is_not_nothing) {
                "\"stopped\":true,"
                "\"answers\":false}");
     end(stopped, SIGKILL);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
+    remove_folder();
 }
 
 int main(void) {

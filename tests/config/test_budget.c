@@ -34,7 +34,9 @@ static const struct {
     {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
 };
 
-TEST(test_amount) {
+CASE("budget", 30, NULL, NULL);
+
+TEST_EACH(ROWS(cases), test_amount) {
     ck_assert_uint_eq(weir__budget_bytes(&cases[_i].amount, &device, STANDARD), cases[_i].expected);
 }
 
@@ -97,12 +99,5 @@ TEST(test_shares_rise) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("budget");
-    TCase *tests = tcase_create("budget");
-
-    ADD_FOR_EACH(tests, (int)COUNT(cases), test_amount);
-    ADD_TESTS(tests, test_largest_device, test_empty_device, test_share_of_what_is_in_use,
-              test_shares_rise);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("budget", CK_FORK_GETENV);
 }

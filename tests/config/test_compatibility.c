@@ -63,7 +63,9 @@ static const char *source_name(char source) {
     }
 }
 
-TEST(test_preallocation_by_compatibility) {
+CASE("environment", 60, setup, NULL);
+
+TEST_EACH(ROWS(truth), test_preallocation_by_compatibility) {
     struct weir_sources sources = {.of = {NULL}};
     int some = strcmp(truth[_i].prealloc, "0") != 0;
     weir_options completed;
@@ -100,7 +102,7 @@ TEST(test_preallocation_by_compatibility) {
                      WEIR_E_INVALID);
 }
 
-TEST(test_own_variable_beats_compatibility) {
+TEST_EACH(ROWS(truth), test_own_variable_beats_compatibility) {
     struct weir_sources sources = {.of = {NULL}};
 
     set_row(_i);
@@ -110,7 +112,7 @@ TEST(test_own_variable_beats_compatibility) {
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], "WEIR_PREALLOC");
 }
 
-TEST(test_field_beats_every_variable) {
+TEST_EACH(ROWS(truth), test_field_beats_every_variable) {
     set_row(_i);
     set_variable("WEIR_PREALLOC", "3GiB");
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "0", NULL, 0), WEIR_OK);
@@ -118,7 +120,7 @@ TEST(test_field_beats_every_variable) {
     assert_shown(WEIR_SETTING_PREALLOC, "0");
 }
 
-TEST(test_no_compatibility) {
+TEST_EACH(ROWS(truth), test_no_compatibility) {
     static const char *const words[] = {"0", "off", "false", "no", "OFF"};
 
     set_row(_i);
@@ -150,7 +152,7 @@ TEST(test_compatibility_switch) {
     }
 }
 
-TEST(test_switches_of_parts) {
+TEST_EACH(4, test_switches_of_parts) {
     static const char *const names[] = {"WEIR_RUN_SAMPLES",
                                         "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
                                         "WEIR_RUN_VERBOSE"};
@@ -170,7 +172,7 @@ TEST(test_switches_of_parts) {
 }
 
 /* The direct engine has no reserved memory; JAX ignores the fraction there too. */
-TEST(test_direct_is_not_preallocated) {
+TEST_EACH(ROWS(truth), test_direct_is_not_preallocated) {
     set_row(_i);
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", "platform");
     ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
@@ -234,7 +236,7 @@ TEST(test_both_fractions) {
 }
 
 /* That a framework preallocates nothing itself is no word about what earlier runs needed; that it does is. */
-TEST(test_profile_and_compatibility) {
+TEST_EACH(4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility) {
     int place = _i / 4;
     int none = _i % 4 < 2;
 
@@ -286,7 +288,7 @@ static const struct {
     {"TF_FORCE_GPU_ALLOW_GROWTH", "yes", "no switch", "true or false"},
 };
 
-TEST(test_bad_compatibility_variable) {
+TEST_EACH(ROWS(bad_compat), test_bad_compatibility_variable) {
     weir_options before = options;
 
     set_variable(bad_compat[_i].variable, bad_compat[_i].value);
@@ -337,7 +339,7 @@ static const struct {
     {"vmm", "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, 't'},
 };
 
-TEST(test_engine_by_compatibility) {
+TEST_EACH(ROWS(engine_truth), test_engine_by_compatibility) {
     struct weir_sources sources = {.of = {NULL}};
     const char *name = engine_truth[_i].source == 'x'   ? "XLA_PYTHON_CLIENT_ALLOCATOR"
                        : engine_truth[_i].source == 't' ? "TF_GPU_ALLOCATOR"
@@ -397,7 +399,7 @@ static const struct {
     {USER, NULL, "memory_guard", NULL, "1048576", NULL, NULL, NONE, 0},
 };
 
-TEST(test_compatibility_in_a_users_place) {
+TEST_EACH(ROWS(place_truth), test_compatibility_in_a_users_place) {
     struct weir_sources sources = {.of = {NULL}};
 
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", place_truth[_i].x);
@@ -454,19 +456,5 @@ TEST(test_what_a_framework_alone_reads) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("compatibility");
-    TCase *tests = suite_add_case(suite, "environment", 60, setup, NULL);
-
-    ADD_FOR_EACH(tests, (int)COUNT(truth), test_preallocation_by_compatibility,
-                 test_own_variable_beats_compatibility, test_field_beats_every_variable, test_no_compatibility,
-                 test_direct_is_not_preallocated);
-    ADD_TESTS(tests, test_compatibility_switch, test_words_of_preallocate, test_fractions,
-              test_both_fractions, test_largest_tf_value, test_mistakes_in_a_users_place,
-              test_what_a_framework_alone_reads);
-    ADD_FOR_EACH(tests, 4, test_switches_of_parts);
-    ADD_FOR_EACH(tests, 4 * (WEIR_PLACE_TELLS + 1), test_profile_and_compatibility);
-    ADD_FOR_EACH(tests, (int)COUNT(bad_compat), test_bad_compatibility_variable);
-    ADD_FOR_EACH(tests, (int)COUNT(engine_truth), test_engine_by_compatibility);
-    ADD_FOR_EACH(tests, (int)COUNT(place_truth), test_compatibility_in_a_users_place);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("compatibility", CK_FORK_GETENV);
 }

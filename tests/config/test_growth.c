@@ -131,7 +131,9 @@ static const struct {
     {"bfc", SIZE_MAX - 255, 0, SIZE_MAX, SIZE_MAX, UNIT, SIZE_MAX - 255},
 };
 
-TEST(test_step) {
+CASE("growth", 60, setup, NULL);
+
+TEST_EACH(ROWS(cases), test_step) {
     use_policy(cases[_i].policy);
     size_t step = step_of(cases[_i].request, cases[_i].reserved, cases[_i].limit,
                           cases[_i].device_free, cases[_i].unit);
@@ -405,16 +407,5 @@ TEST(test_size_arithmetic) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("growth");
-    TCase *tests = tcase_create("growth");
-
-    tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_set_timeout(tests, 60);
-    ADD_FOR_EACH(tests, (int)COUNT(cases), test_step);
-    ADD_TESTS(tests, test_promises, test_callback, test_bfc_series, test_bfc_under_a_limit,
-              test_bfc_ignores_what_is_free, test_bfc_on_larger_units, test_bfc_refused,
-              test_bfc_shrunk, test_bfc_backs_off, test_bfc_back_off_ends,
-              test_others_halve_the_way, test_ends_of_a_cursor, test_size_arithmetic);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("growth", CK_FORK_GETENV);
 }

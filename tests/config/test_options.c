@@ -15,7 +15,9 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-TEST(test_rows_are_complete) {
+CASE("text", 60, setup, NULL);
+
+TEST_EACH(WEIR_SETTING_COUNT, test_rows_are_complete) {
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
     char variable[64] = "WEIR_";
     size_t i;
@@ -114,7 +116,7 @@ static const struct {
     {"MAX", WEIR_AMOUNT_MAX, 0},
 };
 
-TEST(test_good_amount) {
+TEST_EACH(ROWS(good_amounts), test_good_amount) {
     ck_assert_msg(weir_options_set(&options, "prealloc", good_amounts[_i].text, message,
                                    sizeof message) == WEIR_OK,
                   "%s: %s", good_amounts[_i].text, message);
@@ -173,7 +175,7 @@ static const struct {
     {"18446744073710MB", "it is too large"},
 };
 
-TEST(test_bad_amount) {
+TEST_EACH(ROWS(bad_amounts), test_bad_amount) {
     static const char *const names[] = {"prealloc", "limit", "release-threshold"};
     weir_options before = options;
 
@@ -225,7 +227,9 @@ TEST(test_shown_bytes) {
 
 /* ---- own variables --------------------------------------------------------------------------- */
 
-TEST(test_own_variable) {
+CASE("environment", 60, setup, NULL);
+
+TEST_EACH(ROWS(own_variables), test_own_variable) {
     enum weir_setting setting = own_variables[_i].setting;
     struct weir_sources sources = {.of = {NULL}};
 
@@ -241,7 +245,7 @@ TEST(test_own_variable) {
     ck_assert_str_eq(sources.of[setting], own_variables[_i].variable);
 }
 
-TEST(test_what_is_set_stays) {
+TEST_EACH(ROWS(own_variables), test_what_is_set_stays) {
     enum weir_setting setting = own_variables[_i].setting;
     struct weir_sources sources = {.of = {NULL}};
 
@@ -260,7 +264,7 @@ static int is_file(int setting) {
     return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_OOM_REPORT;
 }
 
-TEST(test_bad_own_variable) {
+TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
     struct weir_sources sources = {.of = {NULL}};
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
     set_variable("WEIR_ENGINE", "bfc"); /* must not be applied either */
@@ -287,17 +291,5 @@ TEST(test_bad_variable_under_a_set_field) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("options");
-    TCase *tests = suite_add_case(suite, "text", 60, setup, NULL);
-
-    ADD_FOR_EACH(tests, WEIR_SETTING_COUNT, test_rows_are_complete);
-    ADD_TESTS(tests, test_names_are_unique, test_manual_names_every_variable, test_limit_of_nothing,
-              test_shown_bytes);
-    ADD_FOR_EACH(tests, (int)COUNT(good_amounts), test_good_amount);
-    ADD_FOR_EACH(tests, (int)COUNT(bad_amounts), test_bad_amount);
-    tests = suite_add_case(suite, "environment", 60, setup, NULL);
-    ADD_FOR_EACH(tests, (int)COUNT(own_variables), test_own_variable, test_what_is_set_stays);
-    ADD_FOR_EACH(tests, WEIR_SETTING_COUNT, test_bad_own_variable);
-    ADD_TESTS(tests, test_bad_variable_under_a_set_field);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("options", CK_FORK_GETENV);
 }

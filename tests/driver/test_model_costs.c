@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_costs.c: what calls cost, faults, profiles, and many calls at random. */
+/* test_model_costs.c: what calls cost, faults, profiles, and calls of several threads. */
 #include "test_model.h"
 
 /* ------------------------------------------------------------- time and charges ---- */
@@ -468,9 +468,7 @@ TEST_EACH(3, an_empty_variable_is_refused) {
     make_objects();
 }
 
-/* ------------------------------------------------------------ at random ---- */
-
-enum { SLOTS = 3000, OPERATIONS = 110000 };
+/* ------------------------------------------------------------ threads ---- */
 
 struct slot {
     CUdeviceptr address;
@@ -539,74 +537,6 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
         stamp(slot);
 }
 
-static void random_other(uint64_t *seed, CUstream *stream, CUevent event) {
-    CUmemPool_attribute policy = (CUmemPool_attribute)(next_random(seed) % 3 + 1);
-
-    switch (next_random(seed) % 12) {
-    case 0:
-    case 1:
-    case 2:
-    case 3:
-        OK(weir__model_kernel(*stream, next_random(seed) % (100 * 1000)));
-        break;
-    case 4:
-    case 5:
-        OK(d->cuEventRecord(event, *stream));
-        break;
-    case 6:
-    case 7:
-        OK(d->cuStreamWaitEvent(*stream, event, 0));
-        break;
-    case 8:
-        set(policy, next_random(seed) & 1);
-        break;
-    case 9:
-        OK(d->cuStreamSynchronize(*stream));
-        break;
-    case 10:
-        OK(d->cuMemPoolTrimTo(pool, next_random(seed) % (512 * MIB)));
-        break;
-    default:
-        OK(d->cuStreamDestroy(*stream));
-        OK(d->cuStreamCreate(stream, (unsigned)(next_random(seed) & 1)));
-        break;
-    }
-}
-
-CASE("random", 60, set_up, check_model);
-
-/* Three setups: room for all, a tight device, and threshold 0 as well. */
-TEST_EACH(3, no_two_live_blocks_ever_overlap) {
-    static struct slot slots[SLOTS];
-    uint64_t seed = 1234567 + (uint64_t)_i;
-    CUstream own[4];
-    CUevent event;
-
-    reset_to(_i == 0 ? 16 * GIB : 256 * MIB);
-    used_no_more = 0;
-    if (_i == 2)
-        set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    for (int i = 0; i < 4; i++)
-        OK(d->cuStreamCreate(&own[i], (unsigned)(i & 1)));
-    for (int i = 0; i < OPERATIONS; i++) {
-        random_block(&slots[next_random(&seed) % SLOTS], &seed, own[next_random(&seed) % 4]);
-        if (next_random(&seed) % 16 == 0)
-            random_other(&seed, &own[next_random(&seed) % 4], event);
-        if (i % 2048 == 0)
-            check_model();
-    }
-    for (int i = 0; i < SLOTS; i++)
-        if (slots[i].address) {
-            verify(&slots[i]);
-            release(slots[i].address, own[0]);
-        }
-    OK(d->cuCtxSynchronize());
-    OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
-}
-
 static void *hammer(void *argument) {
     static _Atomic uint64_t turn;
     struct slot slots[64] = {{0, 0, 0, 0}};
@@ -637,6 +567,8 @@ static void *hammer(void *argument) {
     OK(d->cuStreamDestroy(stream));
     return NULL;
 }
+
+CASE("threads", 60, set_up, check_model);
 
 TEST(threads_share_the_model) {
     pthread_t threads[4];

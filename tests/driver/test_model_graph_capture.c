@@ -60,19 +60,6 @@ TEST(unjoined_stream_spoils_the_capture) {
     OK(d->cuStreamQuery(t));
 }
 
-TEST(capture_depends_on_nothing_outside) {
-    CUevent never;
-
-    OK(d->cuEventCreate(&never, 0));
-    OK(d->cuEventRecord(event, t));
-    begin(s);
-    OK(d->cuStreamWaitEvent(s, never, 0));
-    EXPECT_STATUS(ACTIVE, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, d->cuStreamWaitEvent(s, event, 0));
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-}
-
 TEST(captures_do_not_merge) {
     begin(s);
     begin(t);
@@ -327,17 +314,6 @@ TEST(unsafe_calls_on_a_captured_stream_are_captured) {
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuMemFreeAsync(block, t));
     EXPECT_STATUS(INVALIDATED, s);
     end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-}
-
-TEST(end_on_a_branch_spoils_the_capture) {
-    CUgraph graph;
-
-    begin(s);
-    order(t, s);
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, d->cuStreamEndCapture(t, &graph));
-    EXPECT_STATUS(INVALIDATED, t);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
-    EXPECT_STATUS(NONE, t);
 }
 
 static void *end_elsewhere(void *result) {

@@ -6,41 +6,13 @@
 
 CASE("blocks", 60, set_up, check_model);
 
-TEST(interior_double_and_foreign_frees_lose_nothing) {
-    CUdeviceptr block = alloc(MIB, s);
-    char host;
-
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block + 512, s));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block + 512));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync((uintptr_t)&host, s));
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
-    release(block, s);
-    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block, s));
-    ck_assert_uint_eq(alloc(MIB, s), block);
-}
-
-TEST(high_water_marks_take_zero_and_fall_to_the_current_value) {
-    CUdeviceptr block = alloc(100 * MIB, s), small = alloc(1, s);
+TEST(only_high_water_marks_and_policies_are_set) {
     uint64_t number = 0;
 
-    release(block, s);
-    OK(d->cuMemPoolTrimTo(pool, 0));
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 128 * MIB);
-    set(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
-    set(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), reserved());
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1);
-    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
-         a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++) {
-        number = 1;
-        EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAttribute(pool, a, &number));
-    }
-    number = 0;
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            d->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &number));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAttribute(pool, 0, &number));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolGetAttribute(pool, 9, &number));
-    release(small, s);
 }
 
 TEST(pool_properties_are_checked) {
@@ -79,17 +51,6 @@ TEST(destroyed_pool_goes_when_its_last_block_goes) {
 
 CASE("reuse", 60, set_up, check_model);
 
-TEST(block_freed_on_an_idle_stream_is_handed_to_another_stream) {
-    CUdeviceptr block = alloc(GIB, s);
-    uint64_t start;
-
-    release(block, s);
-    start = now();
-    ck_assert_uint_eq(alloc(GIB, t), block);
-    ck_assert_uint_lt(now() - start, 8000);
-    ck_assert_uint_eq(reserved(), GIB);
-}
-
 TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     CUstream own;
 
@@ -98,29 +59,6 @@ TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     release(alloc(GIB, own), own);
     alloc(GIB, s);
     ck_assert_uint_eq(reserved(), GIB);
-}
-
-TEST(growth_on_a_busy_stream_serves_no_other) {
-    OK(weir__model_kernel(s, 40 * MS));
-    release(alloc(GIB, s), s);
-    alloc(GIB, t);
-    ck_assert_uint_eq(reserved(), 2 * GIB);
-}
-
-TEST(wait_on_an_event_after_the_free_gives_the_same_address_at_once) {
-    CUdeviceptr block = alloc(MIB, s), keep = alloc(31 * MIB, s);
-    CUevent event;
-    uint64_t start;
-
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(weir__model_kernel(s, 40 * MS));
-    release(block, s);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    start = now();
-    ck_assert_uint_eq(alloc(MIB, t), block);
-    ck_assert_uint_lt(now() - start, 2000);
-    release(keep, s);
 }
 
 /* A free is done when it is made, and what follows it has not begun: placed so on an H200. */
@@ -178,26 +116,6 @@ TEST(internal_dependencies_are_on_the_best_fit) {
     ck_assert_uint_eq(alloc(32 * MIB, NULL), large);
 }
 
-/* Nor does the host wait for them. */
-TEST(internal_dependencies_join_no_pieces) {
-    CUdeviceptr first, second, block;
-    CUstream third;
-    uint64_t start;
-
-    reset_to(GIB);
-    OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
-    first = alloc(GIB / 2, s);
-    second = alloc(GIB / 2, third);
-    OK(weir__model_kernel(s, 48 * MS));
-    release(first, s);
-    release(second, third);
-    start = now();
-    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB, pool, t));
-    ck_assert_uint_lt(now() - start, MS);
-    d->sleep_ns(48 * MS);
-    ck_assert_uint_eq(alloc(GIB, t), first);
-}
-
 /* What nobody waited for stays as unseen as it was, though its work is done. */
 TEST(internal_dependencies_see_nothing_else) {
     CUdeviceptr first, second, block;
@@ -230,24 +148,6 @@ TEST(its_own_and_free_adjacent_ranges_are_not_taken_together) {
     release(own, s);
     ck_assert_uint_ne(alloc(32 * MIB, s), own);
     ck_assert_uint_eq(reserved(), 64 * MIB);
-}
-
-/* The stream's own half, and one that it is ordered behind, without a span between. */
-TEST(adjacent_ranges_of_two_streams_are_not_taken_together) {
-    CUdeviceptr first = alloc(16 * MIB, s), second = alloc(16 * MIB, t);
-    CUevent event;
-
-    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    OK(weir__model_kernel(s, 40 * MS));
-    OK(weir__model_kernel(t, 40 * MS));
-    release(first, s);
-    release(second, t);
-    OK(d->cuEventRecord(event, s));
-    OK(d->cuStreamWaitEvent(t, event, 0));
-    ck_assert_uint_ne(alloc(32 * MIB, t), first);
-    ck_assert_uint_eq(reserved(), 64 * MIB);
-    ck_assert_uint_eq(alloc(16 * MIB, t), second);
-    ck_assert_uint_eq(alloc(16 * MIB, t), first);
 }
 
 int main(void) {

@@ -6,33 +6,6 @@
 
 CASE("units", 60, set_up, check_model);
 
-TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
-    static const size_t sizes[] = {3 * MIB / 2, 3 * MIB, 10 * MIB, 33 * MIB};
-    CUdeviceptr before = alloc(512, s), block;
-
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    before += 512;
-    for (int i = 0; i < 200; i++) {
-        block = alloc(sizes[i % 4], s);
-        ck_assert_uint_eq(block, before);
-        before += sizes[i % 4];
-    }
-    ck_assert_uint_eq(reserved(), (50 * (3 * MIB / 2 + 46 * MIB) / (32 * MIB) + 1) * 32 * MIB);
-}
-
-TEST(blocks_allocated_in_turn_or_together) {
-    CUdeviceptr blocks[32];
-
-    for (int i = 0; i < 32; i++)
-        release(alloc(32 * MIB, s), s);
-    ck_assert_uint_eq(reserved(), 32 * MIB);
-    for (int i = 0; i < 32; i++)
-        blocks[i] = alloc(32 * MIB, s);
-    for (int i = 0; i < 32; i++)
-        release(blocks[i], s);
-    ck_assert_uint_eq(reserved(), 1024 * MIB);
-}
-
 TEST(freed_adjacent_ranges_serve_one_large_request_without_growth) {
     CUdeviceptr blocks[8];
     uint64_t start;
@@ -83,20 +56,6 @@ TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     }
 }
 
-TEST(synchronising_the_context_lets_the_threshold_act) {
-    size_t before = device_free();
-    CUdeviceptr block = alloc(GIB, s);
-    uint64_t start;
-
-    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-    release(block, s);
-    start = now();
-    OK(d->cuCtxSynchronize());
-    ABOUT(now() - start, 1.1e6, 10);
-    ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_eq(device_free(), before);
-}
-
 TEST(growth_and_trim_wait_for_no_kernel) {
     CUdeviceptr block;
 
@@ -107,18 +66,6 @@ TEST(growth_and_trim_wait_for_no_kernel) {
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
     ck_assert_uint_lt(now(), FIRST + 5 * MS);
-}
-
-TEST(max_size_holds_at_allocation) {
-    CUdeviceptr block;
-
-    make_pool(100 * MIB); /* four units */
-    block = alloc(128 * MIB, s);
-    ck_assert_uint_eq(reserved(), 128 * MIB);
-    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 1, pool, s));
-    make_pool(1);
-    block = alloc(32 * MIB, s);
-    ck_assert_uint_eq(reserved(), 32 * MIB);
 }
 
 /* Assumed: all that could be had. */

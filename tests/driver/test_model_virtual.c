@@ -362,20 +362,6 @@ TEST(nothing_waits_for_work) {
     GIVES(CUDA_ERROR_NOT_READY, driver->cuStreamQuery(A));
 }
 
-TEST_EACH(3 * CALLS, a_capture_goes_on_beside_them) {
-    CUstreamCaptureMode mode = (CUstreamCaptureMode)(_i / CALLS);
-    CUstreamCaptureStatus status;
-    CUgraph graph;
-
-    get_ready();
-    CU(driver->cuStreamBeginCapture(A, mode));
-    CU(make_call(_i % CALLS));
-    CU(driver->cuStreamIsCapturing(A, &status));
-    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
-}
-
 TEST(what_was_captured_meets_what_is_mapped_at_its_launch) {
     CUgraphExec exec;
     CUgraph graph;

@@ -7,19 +7,6 @@
 enum { OLD = 1, NEW = 2 };
 #define UNMAPPED "unmapped before the host saw its uses done"
 
-static void expect_none(void) {
-    const char *fault = weir__model_fault();
-
-    ck_assert_msg(fault == NULL, "%s", fault);
-}
-
-static void expect_fault(const char *what) {
-    const char *fault = weir__model_fault();
-
-    ck_assert_msg(fault != NULL, "no fault was found: %s", what);
-    ck_assert_msg(strncmp(fault, what, strlen(what)) == 0, "%s", fault);
-}
-
 static void use(CUstream stream, CUdeviceptr address, uint64_t owner) {
     CU(weir__model_use(stream, address, 4096, owner, MS));
 }
@@ -82,7 +69,7 @@ TEST_EACH(SIGHTS, unmapped_when_the_host_saw_the_end) {
     use(B, ready.mapped, OLD);
     see(_i, B);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
-    expect_none();
+    expect_no_fault();
 }
 
 TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
@@ -92,7 +79,7 @@ TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
     see(_i, A);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     if (_i == DEVICE)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault(UNMAPPED);
 }
@@ -130,7 +117,7 @@ TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
         CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
     if (seen)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault(UNMAPPED);
     if (!seen)
@@ -150,7 +137,7 @@ TEST_EACH(2, a_fill_over_two_mappings_is_of_both) {
     CU(fill(address + 2 * UNIT - 1, 2, 1));
     CU(driver->cuMemUnmap(address, UNIT));
     CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
-    expect_none();
+    expect_no_fault();
     CU(driver->cuMemUnmap(address + (size_t)(1 + _i) * UNIT, UNIT));
     expect_fault(UNMAPPED);
 }
@@ -163,7 +150,7 @@ TEST(fills_are_seen_with_the_device) {
     map(ready.mapped, UNIT, ready.mapped_memory);
     open_range(ready.mapped, UNIT);
     CU(driver->cuMemUnmap(ready.mapped, UNIT));
-    expect_none();
+    expect_no_fault();
 }
 
 TEST(used_again_after_it_was_seen) {
@@ -182,7 +169,7 @@ TEST(a_neighbour_is_not_concerned) {
     back(address + UNIT, UNIT);
     use(A, address, OLD);
     CU(driver->cuMemUnmap(address + UNIT, UNIT));
-    expect_none();
+    expect_no_fault();
     CU(weir__model_use(A, address + UNIT - 4096, 8192, OLD, MS)); /* half of it is gone */
     expect_fault("use of memory that the driver has not given out");
 }
@@ -200,7 +187,7 @@ TEST(remapped_memory_begins_without_an_owner) {
     map(ready.mapped, UNIT, ready.memory);
     open_range(ready.mapped, UNIT);
     use(C, ready.mapped, NEW);
-    expect_none();
+    expect_no_fault();
     MUST_EQ(weir__model_uses(), 3);
     use(B, ready.mapped, OLD);
     expect_fault("use beside another's");
@@ -224,10 +211,10 @@ TEST_EACH(2, access_is_taken_from_no_user) {
     if (_i == 1)
         CU(driver->cuStreamSynchronize(A));
     CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it was */
-    expect_none();
+    expect_no_fault();
     CU(try_access(ready.mapped, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
     if (_i == 1)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault("access taken before the host saw its uses done");
 }

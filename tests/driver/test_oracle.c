@@ -31,19 +31,6 @@ static void use(CUstream stream, uint64_t owner) {
     CU(weir__model_use(stream, block, BYTES, owner, MS));
 }
 
-static void expect_none(void) {
-    const char *fault = weir__model_fault();
-
-    ck_assert_msg(fault == NULL, "%s", fault);
-}
-
-static void expect_fault(const char *what) {
-    const char *fault = weir__model_fault();
-
-    ck_assert_msg(fault != NULL, "no fault was found: %s", what);
-    ck_assert_msg(strncmp(fault, what, strlen(what)) == 0, "%s", fault);
-}
-
 #define BESIDE "use beside another's"
 
 CASE("order", 10, setup, NULL);
@@ -51,7 +38,7 @@ CASE("order", 10, setup, NULL);
 TEST(on_one_stream_all_is_ordered) {
     use(A, OLD);
     use(A, NEW);
-    expect_none();
+    expect_no_fault();
     MUST_EQ(weir__model_uses(), 2);
 }
 
@@ -80,14 +67,14 @@ TEST_EACH(3, memory_at_two_addresses_is_one) {
     if (_i == 0)
         expect_fault(BESIDE " at another address of the same memory");
     else
-        expect_none();
+        expect_no_fault();
     if (_i == 2)
         CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemUnmap(place, page));
     if (_i == 1)
         expect_fault("unmapped before the host saw its uses done");
     else if (_i == 2)
-        expect_none();
+        expect_no_fault();
 }
 
 TEST(another_stream_must_wait) {
@@ -108,7 +95,7 @@ TEST(a_wait_orders) {
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
     use(B, NEW);
-    expect_none();
+    expect_no_fault();
 }
 
 TEST(a_wait_orders_through_a_third_stream) {
@@ -118,7 +105,7 @@ TEST(a_wait_orders_through_a_third_stream) {
     CU(driver->cuEventRecord(event, C));
     CU(driver->cuStreamWaitEvent(B, event, 0));
     use(B, NEW);
-    expect_none();
+    expect_no_fault();
 }
 
 TEST(an_event_covers_what_came_before_it) {
@@ -170,7 +157,7 @@ TEST_EACH(SIGHTS, what_the_host_saw_is_ordered) {
         break;
     }
     use(B, NEW);
-    expect_none();
+    expect_no_fault();
 }
 
 TEST(what_is_not_done_was_not_seen) {
@@ -193,7 +180,7 @@ TEST(all_users_of_an_owner_count) {
     use(C, OLD); /* one block on two streams is its owner's affair */
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(B, event, 0));
-    expect_none();
+    expect_no_fault();
     use(B, NEW);
     expect_fault(BESIDE);
 }
@@ -213,7 +200,7 @@ TEST(every_byte_counts) {
     CU(weir__model_use(A, block + 4096, 512, OLD, 0));
     CU(weir__model_use(B, block, 4096, NEW, 0));
     CU(weir__model_use(B, block + 4608, 4096, NEW, 0));
-    expect_none();
+    expect_no_fault();
     CU(weir__model_use(B, block + 4607, 4096, OTHER, 0));
     expect_fault(BESIDE);
 }
@@ -225,7 +212,7 @@ TEST(parts_keep_their_history) {
     CU(driver->cuStreamWaitEvent(B, event, 0));
     CU(weir__model_use(B, block, 4096, OTHER, 0));
     CU(weir__model_use(B, block + 8192, 8192, OTHER, 0));
-    expect_none();
+    expect_no_fault();
     CU(weir__model_use(C, block + 16384, 512, NEW + 2, 0));
     expect_fault(BESIDE);
 }
@@ -244,7 +231,7 @@ TEST(a_reset_forgets) {
     use(A, OLD);
     use(B, NEW);
     start_model(GIB);
-    expect_none();
+    expect_no_fault();
     MUST_EQ(weir__model_uses(), 0);
 }
 
@@ -262,7 +249,7 @@ TEST_EACH(2, memory_goes_back_behind_its_uses) {
     }
     CU(driver->cuMemFreeAsync(block, A));
     if (_i == 1)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault("freed before its uses");
 }
@@ -273,7 +260,7 @@ TEST_EACH(2, memory_goes_back_at_once_when_the_host_saw_its_uses) {
         CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemFree(block));
     if (_i == 1)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault("freed before the host saw its uses");
 }
@@ -282,7 +269,7 @@ TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
     CU(driver->cuMemAlloc(&block, BYTES));
     use(A, OLD);
     CU(driver->cuMemFree(block));
-    expect_none();
+    expect_no_fault();
 }
 
 /* The driver hands memory out again in an order of its own. */
@@ -295,7 +282,7 @@ TEST(the_driver_vouches_for_its_memory) {
     CU(driver->cuMemAllocFromPoolAsync(&again, BYTES, pool, B));
     MUST_EQ(again, block);
     use(B, NEW);
-    expect_none();
+    expect_no_fault();
 }
 
 enum { MANY = 300 };
@@ -318,7 +305,7 @@ TEST_EACH(2, order_is_kept_between_many_streams) {
     }
     use(B, NEW);
     if (_i == 0)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault(BESIDE);
 }
@@ -332,10 +319,10 @@ TEST_EACH(2, many_users_of_an_owner_count) {
         if (_i == 0 || i != 0)
             let_wait(B, many[i]);
     }
-    expect_none();
+    expect_no_fault();
     use(B, NEW);
     if (_i == 0)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault(BESIDE);
 }
@@ -355,11 +342,11 @@ TEST_EACH(3, streams_that_are_gone_do_not_add_up) {
         let_wait(B, stream);
         CU(driver->cuStreamDestroy(stream));
     }
-    expect_none();
+    expect_no_fault();
     CU(weir__model_use(B, ring, KIB, NEW, 0));
     CU(weir__model_use(_i == 2 ? C : B, block, KIB, NEW, 0));
     if (_i == 0) {
-        expect_none();
+        expect_no_fault();
     } else {
         expect_fault(BESIDE);
         ck_assert_ptr_nonnull(strstr(weir__model_fault(), "; the host has seen "));
@@ -374,11 +361,11 @@ TEST_EACH(2, what_is_captured_is_used_by_its_launches) {
     CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_RELAXED));
     use(B, NEW);
     CU(driver->cuStreamEndCapture(B, &graph));
-    expect_none(); /* it has not run yet */
+    expect_no_fault(); /* it has not run yet */
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     CU(driver->cuGraphLaunch(exec, _i == 1 ? A : B));
     if (_i == 1)
-        expect_none();
+        expect_no_fault();
     else
         expect_fault(BESIDE);
     CU(driver->cuGraphExecDestroy(exec));

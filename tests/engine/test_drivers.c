@@ -9,9 +9,12 @@
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* What cuMemAlloc packs beside others begins anywhere, and blocks under the caches at whole pages alone; 1: the
  * driver takes it back when it is asked again. */
-TEST(a_region_that_begins_inside_a_page_is_exchanged) {
+TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
     CUdeviceptr other;
     make(KIND_REGIONS, 0, "growth=exact");
     CU(driver->cuMemAlloc(&other, 512));
@@ -45,7 +48,7 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
 }
 
 /* Or the limit has no room for it: a page of the driver's is 2 MiB. */
-TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
+TEST_EACH(2, a_region_that_begins_inside_a_page_under_a_low_limit) {
     int room = _i;
     CUdeviceptr other;
     void *block = NULL;
@@ -86,7 +89,7 @@ TEST(regions_that_all_begin_inside_a_page) {
 }
 
 /* From one fatal result on nothing works but the figures, as last seen, and the end. */
-TEST(a_lost_device) {
+TEST_EACH(KIND_COUNT * 7, a_lost_device) {
     static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
                                      CUDA_ERROR_LAUNCH_FAILED,
                                      CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -121,7 +124,7 @@ TEST(a_lost_device) {
 
 /* ---- drivers that lack something ------------------------------------------------------------- */
 
-TEST(a_device_without_pools) {
+TEST_EACH(KIND_COUNT, a_device_without_pools) {
     const struct weir_driver *old = older_driver(0);
     weir_options options = plain(_i, 64 * MIB);
 
@@ -144,7 +147,7 @@ static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice 
 }
 
 /* The driver lacks the entries, or the device the ability: addresses is available there all the same. */
-TEST(a_device_that_maps_nothing) {
+TEST_EACH(2, a_device_that_maps_nothing) {
     (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
     weir_options options = plain(KIND_REGIONS, 0);
 
@@ -199,7 +202,7 @@ TEST(a_pool_without_maximum) {
 }
 
 /* What was undone nobody had, nor has it while the driver does not take it back. */
-TEST(what_was_undone_is_nobodys) {
+TEST_EACH(2, what_was_undone_is_nobodys) {
     make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
     void *block = take(80 * MIB, A);
 
@@ -220,6 +223,8 @@ TEST(what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested, 60 * MIB);
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
 }
+
+CASE("alone", 120, open_device, end_test);
 
 /* A block whose request is undone may hold memory that its stream still uses.  If the driver does not take the block back
  * at once, it goes back behind that work. */
@@ -263,9 +268,12 @@ static CUresult record_elsewhere(CUevent event, CUstream stream) {
     return driver->cuEventRecord(event, stream);
 }
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* As a driver says it while a stream is captured, and as it says it of the legacy stream meanwhile:
  * no request is served there, nothing is recorded there or asked, and the capture stays whole. */
-TEST(a_captured_stream) {
+TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT};
     int kind = _i / 2;
     void *none = &none;
@@ -333,7 +341,7 @@ static void expect_foreign(CUdeviceptr other, void *freed) {
 }
 
 /* An arena's memory no graph could own, so that the driver has the node. */
-TEST(a_graph_has_memory_of_its_own) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     make(_i, 64 * MIB, "");
     void *freed = take(MIB, A), *live = take(MIB, A);
     CUdeviceptr other;
@@ -373,7 +381,7 @@ TEST(a_graph_has_memory_of_its_own) {
 }
 
 /* What an aborted capture was given never was there. */
-TEST(a_graph_that_never_was) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_that_never_was) {
     make(_i, 64 * MIB, "");
     CUgraph graph = NULL;
     give(take(MIB, A), A);
@@ -394,7 +402,7 @@ static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
 
 /* Without pools, and before 11.4: the request is refused, and harms no capture.  So it is where the driver is to serve
  * it, in the place of whose pools the arena stands. */
-TEST(where_graphs_have_no_memory) {
+TEST_WHERE(3 * KIND_FIXED, 3 * KIND_DIRECT, NULL, where_graphs_have_no_memory) {
     (void)older_driver(_i % 3 == 1 ? WEIR_CAP_GRAPH : 0);
     CUstreamCaptureStatus status;
 
@@ -418,8 +426,10 @@ static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUs
     return CUDA_SUCCESS;
 }
 
+CASE("alone", 120, open_device, end_test);
+
 /* A region may come to lie where a graph's memory was: then it is the arena's alone. */
-TEST(where_a_graph_had_memory_once) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     void *none = NULL;
     copy_driver();
     table.cuStreamIsCapturing = is_capturing;
@@ -450,7 +460,7 @@ TEST(where_a_graph_had_memory_once) {
 
 /* Before 12.2 the driver knows no limit: frees that pend must not let the next request keep what the
  * last one was refused. */
-TEST(an_old_driver_is_held_to_the_limit) {
+TEST_EACH(2, an_old_driver_is_held_to_the_limit) {
     const struct weir_driver *old =
         older_driver(_i ? WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE : WEIR_CAP_POOL_MAX_SIZE);
     make_on(old, KIND_POOL, 128 * MIB, "");
@@ -467,30 +477,6 @@ TEST(an_old_driver_is_held_to_the_limit) {
         give(block[--count], A);
 }
 
-/* Without the caches, and as a user has them. */
-static void add_for_both(TCase *tests) {
-    ADD_FOR_EACH(tests, 2, a_region_that_begins_inside_a_page_is_exchanged,
-                 a_region_that_begins_inside_a_page_under_a_low_limit, a_device_that_maps_nothing,
-                 what_was_undone_is_nobodys);
-    ADD_TESTS(tests, a_region_that_begins_inside_a_page_of_a_full_device,
-              regions_that_all_begin_inside_a_page, a_pool_without_figures, a_pool_without_maximum);
-    ADD_FOR_EACH(tests, KIND_COUNT * 7, a_lost_device);
-    ADD_FOR_EACH(tests, 2 * KIND_COUNT, a_captured_stream);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, a_graph_has_memory_of_its_own,
-                 a_graph_that_never_was);
-    ADD_FOR_ROWS(tests, 3 * KIND_FIXED, 3 * KIND_DIRECT, where_graphs_have_no_memory);
-    ADD_FOR_RANGE(tests, EVERY_KIND, a_device_without_pools);
-}
-
 int main(void) {
-    Suite *suite = suite_create("drivers");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    add_for_both(tests);
-    ADD_FOR_EACH(tests, 2, an_old_driver_is_held_to_the_limit);
-    ADD_TESTS(tests, what_was_undone_is_behind_its_users);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, where_a_graph_had_memory_once);
-    tests = add_case(suite, "for users", open_device_for_users);
-    add_for_both(tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("drivers", CK_FORK_GETENV);
 }

@@ -27,6 +27,8 @@ static void tear_down(void) {
     weir__counters_close(&counters);
 }
 
+CASE("engine", 30, set_up, tear_down);
+
 /* What has no place in a list is left out, but what continues its last. */
 TEST(extents_that_do_not_fit) {
     struct weir_extent list[2];
@@ -277,18 +279,6 @@ TEST(memory_that_another_gives) {
     weir__pressure_close(r);
 }
 
-static Suite *suite(void) {
-    Suite *all = suite_create("engine");
-    TCase *tests = suite_add_case(all, "engine", 30, set_up, tear_down);
-
-    ADD_TESTS(tests, extents_that_do_not_fit, more_streams_than_are_told_apart, events_are_logged,
-              requests_on_wrong_streams_are_logged, a_stream_of_another_device,
-              waits_whose_memory_stays, waits_on_a_full_device, a_wait_is_proved_once,
-              a_proof_that_fails, a_driver_whose_frees_do_not_wait, a_local_peer_that_two_hold,
-              memory_that_another_gives);
-    return all;
-}
-
 int main(void) {
-    return run_suite(suite(), CK_FORK);
+    return run_tests("engine", CK_FORK);
 }

@@ -10,79 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- counting calls -------------------------------------------------------------------------- */
-
-TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
-    weir_options options = plain(KIND_POOL, 0);
-    make_with(&options);
-    give(take(1000, A), A);
-    count_from_here();
-    void *block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 1},
-                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
-    count_from_here();
-    give(block, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
-    destroy();
-    /* With a finite threshold the reserved memory may fall unseen: it is asked for, twice. */
-    options.release_threshold = bytes_amount(64 * MIB);
-    make_with(&options);
-    give(take(1000, A), A);
-    count_from_here();
-    block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
-                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
-}
-
-TEST(a_hit_of_the_arena_costs_no_memory_call) {
-    make(_i, 64 * MIB, "");
-    give(take(1000, A), A);
-    count_from_here();
-    void *block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
-    count_from_here();
-    give(block, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
-    count_from_here();
-    OK(weir_use(a, take(1000, A), B));
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
-}
-
-TEST(a_block_of_the_direct_engine_is_one_call) {
-    make(KIND_DIRECT, 0, "");
-    count_from_here();
-    void *block = take(1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuMemAlloc, 1},
-                 {WEIR_ENTRY_cuCtxPushCurrent, 1}, {WEIR_ENTRY_cuCtxPopCurrent, 1},
-                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
-    count_from_here();
-    give(block, A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 1);
-}
-
 /* ---- the arena and its streams --------------------------------------------------------------- */
 
-TEST(one_stream_never_records) {
-    make(_i, 256 * MIB, "");
-    uint64_t random = 5;
-    void *held[50] = {NULL};
-
-    count_from_here();
-    for (int i = 0; i < 2000; i++) {
-        void **slot = &held[next_random(&random) % 50];
-
-        give(*slot, A);
-        *slot = NULL;
-        busy(A, MS);
-        if (next_random(&random) % 4 != 0)
-            *slot = take(random_size(&random, 4 * MIB), A);
-    }
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventCreate), 0);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventQuery), 0);
-    for (int i = 0; i < 50; i++)
-        give(held[i], A);
-}
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* What A freed while busy is A's at once, and B's when A was observed past it: not before A's next
  * call has recorded, and not before the event has completed. */
@@ -108,97 +39,6 @@ TEST(freed_on_a_busy_stream) {
     refuse(WEIR_E_LIMIT, MIB, B);
     weir__model_advance(MS);
     give(take(MIB, B), B);
-}
-
-/* A takes of what it freed itself, though what B left fits better and is done: B finds its own there again while
- * A works.  Not where B might wait for A. */
-TEST(what_another_left_stays_there_for_it) {
-    weir_options options = plain(KIND_MAPPED, 0);
-    options.internal_dependencies = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    make_with(&options);
-    void *large = take(64 * MIB, A);
-    void *left = take(8 * MIB, B);
-    take(8 * MIB, B);
-    give(left, B);
-    weir__model_advance(MS);
-    give(take(1000, B), B); /* B sees that it is done */
-    busy(A, 50 * MS);
-    give(large, A);
-    uint64_t before = reserve();
-    void *block = take(8 * MIB, A);
-    MUST_EQ(block == left, _i == 1);
-    give(block, A);
-    block = take(8 * MIB, B);
-    MUST_EQ(block == left, _i == 0);
-    MUST_EQ(reserve(), before);
-}
-
-/* What A freed while busy serves B before the reserved memory grows, if B may wait for A on the device; else it grows,
- * or refuses where it cannot. */
-static void behind_another(int kind, int dependencies) {
-    weir_options options = plain(kind, 64 * MIB);
-    int on = dependencies == WEIR_SWITCH_ON;
-    void *other = NULL;
-    options.internal_dependencies = dependencies;
-    make_with(&options);
-    give(take(1000, B), B);
-    void *block = take(28 * MIB, A);
-    uint64_t before = reserve();
-    busy(A, 5 * MS);
-    give(block, A);
-    count_from_here();
-    if (!on && kind == KIND_FIXED)
-        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 40 * MIB, B, &other));
-    else
-        other = take((kind == KIND_FIXED ? 40 : 28) * MIB, B);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), (uint64_t)on);
-    ck_assert_int_eq(reserve() == before, on || kind == KIND_FIXED);
-    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY); /* the host waited for nothing */
-    MUST_EQ(driver->cuStreamQuery(B), on ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
-    busy(B, MS); /* writes its block: the model would complain */
-    weir__model_advance(5 * MS);
-}
-
-TEST(a_stream_may_go_behind_another) {
-    behind_another(_i, WEIR_SWITCH_ON);
-    behind_another(_i, WEIR_SWITCH_OFF);
-}
-
-/* Small frees pile up without events; a stream that runs dry asks for them, and the owner's next call
- * records one for all. */
-TEST(a_dry_stream_makes_the_owner_record_once) {
-    void *block[40];
-
-    use_blocking_streams();
-    make(KIND_REGIONS, 0, "cache=off");
-    for (int i = 0; i < 20; i++) /* past its youth, in which every free is recorded */
-        give(take(1000, A), A);
-    for (int i = 0; i < 10; i++)
-        block[i] = take(1000, A);
-    give(take(1000, B), B);
-    give(take(1000, A), A); /* B was dry already: that is answered here */
-    count_from_here();
-    for (int i = 0; i < 10; i++)
-        give(block[i], A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
-    take(200 * MIB, B); /* dry: it grows */
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc), 1);
-    count_from_here();
-    block[0] = take(1000, A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
-    block[1] = take(1000, A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1); /* one for the batch */
-    give(block[0], A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
-    /* Without anybody dry, one when much of what it held is free and it holds as little as then, and one
-     * for each 32nd of all memory. */
-    for (int i = 0; i < 40; i++)
-        block[i] = take(MIB, A);
-    count_from_here();
-    for (int i = 0; i < 40; i++)
-        give(block[i], A);
-    MUST_BE_WITHIN(1, calls(WEIR_ENTRY_cuEventRecord), 3 + 40 / 8);
-    ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 3);
 }
 
 /* Events are used again: their number follows what is under way, not what was. */
@@ -253,7 +93,7 @@ TEST(a_second_stream_finds_the_unused_space) {
 
 /* The block of A that B uses for 5 ms is freed on A: for those 5 ms nobody has it, A least of all is
  * made to wait, and then it is there for all.  Pool and arena alike. */
-TEST(a_noted_use_holds_the_block) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_noted_use_holds_the_block) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
@@ -274,7 +114,7 @@ TEST(a_noted_use_holds_the_block) {
 
 /* A use on the stream that frees is in its order: a request there has the block at once, as after any free.  A free on
  * another stream waits for that use. */
-TEST(a_use_on_the_stream_that_frees_needs_no_event) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_use_on_the_stream_that_frees_needs_no_event) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, A));
@@ -289,7 +129,7 @@ TEST(a_use_on_the_stream_that_frees_needs_no_event) {
 }
 
 /* Work given to the noted stream after weir_use but before the free counts; later work does not. */
-TEST(the_free_is_the_point_in_order) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_free_is_the_point_in_order) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
 
@@ -302,35 +142,8 @@ TEST(the_free_is_the_point_in_order) {
     block = take(64 * MIB, A);
 }
 
-/* The direct engine waits for the device itself. */
-TEST(the_direct_engine_waits_for_uses) {
-    make(KIND_DIRECT, 0, "");
-    void *block = take(MIB, A);
-
-    OK(weir_use(a, block, B));
-    busy(B, 5 * MS);
-    give(block, A);
-    ck_assert_uint_ge(weir__model_now_ns(), 5 * MS);
-}
-
-/* A pool's engine cannot tell what is live: a note about memory that is no live block is gone when the
- * address is handed out. */
-TEST(stale_notes_are_dropped) {
-    make(KIND_POOL, 64 * MIB, "");
-    void *block = take(MIB, A);
-
-    give(block, A);
-    OK(weir_use(a, block, B));
-    busy(B, 50 * MS);
-    ck_assert_ptr_eq(take(MIB, A), block);
-    count_from_here();
-    give(block, A);
-    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
-    ck_assert_ptr_eq(take(MIB, A), block);
-}
-
 /* A stream noted twice is waited for once. */
-TEST(notes_do_not_pile_up) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_do_not_pile_up) {
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
 
@@ -344,7 +157,7 @@ TEST(notes_do_not_pile_up) {
 }
 
 /* A free that failed has changed nothing: the next one still waits for the noted stream. */
-TEST(notes_survive_a_failed_free) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_survive_a_failed_free) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
 
@@ -360,45 +173,7 @@ TEST(notes_survive_a_failed_free) {
     give(take(64 * MIB, A), A);
 }
 
-/* Another thread gets the address, and notes a use of its own, before the free that made way has
- * returned: played by a driver whose free does both. */
-static void *quick_block;
-
-static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
-    CUresult result = driver->cuMemFreeAsync(block, stream);
-
-    table.cuMemFreeAsync = driver->cuMemFreeAsync; /* once */
-    quick_block = take(64 * MIB, C);
-    ck_assert_uint_eq((uintptr_t)quick_block, block);
-    OK(weir_use(a, quick_block, B));
-    return result;
-}
-
-TEST(notes_of_the_next_owner_stay) {
-    weir_options options = plain(KIND_POOL, 64 * MIB);
-    copy_driver();
-    make_with_on(&table, &options);
-    void *block = take(64 * MIB, A);
-    OK(weir_use(a, block, C));
-    table.cuMemFreeAsync = free_and_be_overtaken;
-    give(block, A);
-    busy(B, 5 * MS);
-    give(quick_block, C);
-    refuse(WEIR_E_LIMIT, 64 * MIB, C);
-    weir__model_advance(5 * MS);
-    give(take(64 * MIB, C), C);
-}
-
-/* Likewise notes that are still there when the allocator goes, and are given up with it. */
-TEST(notes_do_not_outlive_the_allocator) {
-    make(KIND_POOL, 64 * MIB, "");
-
-    for (uintptr_t i = 1; i < 300; i++)
-        for (int k = 0; k < 6; k++)
-            OK(weir_use(a, (void *)(i * 4096), (CUstream)(uintptr_t)(100 + k)));
-}
-
-/* ---- drivers that lack something ------------------------------------------------------------- */
+/* ---- what the books tell --------------------------------------------------------------------- */
 
 static void expect_around(const char *address, const void *block, size_t bytes) {
     void *found = NULL;
@@ -418,7 +193,7 @@ static void expect_nothing_else(const char *address) {
 }
 
 /* Every byte of a live block leads to it, and no other byte to any. */
-TEST(the_block_around_an_address) {
+TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
     weir_options options = plain(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0);
     char host;
     options.harden = _i % 2 ? WEIR_HARDEN_GUARD : WEIR_HARDEN_OFF;
@@ -489,7 +264,7 @@ TEST(an_idle_stream_is_no_proof) {
 }
 
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
-TEST(an_end_that_cannot_wait_is_no_end) {
+TEST_EACH(3, an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_DIRECT};
     weir_options options = plain(kinds[_i], 0);
     options.cache = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
@@ -508,7 +283,8 @@ TEST(an_end_that_cannot_wait_is_no_end) {
 }
 
 /* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
-TEST(a_second_stream_has_what_nobody_used) {
+TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, NULL,
+           a_second_stream_has_what_nobody_used) {
     weir_options options = plain(KIND_MAPPED, 0);
     options.packing = _i;
     options.cache = WEIR_SWITCH_OFF;
@@ -521,44 +297,6 @@ TEST(a_second_stream_has_what_nobody_used) {
     take(300 * MIB, B);
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
-}
-
-/* Without ids free memory of several streams may be one piece: a request waits for all of them. */
-TEST(a_stream_may_go_behind_several) {
-    make_on(older_driver(WEIR_CAP_STREAM_ID), _i ? KIND_MAPPED : KIND_FIXED, 64 * MIB,
-            "internal-dependencies=on");
-    void *first = take(24 * MIB, A);
-    void *second = take(24 * MIB, B);
-    busy(A, 50 * MS);
-    busy(B, 5 * MS);
-    give(first, A);
-    give(second, B);
-    take(48 * MIB, C);
-    weir__model_advance(10 * MS);
-    MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
-    MUST_EQ(driver->cuStreamQuery(C), CUDA_ERROR_NOT_READY);
-    busy(C, MS); /* writes its block */
-    weir__model_advance(45 * MS);
-}
-
-/* An event that cannot be recorded at a free without ids must not be made good by one on another
- * stream later. */
-TEST(without_ids_a_lost_event_is_not_replaced) {
-    make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_FIXED, 256 * MIB, "");
-    void *block = take(120 * MIB, A), *other = take(1000, B);
-
-    busy(A, 50 * MS);
-    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
-    give(block, A);
-    ck_assert_uint_eq(check_identities(a).in_use, 1024);
-    give(other, B);
-    for (int i = 0; i < 3; i++) {
-        refuse(WEIR_E_LIMIT, 140 * MIB, B);
-        give(take(1000, B), B);
-    }
-    weir__model_advance(50 * MS);
-    OK(weir_trim(a, 0, NULL));
-    give(take(140 * MIB, B), B);
 }
 
 /* ---- what a review found --------------------------------------------------------------------- */
@@ -587,7 +325,7 @@ static weir_status freed_on_another_thread(void *block, weir_stream stream) {
 
 /* A per-thread default stream noted here means another stream to the thread that frees: recording
  * there would order the reuse behind the wrong one. */
-TEST(a_noted_default_stream_is_the_one_it_was) {
+TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_was) {
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
@@ -603,31 +341,9 @@ TEST(a_noted_default_stream_is_the_one_it_was) {
     ck_assert_ptr_ne(other, block);
 }
 
-static void *use_elsewhere(void *unused) {
-    (void)unused;
-    elsewhere.status = weir_use(a, elsewhere.block, elsewhere.stream);
-    return NULL;
-}
-
-/* Two threads note a stream of the same handle: each its own. */
-TEST(default_streams_of_two_threads_are_two) {
-    weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
-    make(_i, 64 * MIB, "");
-    void *block = take(MIB, A);
-    pthread_t thread;
-
-    OK(weir_use(a, block, per_thread));
-    elsewhere.block = block;
-    elsewhere.stream = per_thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, use_elsewhere, NULL), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    OK(elsewhere.status);
-    EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* of the other nothing is known here */
-}
-
 /* The note of a stream that the driver does not know is dropped with the answer, so that the block
  * can be freed after all. */
-TEST(a_refused_note_does_not_hold_the_block_for_ever) {
+TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block_for_ever) {
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
     CUstream gone;
@@ -638,28 +354,8 @@ TEST(a_refused_note_does_not_hold_the_block_for_ever) {
     EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
 }
 
-/* Threads may free a pool's block by the driver's own call; destroy asks the pool, not the books. */
-TEST(a_block_freed_by_the_driver_is_no_live_block) {
-    void *block;
-
-    for (int in_order = 0; in_order < 2; in_order++) {
-        make(KIND_POOL, 0, "");
-        block = take(MIB, A);
-        forget(block);
-        EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
-        if (in_order) {
-            CU(driver->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, A));
-        } else { /* it goes on counting as used: a trim has to tell */
-            CU(driver->cuMemFree((CUdeviceptr)(uintptr_t)block));
-            weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
-            EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
-        }
-        destroy();
-    }
-}
-
 /* Of a block that others still use nothing is there to be noted, or found. */
-TEST(what_is_pending_is_no_block) {
+TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, what_is_pending_is_no_block) {
     make(_i, 256 * MIB, "");
     char *block = take(3 * MIB, A);
     OK(weir_use(a, block, B));
@@ -704,6 +400,316 @@ TEST(pending_frees_do_not_pile_up) {
     ck_assert_uint_lt(stats_of(a).extent, 8 * MIB);
 }
 
+/* ---- without the caches alone ---------------------------------------------------------------- */
+
+CASE("alone", 120, open_device, end_test);
+
+TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
+    weir_options options = plain(KIND_POOL, 0);
+    make_with(&options);
+    give(take(1000, A), A);
+    count_from_here();
+    void *block = take(1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 1},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
+    count_from_here();
+    give(block, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
+    destroy();
+    /* With a finite threshold the reserved memory may fall unseen: it is asked for, twice. */
+    options.release_threshold = bytes_amount(64 * MIB);
+    make_with(&options);
+    give(take(1000, A), A);
+    count_from_here();
+    block = take(1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
+}
+
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_hit_of_the_arena_costs_no_memory_call) {
+    make(_i, 64 * MIB, "");
+    give(take(1000, A), A);
+    count_from_here();
+    void *block = take(1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
+    count_from_here();
+    give(block, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    count_from_here();
+    OK(weir_use(a, take(1000, A), B));
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
+}
+
+TEST(a_block_of_the_direct_engine_is_one_call) {
+    make(KIND_DIRECT, 0, "");
+    count_from_here();
+    void *block = take(1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuMemAlloc, 1},
+                 {WEIR_ENTRY_cuCtxPushCurrent, 1}, {WEIR_ENTRY_cuCtxPopCurrent, 1},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
+    count_from_here();
+    give(block, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 1);
+}
+
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
+    make(_i, 256 * MIB, "");
+    uint64_t random = 5;
+    void *held[50] = {NULL};
+
+    count_from_here();
+    for (int i = 0; i < 2000; i++) {
+        void **slot = &held[next_random(&random) % 50];
+
+        give(*slot, A);
+        *slot = NULL;
+        busy(A, MS);
+        if (next_random(&random) % 4 != 0)
+            *slot = take(random_size(&random, 4 * MIB), A);
+    }
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventCreate), 0);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventQuery), 0);
+    for (int i = 0; i < 50; i++)
+        give(held[i], A);
+}
+
+/* A takes of what it freed itself, though what B left fits better and is done: B finds its own there again while
+ * A works.  Not where B might wait for A. */
+TEST_EACH(2, what_another_left_stays_there_for_it) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    options.internal_dependencies = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    make_with(&options);
+    void *large = take(64 * MIB, A);
+    void *left = take(8 * MIB, B);
+    take(8 * MIB, B);
+    give(left, B);
+    weir__model_advance(MS);
+    give(take(1000, B), B); /* B sees that it is done */
+    busy(A, 50 * MS);
+    give(large, A);
+    uint64_t before = reserve();
+    void *block = take(8 * MIB, A);
+    MUST_EQ(block == left, _i == 1);
+    give(block, A);
+    block = take(8 * MIB, B);
+    MUST_EQ(block == left, _i == 0);
+    MUST_EQ(reserve(), before);
+}
+
+/* What A freed while busy serves B before the reserved memory grows, if B may wait for A on the device; else it grows,
+ * or refuses where it cannot. */
+static void behind_another(int kind, int dependencies) {
+    weir_options options = plain(kind, 64 * MIB);
+    int on = dependencies == WEIR_SWITCH_ON;
+    void *other = NULL;
+    options.internal_dependencies = dependencies;
+    make_with(&options);
+    give(take(1000, B), B);
+    void *block = take(28 * MIB, A);
+    uint64_t before = reserve();
+    busy(A, 5 * MS);
+    give(block, A);
+    count_from_here();
+    if (!on && kind == KIND_FIXED)
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 40 * MIB, B, &other));
+    else
+        other = take((kind == KIND_FIXED ? 40 : 28) * MIB, B);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), (uint64_t)on);
+    ck_assert_int_eq(reserve() == before, on || kind == KIND_FIXED);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY); /* the host waited for nothing */
+    MUST_EQ(driver->cuStreamQuery(B), on ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+    busy(B, MS); /* writes its block: the model would complain */
+    weir__model_advance(5 * MS);
+}
+
+TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_stream_may_go_behind_another) {
+    behind_another(_i, WEIR_SWITCH_ON);
+    behind_another(_i, WEIR_SWITCH_OFF);
+}
+
+/* Small frees pile up without events; a stream that runs dry asks for them, and the owner's next call
+ * records one for all. */
+TEST(a_dry_stream_makes_the_owner_record_once) {
+    void *block[40];
+
+    use_blocking_streams();
+    make(KIND_REGIONS, 0, "cache=off");
+    for (int i = 0; i < 20; i++) /* past its youth, in which every free is recorded */
+        give(take(1000, A), A);
+    for (int i = 0; i < 10; i++)
+        block[i] = take(1000, A);
+    give(take(1000, B), B);
+    give(take(1000, A), A); /* B was dry already: that is answered here */
+    count_from_here();
+    for (int i = 0; i < 10; i++)
+        give(block[i], A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    take(200 * MIB, B); /* dry: it grows */
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc), 1);
+    count_from_here();
+    block[0] = take(1000, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
+    block[1] = take(1000, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1); /* one for the batch */
+    give(block[0], A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
+    /* Without anybody dry, one when much of what it held is free and it holds as little as then, and one
+     * for each 32nd of all memory. */
+    for (int i = 0; i < 40; i++)
+        block[i] = take(MIB, A);
+    count_from_here();
+    for (int i = 0; i < 40; i++)
+        give(block[i], A);
+    MUST_BE_WITHIN(1, calls(WEIR_ENTRY_cuEventRecord), 3 + 40 / 8);
+    ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 3);
+}
+
+/* The direct engine waits for the device itself. */
+TEST(the_direct_engine_waits_for_uses) {
+    make(KIND_DIRECT, 0, "");
+    void *block = take(MIB, A);
+
+    OK(weir_use(a, block, B));
+    busy(B, 5 * MS);
+    give(block, A);
+    ck_assert_uint_ge(weir__model_now_ns(), 5 * MS);
+}
+
+/* A pool's engine cannot tell what is live: a note about memory that is no live block is gone when the
+ * address is handed out. */
+TEST(stale_notes_are_dropped) {
+    make(KIND_POOL, 64 * MIB, "");
+    void *block = take(MIB, A);
+
+    give(block, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    ck_assert_ptr_eq(take(MIB, A), block);
+    count_from_here();
+    give(block, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    ck_assert_ptr_eq(take(MIB, A), block);
+}
+
+/* Another thread gets the address, and notes a use of its own, before the free that made way has
+ * returned: played by a driver whose free does both. */
+static void *quick_block;
+
+static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
+    CUresult result = driver->cuMemFreeAsync(block, stream);
+
+    table.cuMemFreeAsync = driver->cuMemFreeAsync; /* once */
+    quick_block = take(64 * MIB, C);
+    ck_assert_uint_eq((uintptr_t)quick_block, block);
+    OK(weir_use(a, quick_block, B));
+    return result;
+}
+
+TEST(notes_of_the_next_owner_stay) {
+    weir_options options = plain(KIND_POOL, 64 * MIB);
+    copy_driver();
+    make_with_on(&table, &options);
+    void *block = take(64 * MIB, A);
+    OK(weir_use(a, block, C));
+    table.cuMemFreeAsync = free_and_be_overtaken;
+    give(block, A);
+    busy(B, 5 * MS);
+    give(quick_block, C);
+    refuse(WEIR_E_LIMIT, 64 * MIB, C);
+    weir__model_advance(5 * MS);
+    give(take(64 * MIB, C), C);
+}
+
+/* Likewise notes that are still there when the allocator goes, and are given up with it. */
+TEST(notes_do_not_outlive_the_allocator) {
+    make(KIND_POOL, 64 * MIB, "");
+
+    for (uintptr_t i = 1; i < 300; i++)
+        for (int k = 0; k < 6; k++)
+            OK(weir_use(a, (void *)(i * 4096), (CUstream)(uintptr_t)(100 + k)));
+}
+
+/* Without ids free memory of several streams may be one piece: a request waits for all of them. */
+TEST_EACH(2, a_stream_may_go_behind_several) {
+    make_on(older_driver(WEIR_CAP_STREAM_ID), _i ? KIND_MAPPED : KIND_FIXED, 64 * MIB,
+            "internal-dependencies=on");
+    void *first = take(24 * MIB, A);
+    void *second = take(24 * MIB, B);
+    busy(A, 50 * MS);
+    busy(B, 5 * MS);
+    give(first, A);
+    give(second, B);
+    take(48 * MIB, C);
+    weir__model_advance(10 * MS);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
+    MUST_EQ(driver->cuStreamQuery(C), CUDA_ERROR_NOT_READY);
+    busy(C, MS); /* writes its block */
+    weir__model_advance(45 * MS);
+}
+
+/* An event that cannot be recorded at a free without ids must not be made good by one on another
+ * stream later. */
+TEST(without_ids_a_lost_event_is_not_replaced) {
+    make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_FIXED, 256 * MIB, "");
+    void *block = take(120 * MIB, A), *other = take(1000, B);
+
+    busy(A, 50 * MS);
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
+    give(block, A);
+    ck_assert_uint_eq(check_identities(a).in_use, 1024);
+    give(other, B);
+    for (int i = 0; i < 3; i++) {
+        refuse(WEIR_E_LIMIT, 140 * MIB, B);
+        give(take(1000, B), B);
+    }
+    weir__model_advance(50 * MS);
+    OK(weir_trim(a, 0, NULL));
+    give(take(140 * MIB, B), B);
+}
+
+static void *use_elsewhere(void *unused) {
+    (void)unused;
+    elsewhere.status = weir_use(a, elsewhere.block, elsewhere.stream);
+    return NULL;
+}
+
+/* Two threads note a stream of the same handle: each its own. */
+TEST_WHERE(KIND_POOL, KIND_POOL + 1, NULL, default_streams_of_two_threads_are_two) {
+    weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
+    make(_i, 64 * MIB, "");
+    void *block = take(MIB, A);
+    pthread_t thread;
+
+    OK(weir_use(a, block, per_thread));
+    elsewhere.block = block;
+    elsewhere.stream = per_thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, use_elsewhere, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    OK(elsewhere.status);
+    EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* of the other nothing is known here */
+}
+
+/* Threads may free a pool's block by the driver's own call; destroy asks the pool, not the books. */
+TEST(a_block_freed_by_the_driver_is_no_live_block) {
+    void *block;
+
+    for (int in_order = 0; in_order < 2; in_order++) {
+        make(KIND_POOL, 0, "");
+        block = take(MIB, A);
+        forget(block);
+        EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+        if (in_order) {
+            CU(driver->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, A));
+        } else { /* it goes on counting as used: a trim has to tell */
+            CU(driver->cuMemFree((CUdeviceptr)(uintptr_t)block));
+            weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+            EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+        }
+        destroy();
+    }
+}
+
 TEST(events_and_latencies_know_a_fork) {
     weir_latency latency = {.size = sizeof latency};
     size_t count;
@@ -717,45 +723,6 @@ TEST(events_and_latencies_know_a_fork) {
     ck_assert_int_eq(status, 0);
 }
 
-/* Without the caches, and as a user has them. */
-static void add_for_both(TCase *tests) {
-    ADD_TESTS(tests, freed_on_a_busy_stream, events_are_recycled,
-              a_recycled_handle_is_another_stream, a_second_stream_finds_the_unused_space,
-              streams_that_end_strand_nothing, pending_frees_do_not_pile_up,
-              an_idle_stream_is_no_proof);
-    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, a_noted_use_holds_the_block,
-                  a_use_on_the_stream_that_frees_needs_no_event,
-                  the_free_is_the_point_in_order, notes_do_not_pile_up,
-                  notes_survive_a_failed_free);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_DIRECT, what_is_pending_is_no_block);
-    ADD_FOR_EACH(tests, 2 * KIND_COUNT, the_block_around_an_address);
-    ADD_FOR_EACH(tests, 3, an_end_that_cannot_wait_is_no_end);
-    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1,
-                 a_second_stream_has_what_nobody_used);
-}
-
 int main(void) {
-    Suite *suite = suite_create("engines");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    add_for_both(tests);
-    ADD_TESTS(tests, a_hit_of_the_pool_costs_one_call_and_one_question,
-              a_block_of_the_direct_engine_is_one_call, a_dry_stream_makes_the_owner_record_once,
-              the_direct_engine_waits_for_uses, stale_notes_are_dropped,
-              notes_of_the_next_owner_stay, notes_do_not_outlive_the_allocator,
-              a_block_freed_by_the_driver_is_no_live_block, events_and_latencies_know_a_fork,
-              without_ids_a_lost_event_is_not_replaced);
-    ADD_FOR_RANGE(tests, ARENAS, a_hit_of_the_arena_costs_no_memory_call, one_stream_never_records);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_MAPPED + 1, a_stream_may_go_behind_another);
-    ADD_FOR_EACH(tests, 2, what_another_left_stays_there_for_it, a_stream_may_go_behind_several);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, a_noted_default_stream_is_the_one_it_was,
-                 default_streams_of_two_threads_are_two,
-                 a_refused_note_does_not_hold_the_block_for_ever);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_FIXED + 1, a_noted_default_stream_is_the_one_it_was,
-                 a_refused_note_does_not_hold_the_block_for_ever);
-    tests = add_case(suite, "for users", open_device_for_users);
-    add_for_both(tests);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_REGIONS, a_noted_default_stream_is_the_one_it_was,
-                 a_refused_note_does_not_hold_the_block_for_ever);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("engines", CK_FORK_GETENV);
 }

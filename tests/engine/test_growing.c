@@ -99,11 +99,13 @@ static void run_growth_case(const struct growth_case *c, int kind) {
     abandon();
 }
 
-TEST(pool_grows_by_its_policy) {
+CASE("alone", 120, open_device, end_test);
+
+TEST_EACH(ROWS(pool_cases), pool_grows_by_its_policy) {
     run_growth_case(&pool_cases[_i], KIND_POOL);
 }
 
-TEST(arena_grows_by_its_policy) {
+TEST_EACH(ROWS(arena_cases), arena_grows_by_its_policy) {
     run_growth_case(&arena_cases[_i], KIND_REGIONS);
 }
 
@@ -119,7 +121,7 @@ TEST(bfc_regions_double) {
 }
 
 /* What goes back does not leave the size of the next region behind. */
-TEST(bfc_regions_double_from_what_is_left) {
+TEST_WHERE(0, KIND_DIRECT, is_not_fixed, bfc_regions_double_from_what_is_left) {
     void *block[64];
     uint64_t first = 0;
 
@@ -147,7 +149,7 @@ static size_t hundred(const weir_growth_state *state, void *context) {
     return 100 * MIB;
 }
 
-TEST(a_callback_is_told_the_figures) {
+TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
     weir_options options = plain(_i, 1000 * MIB);
 
     options.growth = WEIR_GROWTH_CALLBACK;
@@ -175,7 +177,7 @@ TEST(a_callback_is_told_the_figures) {
 }
 
 /* Another program holds most of the device: a step is cut to what is there, the request served. */
-TEST(a_nearly_full_device_cuts_the_step) {
+TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
     static const char *const policies[] = {"step:512MiB", "remaining:1", "geometric:8", "bfc"};
     weir_options options = plain(_i % 2 ? KIND_POOL : KIND_REGIONS, 0);
     CUdeviceptr others;
@@ -412,7 +414,10 @@ TEST(a_fixed_arena_of_nothing) {
 
 /* ---- preallocation --------------------------------------------------------------------------- */
 
-TEST(preallocation_takes_what_is_there) {
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) {
     weir_options options = plain(_i, 0);
     CUdeviceptr others;
     CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
@@ -438,6 +443,8 @@ TEST(preallocation_takes_what_is_there) {
     CU(driver->cuMemFree(others));
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
+
+CASE("alone", 120, open_device, end_test);
 
 /* Above what there can be: refused at creation, and said so; later as far as there is. */
 TEST(more_than_can_be_is_not_preallocated) {
@@ -467,6 +474,9 @@ TEST(more_than_can_be_is_not_preallocated) {
     destroy();
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
+
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* "max" and parts of the device are what they say. */
 TEST(amounts_are_of_the_device) {
@@ -537,7 +547,7 @@ TEST(probe_blocks_that_stay_go_with_the_allocator) {
 }
 
 /* More than there can be: what there is is had, and kept at a synchronisation. */
-TEST(everything_can_be_preallocated) {
+TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
     make(_i, 0, "release-threshold=0");
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
     uint64_t reserve = stats_of(a).reserved;
@@ -548,6 +558,8 @@ TEST(everything_can_be_preallocated) {
 }
 
 /* ---- what a review found --------------------------------------------------------------------- */
+
+CASE("alone", 120, open_device, end_test);
 
 TEST(what_is_preallocated_later_is_kept_too) {
     size_t got = 0;
@@ -594,7 +606,7 @@ TEST(probe_blocks_are_behind_nobody) {
 
 /* Also where the driver does not begin its peak again after a step, or takes no probe block back: the next
  * step must not take them for anybody's either. */
-TEST(probe_blocks_that_stay_in_the_drivers_peak) {
+TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     make(KIND_POOL, 0, "");
 
     give(take(20 * MIB, A), A);
@@ -651,7 +663,7 @@ static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool
 
 /* The one that finds the other growing does not wait for it, and its growth is in the other's account;
  * with a finite release threshold, too. */
-TEST(two_threads_grow_at_once) {
+TEST_EACH(2, two_threads_grow_at_once) {
     weir_options options = plain(KIND_POOL, 0);
     options.growth = WEIR_GROWTH_STEP;
     options.growth_step = 96 * MIB;
@@ -669,37 +681,6 @@ TEST(two_threads_grow_at_once) {
     destroy();
 }
 
-/* Without the caches, and as a user has them. */
-static void add_for_both(TCase *tests) {
-    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, preallocation_takes_what_is_there);
-    ADD_TESTS(tests, amounts_are_of_the_device, probe_blocks_that_stay_are_given_back_later,
-              a_small_step_above_much_idle_reserve, probe_blocks_that_stay_go_with_the_allocator);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, everything_can_be_preallocated);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, everything_can_be_preallocated);
-}
-
 int main(void) {
-    Suite *suite = suite_create("growing");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    add_for_both(tests);
-    ADD_FOR_EACH(tests, COUNT_OF(pool_cases), pool_grows_by_its_policy);
-    ADD_FOR_EACH(tests, COUNT_OF(arena_cases), arena_grows_by_its_policy);
-    ADD_TESTS(tests, bfc_regions_double, refused_steps_do_not_double, what_just_fits_is_served,
-              a_threshold_that_throws_steps_away_draws_a_warning,
-              settings_without_effect_draw_a_warning, shares_that_do_not_fall_draw_a_warning,
-              a_preallocation_of_many_pieces, a_preallocation_that_fails_tells_nothing,
-              without_options, a_fixed_arena_of_nothing, what_is_preallocated_later_is_kept_too,
-              what_a_policy_added_goes_at_a_trim, probe_blocks_are_nobodys,
-              probe_blocks_are_behind_nobody, growth_after_a_long_quiet_time,
-              more_than_can_be_is_not_preallocated, a_failure_is_logged, growth_is_logged);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, bfc_regions_double_from_what_is_left,
-                 a_callback_is_told_the_figures);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, bfc_regions_double_from_what_is_left);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, a_callback_is_told_the_figures);
-    ADD_FOR_EACH(tests, 8, a_nearly_full_device_cuts_the_step);
-    ADD_FOR_EACH(tests, 2, probe_blocks_that_stay_in_the_drivers_peak, two_threads_grow_at_once);
-    tests = add_case(suite, "for users", open_device_for_users);
-    add_for_both(tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("growing", CK_FORK_GETENV);
 }

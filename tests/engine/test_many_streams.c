@@ -70,8 +70,10 @@ static void play_one(struct load *l, int streams) {
     weir__model_advance(roll(l, 20000));
 }
 
+CASE("many", 120, open_large_device, end_test);
+
 /* Reserved memory follows what is live, and not the number of streams. */
-TEST(reserved_memory_does_not_follow_the_number_of_streams) {
+TEST_EACH(6, reserved_memory_does_not_follow_the_number_of_streams) {
     static const int streams[] = {4, 16, 64};
     static const int kinds[] = {KIND_MAPPED, KIND_REGIONS};
     static struct load l;
@@ -94,7 +96,7 @@ TEST(reserved_memory_does_not_follow_the_number_of_streams) {
 /* ---- streams that are not heard of for long ---------------------------------------------------- */
 
 /* 300 streams call in turn, and stream B works for 10 s.  No stream has ended, and no request waits for B. */
-TEST(no_request_waits_for_a_stream_that_is_silent) {
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_that_is_silent) {
     enum { STREAMS = 300, ROUNDS = 40 };
     CUstream stream[STREAMS];
     void *block[STREAMS] = {NULL};
@@ -156,14 +158,16 @@ static void supply(uint64_t behind_ns) {
 }
 
 /* The host observes each free of B before the next one, so A gets the memory. */
-TEST(a_stream_that_only_frees_supplies_the_one_that_takes) {
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL,
+           a_stream_that_only_frees_supplies_the_one_that_takes) {
     make(_i, 0, "recovery-timeout=1000ms");
     supply(0);
     MUST_LE(stats_of(a).reserved, GIB);
 }
 
 /* Many frees of B are queued at any time.  They do not wait for each other, whatever B holds. */
-TEST(a_stream_that_frees_late_supplies_the_one_that_takes) {
+TEST_EACH(2 * (KIND_MAPPED + 1 - KIND_REGIONS),
+          a_stream_that_frees_late_supplies_the_one_that_takes) {
     size_t held = _i % 2 ? 20 * GIB : 0;
     void *block = NULL;
 
@@ -177,13 +181,5 @@ TEST(a_stream_that_frees_late_supplies_the_one_that_takes) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("many streams");
-    TCase *tests = add_case(suite, "many", open_large_device);
-
-    ADD_FOR_EACH(tests, 6, reserved_memory_does_not_follow_the_number_of_streams);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, no_request_waits_for_a_stream_that_is_silent,
-                 a_stream_that_only_frees_supplies_the_one_that_takes);
-    ADD_FOR_EACH(tests, 2 * (KIND_MAPPED + 1 - KIND_REGIONS),
-                 a_stream_that_frees_late_supplies_the_one_that_takes);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("many streams", CK_FORK_GETENV);
 }

@@ -138,7 +138,9 @@ static const struct layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 
-TEST(a_request_goes_where_least_is_missing) {
+CASE("mapped", 30, NULL, NULL);
+
+TEST_EACH(LAYOUTS, a_request_goes_where_least_is_missing) {
     const struct layout *l = &layouts[_i];
     void *block[MOST_HANDLES];
     begin_with_two_streams(WEIR_PACKING_COMPACT);
@@ -379,7 +381,7 @@ TEST(the_last_address_serves) {
 
 /* A sixteenth of what is preallocated, unless they have so much idle that would serve each of them: of 64 MiB they
  * have 4 then, all others the rest. */
-TEST(small_requests_have_their_part_beforehand) {
+TEST_EACH(3, small_requests_have_their_part_beforehand) {
     static const struct {
         size_t piece, idle, added; /* KiB, pieces, MiB */
     } cases[] = {{512, 8, 0}, {512, 4, 2}, {256, 8, 4}};
@@ -409,7 +411,7 @@ TEST(small_requests_have_their_part_beforehand) {
 
 /* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
  * them, and the reserved memory stays. */
-TEST(what_is_preallocated_moves) {
+TEST_EACH(2, what_is_preallocated_moves) {
     static const struct {
         int packing;
         size_t reserved, block, wanted; /* MiB */
@@ -436,7 +438,7 @@ TEST(what_is_preallocated_moves) {
 
 /* Many handles take their time: of a large reserve they are as large as they may be, and with the quickest packing
  * there is one for all, beside that of small requests. */
-TEST(what_is_preallocated_comes_in_few_handles) {
+TEST_EACH(3, what_is_preallocated_comes_in_few_handles) {
     static const struct {
         int packing;
         size_t reserved; /* GiB */
@@ -489,7 +491,7 @@ static size_t answer_much(const weir_growth_state *state, void *context) {
 
 /* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, and not beyond what
  * the limit or the device has left. */
-TEST(a_policy_decides_how_much) {
+TEST_EACH(18, a_policy_decides_how_much) {
     static const struct {
         int growth;
         size_t limit, others,
@@ -552,7 +554,7 @@ TEST(a_policy_decides_how_much) {
 #ifdef CAN_REFUSE_HOST_MEMORY
 /* What is kept of handles, of idle ones and of shadows has room for all before anything is done: without it a request
  * is refused, and nothing has changed. */
-TEST(without_host_memory_nothing_grows) {
+TEST_EACH(3, without_host_memory_nothing_grows) {
     void *large = NULL;
     begin(WEIR_PACKING_COMPACT, 0);
     void *block = take(7 * UNIT, A);
@@ -591,7 +593,7 @@ TEST(without_host_memory_nothing_begins) {
 
 /* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large
  * request; which is refused before. */
-TEST(what_could_not_be_noted_moves_later) {
+TEST_EACH(2, what_could_not_be_noted_moves_later) {
     enum { SMALL = 4 };
     void *small[SMALL], *known, *large = NULL;
     uint64_t before;
@@ -621,22 +623,5 @@ TEST(what_could_not_be_noted_moves_later) {
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 int main(void) {
-    Suite *suite = suite_create("mapped");
-    TCase *tests = suite_add_case(suite, "mapped", 30, NULL, NULL);
-
-    ADD_FOR_EACH(tests, LAYOUTS, a_request_goes_where_least_is_missing);
-    ADD_TESTS(tests, large_requests_lie_apart, large_requests_grow_in_their_place,
-              shadows_go_one_by_one, a_alias_behind_the_large_addresses_is_none_of_theirs,
-              what_is_preallocated_goes_round_shadows, the_last_address_serves,
-              small_blocks_stay_apart_above_the_limit);
-    ADD_FOR_EACH(tests, 3, small_requests_have_their_part_beforehand,
-                 what_is_preallocated_comes_in_few_handles);
-    ADD_FOR_EACH(tests, 2, what_is_preallocated_moves);
-    ADD_FOR_EACH(tests, 18, a_policy_decides_how_much);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_FOR_EACH(tests, 3, without_host_memory_nothing_grows);
-    ADD_TESTS(tests, without_host_memory_nothing_begins);
-    ADD_FOR_EACH(tests, 2, what_could_not_be_noted_moves_later);
-#endif
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("mapped", CK_FORK_GETENV);
 }

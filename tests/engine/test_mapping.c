@@ -3,9 +3,12 @@
  */
 #include "tests/fixtures/engines.h"
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* Each pin leaves a gap that is too small for what comes next.  When there are no addresses any more (the
  * driver gave half of them) that is a failure; nothing is mapped among the small blocks' addresses. */
-TEST(addresses_last_long_and_end_well) {
+TEST_EACH(2, addresses_last_long_and_end_well) {
     enum { PINS = 80, FEW = 40 };
     size_t bytes = 2 * GIB + 2 * MIB; /* the pin has the rest of its last handle */
     void *pin[PINS], *large = NULL, *small[2];
@@ -264,7 +267,7 @@ TEST(many_move_unseen) {
 
 /* Of the idle handles those move that are completed, and of these the largest that the request needs whole, then
  * the smallest that it needs a part of: one stays. */
-TEST(the_best_of_the_idle_moves) {
+TEST_EACH(8, the_best_of_the_idle_moves) {
     static const struct {
         size_t mib[3], wanted;
         int at_work; /* -1: none */
@@ -302,7 +305,7 @@ TEST(the_best_of_the_idle_moves) {
 
 /* A physical allocation in which few pieces were not completed moves, behind a wait for those of another stream.  One of
  * many pieces stays. */
-TEST(a_handle_in_many_pieces_stays) {
+TEST_EACH(2, a_handle_in_many_pieces_stays) {
     enum { MOST = 8 };
     int pieces = _i ? MOST + 2 : MOST;
     size_t bytes = weir__size_round_down(8 * MIB / (size_t)pieces, 512);
@@ -355,6 +358,8 @@ TEST(the_last_of_the_device_is_enough) {
     CU(driver->cuMemFree(hog));
 }
 
+CASE("alone", 120, open_device, end_test);
+
 /* A large request's handles hold nothing else, whatever the last one before it has left; so when it was freed, all
  * of them serve the next one, in their place if there is room behind them, else elsewhere. */
 TEST(large_requests_have_handles_of_their_own) {
@@ -381,7 +386,7 @@ TEST(large_requests_have_handles_of_their_own) {
 }
 
 /* Once a second stream has memory: what it freed last would hold as much as lies in one handle with it. */
-TEST(handles_are_smaller_where_several_streams_are) {
+TEST_EACH(2, handles_are_smaller_where_several_streams_are) {
     make(KIND_MAPPED, 0, "cache=off");
     give(take(1000, _i ? B : A), _i ? B : A);
     give(take(1000, A), A);
@@ -422,27 +427,6 @@ TEST(without_ids_nothing_moves_unseen) {
     MUST_EQ(check_identities(a).reserved, 64 * MIB);
 }
 
-/* Without the caches, and as a user has them. */
-static void add_for_both(TCase *tests) {
-    ADD_FOR_EACH(tests, 2, addresses_last_long_and_end_well, a_handle_in_many_pieces_stays);
-    ADD_TESTS(tests, what_cannot_be_unmapped_is_gone_round,
-              what_cannot_be_unmapped_is_gone_round_still, what_cannot_be_put_goes_later,
-              what_stays_in_two_places_goes_with_the_last, what_was_moved_goes_with_its_alias,
-              many_move_unseen, the_last_addresses_move_too,
-              the_end_of_the_addresses_is_out_of_memory, small_blocks_find_room_elsewhere,
-              the_last_of_the_device_is_enough);
-    ADD_FOR_EACH(tests, 8, the_best_of_the_idle_moves);
-}
-
 int main(void) {
-    Suite *suite = suite_create("mapping");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    add_for_both(tests);
-    ADD_TESTS(tests, without_ids_nothing_moves_unseen, large_requests_have_handles_of_their_own,
-              near_the_limit_large_requests_join_what_there_is);
-    ADD_FOR_EACH(tests, 2, handles_are_smaller_where_several_streams_are);
-    tests = add_case(suite, "for users", open_device_for_users);
-    add_for_both(tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("mapping", CK_FORK_GETENV);
 }

@@ -63,6 +63,8 @@ static CUdeviceptr leave(size_t bytes) {
 
 /* ---- moves ----------------------------------------------------------------------------------- */
 
+CASE("moves", 60, open_device, end_moves);
+
 /* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */
 TEST(a_move_is_no_growth) {
     make(WEIR_PACKING_COMPACT, 0, "");
@@ -189,7 +191,8 @@ TEST(what_is_fast_moves_nothing) {
 }
 
 /* Grow-ahead has requests wait little, but a mapped arena that fits tightly moves as ever. */
-TEST(who_fits_tightly_moves_beside_grow_ahead) {
+TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
+           who_fits_tightly_moves_beside_grow_ahead) {
     make(_i, 0, "");
     size_t bytes = (_i == WEIR_PACKING_COMPACT ? 8 : 64) * MIB;
     void *block[3];
@@ -248,7 +251,7 @@ TEST(an_end_leaves_nothing_mapped) {
 
 /* From 32 MiB and a twelfth of the arena on, both included, a request has handles of its own, as large as it is; what
  * is smaller joins what there is, and what lacks an eighth of its size there or less. */
-TEST(a_twelfth_has_handles_of_its_own) {
+TEST_EACH(6, a_twelfth_has_handles_of_its_own) {
     static const struct {
         size_t reserved, taken, bytes,
             grows; /* MiB; small requests have 16 of the reserved memory */
@@ -631,7 +634,7 @@ static CUresult create_of_a_kind(CUmemGenericAllocationHandle *handle, size_t by
 
 /* GPUDirect RDMA, where the device has it for mapped memory: all handles, of requests, of a preallocation, of what is
  * split.  -1: a driver that does not know the question. */
-TEST(network_adapters_may_reach_all_of_it) {
+TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
     copy_driver();
     void *block[3];
     is_direct = _i;
@@ -690,34 +693,6 @@ TEST(what_is_known_of_graphs_is_counted) {
     MUST_BE_WITHIN(before + 16, stats_of(a).host_bytes, before + MIB);
 }
 
-static Suite *suite(void) {
-    Suite *all = suite_create("moves");
-    TCase *tests = suite_add_case(all, "moves", 60, open_device, end_moves);
-
-    ADD_TESTS(tests, a_move_is_no_growth, what_would_move_for_ever_grows,
-              a_large_move_counts_by_what_it_takes, growth_earns_no_more_than_its_part_of_moves,
-              what_is_fast_moves_nothing, what_moves_unseen_is_recorded_once,
-              an_end_leaves_nothing_mapped, a_very_large_request_has_small_handles,
-              a_large_block_beside_live_ones_goes_back_whole,
-              near_the_end_of_the_device_it_joins_what_there_is, a_step_ends_at_the_limit,
-              who_grows_asks_about_events_twice, a_failure_asks_each_size_once,
-              large_steps_are_foretold, a_failure_tells_all_that_would_fit,
-              what_is_preallocated_comes_in_large_handles,
-              a_trim_that_has_seen_all_waits_for_nothing, a_trim_that_has_enough_waits_for_nothing,
-              a_trim_does_not_wait_for_shadows, addresses_are_asked_for_down_to_four_devices,
-              behind_the_last_address_is_nothing, behind_the_end_begins_another_part,
-              a_trim_beside_a_preallocation_is_no_limit, what_is_known_of_graphs_is_counted);
-    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1,
-                 who_fits_tightly_moves_beside_grow_ahead);
-    ADD_FOR_EACH(tests, 6, a_twelfth_has_handles_of_its_own);
-    ADD_FOR_ROWS(tests, -1, 2, network_adapters_may_reach_all_of_it);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_TESTS(tests, without_host_memory_nothing_has_changed,
-              without_host_memory_an_oom_report_promises_nothing);
-#endif
-    return all;
-}
-
 int main(void) {
-    return run_suite(suite(), CK_FORK);
+    return run_tests("moves", CK_FORK);
 }

@@ -84,6 +84,13 @@ static void mark_streams(uint64_t first, size_t count) {
 
 /* ---- when events are recorded ------------------------------------------------------------------ */
 
+static void end_order(void) {
+    weir__order_close(&order);
+    CU(driver->cuCtxSynchronize());
+}
+
+CASE("alone", 120, start_device, end_order);
+
 TEST(one_stream_records_nothing) {
     free_often(A, a_id, MIB, 5000);
     MUST_EQ(records(), 0);
@@ -316,7 +323,7 @@ TEST(silent_streams_share_what_they_keep) {
 }
 
 /* What the driver refuses is recorded at a later call, also where nothing but that somebody ran dry makes it due. */
-TEST(a_refused_record_is_tried_again) {
+TEST_EACH(2, a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__order_dry(&order);
@@ -346,6 +353,8 @@ static uint64_t free_apart(void) {
     weir__order_dry(&order);
     return free_on(apart, apart_id, MIB);
 }
+
+CASE("apart", 120, start_apart, end_order);
 
 TEST(an_idle_stream_needs_no_event) {
     for (int i = 0; i < 100; i++) {
@@ -420,6 +429,8 @@ TEST(a_stream_at_work_is_asked_seldom) {
     MUST_EQ(records(), 64 + 15 + 2);
 }
 
+CASE("alone", 120, start_device, end_order);
+
 /* A blocking stream is behind what the legacy stream runs, and does not show it. */
 TEST(idle_blocking_streams_prove_nothing) {
     weir__order_several(&order);
@@ -434,6 +445,8 @@ TEST(idle_blocking_streams_prove_nothing) {
     weir__order_ask(&order, stream_of(a_id), A);
     MUST(weir__order_is_observed(&order, a_id, sequence));
 }
+
+CASE("apart", 120, start_apart, end_order);
 
 /* Nor those whose kind the driver does not tell, whose id is not known, or that are nobody's own. */
 TEST(who_is_not_known_to_be_apart_has_events) {
@@ -456,7 +469,7 @@ TEST(who_is_not_known_to_be_apart_has_events) {
 }
 
 /* To ask would break the capture; afterwards it is. */
-TEST(a_captured_stream_is_not_asked) {
+TEST_EACH(2, a_captured_stream_is_not_asked) {
     for (int i = 0; i < _i * YOUNG; i++)
         (void)free_apart();
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
@@ -486,6 +499,8 @@ TEST(who_asks_an_idle_stream_waits_for_nothing) {
 }
 
 /* ---- what has completed ------------------------------------------------------------------------ */
+
+CASE("alone", 120, start_device, end_order);
 
 TEST(a_busy_stream_is_not_observed) {
     (void)stream_of(b_id);
@@ -656,8 +671,10 @@ static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
     }
 }
 
+CASE("whole", 300, start_device, end_order);
+
 /* Ten thousand streams, sixteen at a time: what they leave behind serves those that follow. */
-TEST(ten_thousand_streams_leave_no_memory_behind) {
+TEST_EACH(SERVED, ten_thousand_streams_leave_no_memory_behind) {
     enum { STREAMS = 10000, AT_A_TIME = 16 };
     weir_allocator *a = make(_i, 1000);
     CUstream stream[AT_A_TIME] = {NULL};
@@ -678,7 +695,7 @@ TEST(ten_thousand_streams_leave_no_memory_behind) {
 }
 
 /* Once each stream has what it needs nothing is recorded, however many there are. */
-TEST(steady_streams_record_nothing) {
+TEST_EACH(SERVED, steady_streams_record_nothing) {
     enum { STREAMS = 64, ROUNDS = 200 };
     weir_allocator *a = make(_i, 1000);
     CUstream stream[STREAMS];
@@ -703,33 +720,6 @@ TEST(steady_streams_record_nothing) {
     OK(weir_allocator_destroy(a));
 }
 
-/* ------------------------------------------------------------------------------------------------ */
-
-static void end_order(void) {
-    weir__order_close(&order);
-    CU(driver->cuCtxSynchronize());
-}
-
 int main(void) {
-    Suite *suite = suite_create("order");
-    TCase *alone = suite_add_case(suite, "alone", 120, start_device, end_order);
-    TCase *beside = suite_add_case(suite, "apart", 120, start_apart, end_order);
-    TCase *whole = suite_add_case(suite, "whole", 300, start_device, end_order);
-
-    ADD_TESTS(alone, one_stream_records_nothing, a_young_stream_records_each_free,
-              a_burst_ends_with_one_event, much_has_an_event_anywhere, useless_records_become_rarer,
-              a_burst_that_ends_elsewhere_begins_again, an_event_must_be_worth_it,
-              who_is_asked_learns_a_new_low, settled_streams_record_on_demand,
-              a_settled_stream_records_its_share, silent_streams_share_what_they_keep, idle_blocking_streams_prove_nothing,
-              a_busy_stream_is_not_observed, glances_go_round, a_peek_ends_within_a_stream,
-              a_wait_for_the_device_observes_all, ended_streams_are_forgotten,
-              open_frees_are_not_forgotten, what_is_not_known);
-    ADD_FOR_EACH(alone, 2, a_refused_record_is_tried_again);
-    ADD_TESTS(beside, an_idle_stream_needs_no_event, an_idle_stream_that_told_has_told,
-              an_idle_stream_has_passed_its_events, a_stream_at_work_is_asked_seldom,
-              who_is_not_known_to_be_apart_has_events, who_asks_an_idle_stream_waits_for_nothing);
-    ADD_FOR_EACH(beside, 2, a_captured_stream_is_not_asked);
-    ADD_FOR_EACH(whole, SERVED, ten_thousand_streams_leave_no_memory_behind,
-                 steady_streams_record_nothing);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("order", CK_FORK_GETENV);
 }

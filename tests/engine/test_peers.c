@@ -113,8 +113,10 @@ static int has_access(void *block) {
     return result == CUDA_SUCCESS;
 }
 
+CASE("access", 30, start, NULL);
+
 /* Blocks of all sizes that come and go, and grow the reserved memory, and move: each is another device's to use. */
-TEST(a_peer_uses_all_that_comes) {
+TEST_EACH(2 * WORLDS, a_peer_uses_all_that_comes) {
     static const size_t sizes[] = {300, 5000, 70000, 600000, 3 * MIB, 17 * MIB, 40 * MIB};
     struct {
         void *block;
@@ -140,7 +142,7 @@ TEST(a_peer_uses_all_that_comes) {
     end();
 }
 
-TEST(without_leave_a_peer_has_no_access) {
+TEST_EACH(WORLDS, without_leave_a_peer_has_no_access) {
     make(_i, "none");
     void *block = take(3 * MIB);
     MUST(!has_access(block));
@@ -149,7 +151,7 @@ TEST(without_leave_a_peer_has_no_access) {
                   weir__model_fault());
 }
 
-TEST(access_is_given_and_taken_at_run_time) {
+TEST_EACH(WORLDS, access_is_given_and_taken_at_run_time) {
     make(_i, NULL);
     void *small = take(1000);
     void *block = take(3 * MIB);
@@ -187,7 +189,7 @@ static const struct {
     {"64", "too large", WEIR_E_INVALID},
 };
 
-TEST(a_device_that_is_no_peer_makes_no_allocator) {
+TEST_EACH(ROWS(refused), a_device_that_is_no_peer_makes_no_allocator) {
     for (int world = 0; world < WORLDS; world++) {
         weir_options options = options_for(world, refused[_i].peers);
 
@@ -215,7 +217,7 @@ TEST(a_driver_that_fails_makes_no_allocator) {
 }
 
 /* All that can are all; a list may name the device itself, so that one serves several. */
-TEST(lists_that_fit_every_device) {
+TEST_EACH(4, lists_that_fit_every_device) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
     weir_options options = options_for(2, lists[_i]);
 
@@ -234,7 +236,7 @@ TEST(lists_that_fit_every_device) {
     OK(weir_allocator_destroy(a));
 }
 
-TEST(what_cannot_be_set) {
+TEST_EACH(WORLDS, what_cannot_be_set) {
     static const struct {
         int device, access;
         const char *why;
@@ -274,7 +276,7 @@ static const struct {
     {KIND_DIRECT, WEIR_SWITCH_OFF},
 };
 
-TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
+TEST_EACH(ROWS(closed), memory_of_cuMemAlloc_is_the_programs_to_open) {
     weir_options options = options_of(closed[_i].kind, "model", 512 * MIB);
 
     options.cache = closed[_i].cache;
@@ -308,7 +310,7 @@ enum { FAILURES = sizeof failures / sizeof failures[0] };
 
 /* Whichever call of the driver fails, and how, access is as it was, for all that is there and all that comes: also where
  * it was another way before.  The allocator serves further calls. */
-TEST(a_refused_change_changes_nothing) {
+TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
     int given = _i / WORLDS % 2, failure = _i / WORLDS / 2, failed = 0;
     void *block[3], *more;
 
@@ -340,7 +342,7 @@ TEST(a_refused_change_changes_nothing) {
 }
 
 /* Whichever call of a creation fails, nothing is left. */
-TEST(a_refused_creation_leaves_nothing) {
+TEST_EACH(WORLDS, a_refused_creation_leaves_nothing) {
     weir_options options = options_for(_i, "all");
     weir_status status = WEIR_E_DRIVER;
     uint64_t k = 0;
@@ -393,7 +395,7 @@ static void refuse_captured(void) {
 }
 
 /* A node has the access of the pool that it is captured from, which of an arena is made for that. */
-TEST(memory_of_graphs_is_opened_too) {
+TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
     void *none = NULL;
 
     if (worlds[_i].kind != KIND_MAPPED)
@@ -420,7 +422,7 @@ static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, si
     return driver->cuMemPoolSetAccess(pool, access, count);
 }
 
-TEST(memory_of_graphs_is_opened_for_the_peer) {
+TEST_EACH(WORLDS, memory_of_graphs_is_opened_for_the_peer) {
     weir_options options = options_for(_i, "1");
     struct weir_driver noting = *driver;
 
@@ -435,7 +437,7 @@ TEST(memory_of_graphs_is_opened_for_the_peer) {
 
 /* A change that answers OK is of both, whichever entry of the context fails on the way, and one that does not of
  * neither. */
-TEST(memory_of_graphs_is_opened_with_the_rest) {
+TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     uint64_t failed = 0, met = 1;
     if (worlds[_i].kind != KIND_MAPPED)
         return;
@@ -461,7 +463,7 @@ TEST(memory_of_graphs_is_opened_with_the_rest) {
 }
 
 /* The driver takes it with the context. */
-TEST(memory_of_graphs_in_a_context_that_is_gone) {
+TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
     if (worlds[_i].kind != KIND_MAPPED)
         return;
     make(_i, "1");
@@ -473,8 +475,10 @@ TEST(memory_of_graphs_in_a_context_that_is_gone) {
     ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy));
 }
 
+CASE("several", 30, start, NULL);
+
 /* Each on its device, with figures of its own, and with all peers that it has. */
-TEST(an_allocator_on_each_device) {
+TEST_EACH(WORLDS, an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
     weir_options options = options_for(_i, "all");
     weir_allocator *all[3] = {NULL};
@@ -504,7 +508,7 @@ TEST(an_allocator_on_each_device) {
         MUST_EQ(free_on(i), CAPACITY);
 }
 
-TEST(all_of_them_or_none) {
+TEST_EACH(WORLDS, all_of_them_or_none) {
     static const int twice[] = {0, 1, 0}, negative[] = {0, -1}, none_there[] = {0, 1, 3};
     static const int none_twice[] = {3, 0, 3};
     static const struct {
@@ -606,24 +610,5 @@ TEST(options_that_make_none_of_them) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("peers");
-    TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
-
-    ADD_FOR_EACH(tests, 2 * WORLDS, a_peer_uses_all_that_comes);
-    ADD_FOR_EACH(tests, 2 * WORLDS * FAILURES, a_refused_change_changes_nothing);
-    ADD_FOR_EACH(tests, WORLDS, without_leave_a_peer_has_no_access,
-                 access_is_given_and_taken_at_run_time, what_cannot_be_set,
-                 a_refused_creation_leaves_nothing, memory_of_graphs_is_opened_too,
-                 memory_of_graphs_is_opened_for_the_peer, memory_of_graphs_is_opened_with_the_rest,
-                 memory_of_graphs_in_a_context_that_is_gone);
-    ADD_FOR_EACH(tests, sizeof refused / sizeof refused[0],
-                 a_device_that_is_no_peer_makes_no_allocator);
-    ADD_TESTS(tests, a_driver_that_fails_makes_no_allocator);
-    ADD_FOR_EACH(tests, 4, lists_that_fit_every_device);
-    ADD_FOR_EACH(tests, sizeof closed / sizeof closed[0],
-                 memory_of_cuMemAlloc_is_the_programs_to_open);
-    tests = suite_add_case(suite, "several", 30, start, NULL);
-    ADD_FOR_EACH(tests, WORLDS, an_allocator_on_each_device, all_of_them_or_none);
-    ADD_TESTS(tests, peers_that_are_not_told, options_that_make_none_of_them);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("peers", CK_FORK_GETENV);
 }

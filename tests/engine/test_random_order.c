@@ -177,7 +177,10 @@ static const struct {
 };
 enum { WORLDS = sizeof worlds / sizeof worlds[0], SEEDS = 3 };
 
-TEST(no_two_owners_without_an_order) {
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
+TEST_EACH((WORLDS * SEEDS), no_two_owners_without_an_order) {
     struct world *w = calloc(1, sizeof *w);
     weir_options options = plain(worlds[_i % WORLDS].kind, worlds[_i % WORLDS].limit);
 
@@ -197,11 +200,5 @@ TEST(no_two_owners_without_an_order) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("random order");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    ADD_FOR_EACH(tests, WORLDS * SEEDS, no_two_owners_without_an_order);
-    tests = add_case(suite, "for users", open_device_for_users);
-    ADD_FOR_EACH(tests, WORLDS * SEEDS, no_two_owners_without_an_order);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("random order", CK_FORK_GETENV);
 }

@@ -8,8 +8,11 @@
 
 /* ---- OOM recovery ---------------------------------------------------------------- */
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* Frees pending on a busy stream are waited for, and no longer than they take. */
-TEST(oom_recovery_waits_for_frees) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
@@ -25,7 +28,7 @@ TEST(oom_recovery_waits_for_frees) {
 }
 
 /* The same without a noted use, where the driver or an event has to tell. */
-TEST(oom_recovery_waits_for_another_stream) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_another_stream) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
     refuse(WEIR_E_LIMIT, 64 * MIB, B); /* dry: A's next call records */
@@ -36,7 +39,7 @@ TEST(oom_recovery_waits_for_another_stream) {
     MUST_BE_WITHIN(45 * MS, weir__model_now_ns() - start, 55 * MS);
 }
 
-TEST(the_deadline_is_kept) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
     make(_i, 64 * MIB, "recovery-timeout=100ms");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
@@ -63,7 +66,7 @@ TEST(the_deadline_is_kept) {
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 
-TEST(no_deadline_no_wait) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_deadline_no_wait) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, B));
@@ -91,7 +94,7 @@ static void sleep_until_deadline(uint64_t ns) {
 }
 
 /* The deadline itself is the end: a clock that stands at it after one pause is enough. */
-TEST(at_the_deadline_nobody_sleeps) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
     copy_driver();
     table.ticks = read_deadline_clock;
     table.sleep_ns = sleep_until_deadline;
@@ -110,7 +113,7 @@ TEST(at_the_deadline_nobody_sleeps) {
 }
 
 /* Where a block lives in the region the trim gives nothing back, but has waited: that is asked for too. */
-TEST(the_last_rung_waits_for_the_device) {
+TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_device) {
     make(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
     void *block = take(24 * MIB, B); /* too little for a wait before OOM recovery */
     take(38 * MIB, A);
@@ -125,7 +128,7 @@ TEST(the_last_rung_waits_for_the_device) {
 }
 
 /* The memory is another program's, and no free of ours brings it back. */
-TEST(what_others_hold_is_not_waited_for) {
+TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_for) {
     CUdeviceptr others;
     make(_i, 0, "recovery-timeout=1000ms");
     CU(driver->cuMemAlloc(&others, 3 * GIB));
@@ -143,7 +146,7 @@ TEST(what_others_hold_is_not_waited_for) {
 
 /* What cannot be is refused at once: more than the device has without asking the driver, more than
  * could come free without waiting. */
-TEST(hopeless_requests_are_refused_at_once) {
+TEST_EACH(KIND_COUNT, hopeless_requests_are_refused_at_once) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     take(40 * MIB, A);
     count_from_here();
@@ -179,7 +182,7 @@ TEST(oom_recovery_trims_what_is_scattered) {
 }
 
 /* The driver refuses for want of memory, OOM recovery succeeds: the thread's driver result stays. */
-TEST(a_recovered_request_leaves_the_driver_result) {
+TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_driver_result) {
     make(_i, 0, "recovery-timeout=1000ms");
     EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
     void *block = take(3 * GIB, A);
@@ -193,8 +196,10 @@ TEST(a_recovered_request_leaves_the_driver_result) {
 
 /* ---- trim ------------------------------------------------------------------------------------ */
 
+CASE("alone", 120, open_device, end_test);
+
 /* Frees behind work: the pool keeps them, the arena's cuMemFree waits. */
-TEST(trim_and_what_was_not_observed) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
     make(_i, 256 * MIB, "");
     void *x = take(64 * MIB, A), *y = take(64 * MIB, B);
     size_t released = 1;
@@ -217,7 +222,7 @@ TEST(trim_and_what_was_not_observed) {
 
 /* What is done goes from a pool though nobody has waited for the streams that it was freed on, what is not stays; in
  * any order, more than there are probe blocks for at once, and down to what is to be kept.  No work is waited for. */
-TEST(a_trim_gives_back_what_is_done) {
+TEST_EACH(2, a_trim_gives_back_what_is_done) {
     enum { PIECES = 12 };
     weir_options options = plain(KIND_POOL, 0);
     void *block[PIECES], *live, *late;
@@ -259,7 +264,7 @@ TEST(a_trim_gives_back_what_is_done) {
 }
 
 /* Nor does a pool keep what its driver took for a request that it refused, at a limit or on a full device. */
-TEST(nothing_is_left_of_what_was_refused) {
+TEST_EACH(4, nothing_is_left_of_what_was_refused) {
     weir_options options = plain(KIND_POOL, GIB);
     CUdeviceptr others, all;
     void *block = NULL;
@@ -285,6 +290,9 @@ TEST(nothing_is_left_of_what_was_refused) {
     give(kept, A);
     CU(driver->cuMemFree(others));
 }
+
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* The regions that go are those that fit what is to go, the largest first. */
 TEST(trim_chooses_regions) {
@@ -377,7 +385,7 @@ TEST(a_preallocation_that_the_device_cuts) {
 
 /* ---- contexts -------------------------------------------------------------------------------- */
 
-TEST(the_primary_context_is_held_as_often_as_given_up) {
+TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
     weir_options options = plain(_i, 64 * MIB);
     count_from_here();
     make_with(&options);
@@ -430,11 +438,13 @@ static void strand(int kind, int is_limited) {
     MUST_EQ(reserve() > before, !is_limited);
 }
 
-TEST(what_is_stranded_makes_no_request_wait) {
+CASE("alone", 120, open_device, end_test);
+
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, what_is_stranded_makes_no_request_wait) {
     strand(_i, 0);
 }
 
-TEST(what_is_stranded_is_found_at_the_limit) {
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, what_is_stranded_is_found_at_the_limit) {
     strand(_i, 1);
 }
 
@@ -456,7 +466,7 @@ static CUresult free_beside(CUdeviceptr block) {
 }
 
 /* A trim waits for the device beside other calls, and observes nothing that was freed meanwhile. */
-TEST(other_calls_go_on_while_a_trim_waits) {
+TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_waits) {
     weir_options options = plain(_i, 0);
     CUstream stream;
     void *late;
@@ -482,8 +492,12 @@ TEST(other_calls_go_on_while_a_trim_waits) {
     MUST(weir__model_now_ns() < 50 * MS);
 }
 
+static int is_pool_or_mapped(int kind) {
+    return kind == KIND_POOL || kind == KIND_MAPPED;
+}
+
 /* A trim to nothing also waits for work that events cover, and does so beside other calls. */
-TEST(other_calls_go_on_while_a_trim_waits_for_events) {
+TEST_WHERE(0, KIND_DIRECT, is_pool_or_mapped, other_calls_go_on_while_a_trim_waits_for_events) {
     weir_options options = plain(_i, 0);
     void *late, *left;
 
@@ -506,6 +520,9 @@ TEST(other_calls_go_on_while_a_trim_waits_for_events) {
     MUST_LE(reserve() + 40 * MIB, before);
 }
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
 TEST(a_trim_frees_what_no_event_covers) {
     make(KIND_FIXED, 64 * MIB, "");
@@ -524,6 +541,8 @@ TEST(a_trim_frees_what_no_event_covers) {
     OK(weir_trim(a, 0, NULL));
     give(take(60 * MIB, B), B);
 }
+
+CASE("alone", 120, open_device, end_test);
 
 TEST(waiting_is_counted_once) {
     make(KIND_FIXED, 64 * MIB, "recovery-timeout=1000ms");
@@ -591,6 +610,9 @@ TEST(a_later_failure_keeps_what_was_preallocated) {
     ck_assert_uint_eq(reserve(), GIB);
 }
 
+CASE("alone", 120, open_device, end_test);
+CASE_TOO("for users", 120, open_device_for_users, end_test);
+
 /* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
  * nothing of the next one, for which the driver is not asked once more. */
 TEST(what_was_foretold_of_another_request) {
@@ -625,40 +647,6 @@ TEST(what_was_foretold_of_another_request) {
     CU(driver->cuMemFree(ballast));
 }
 
-/* Without the caches, and as a user has them. */
-static void add_for_both(TCase *tests) {
-    ADD_TESTS(tests, a_trim_frees_what_no_event_covers, what_was_foretold_of_another_request,
-              oom_recovery_trims_what_is_scattered, trim_chooses_regions, trim_chooses_the_lowest,
-              a_fixed_arena_comes_back_whole, a_limit_of_the_whole_device,
-              a_full_device_below_the_limit, a_preallocation_that_the_device_cuts);
-    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, oom_recovery_waits_for_frees,
-                  oom_recovery_waits_for_another_stream, the_deadline_is_kept, no_deadline_no_wait,
-                  at_the_deadline_nobody_sleeps);
-    ADD_FOR_ROWS(tests, KIND_FIXED, KIND_REGIONS + 1, the_last_rung_waits_for_the_device);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, what_others_hold_is_not_waited_for,
-                 a_recovered_request_leaves_the_driver_result);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_REGIONS + 1, what_others_hold_is_not_waited_for,
-                 a_recovered_request_leaves_the_driver_result);
-    ADD_FOR_RANGE(tests, EVERY_KIND, hopeless_requests_are_refused_at_once,
-                  the_primary_context_is_held_as_often_as_given_up);
-}
-
 int main(void) {
-    Suite *suite = suite_create("recovery");
-    TCase *tests = add_case(suite, "alone", open_device);
-
-    add_for_both(tests);
-    ADD_FOR_ROWS(tests, KIND_REGIONS, KIND_MAPPED + 1, what_is_stranded_makes_no_request_wait,
-                 what_is_stranded_is_found_at_the_limit, other_calls_go_on_while_a_trim_waits);
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_POOL + 1, other_calls_go_on_while_a_trim_waits_for_events);
-    ADD_FOR_ROWS(tests, KIND_MAPPED, KIND_MAPPED + 1,
-                 other_calls_go_on_while_a_trim_waits_for_events);
-    ADD_TESTS(tests, waiting_is_counted_once, what_was_refused_is_nobodys_growth,
-              a_later_failure_keeps_what_was_preallocated);
-    ADD_FOR_RANGE(tests, POOL_AND_ARENAS, trim_and_what_was_not_observed);
-    ADD_FOR_EACH(tests, 2, a_trim_gives_back_what_is_done);
-    ADD_FOR_EACH(tests, 4, nothing_is_left_of_what_was_refused);
-    tests = add_case(suite, "for users", open_device_for_users);
-    add_for_both(tests);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("recovery", CK_FORK_GETENV);
 }

@@ -16,7 +16,9 @@ static void shed(uint64_t id) {
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-TEST(steady_state_makes_no_memory_call) {
+CASE("order", 120, start_device, NULL);
+
+TEST_EACH(2, steady_state_makes_no_memory_call) {
     CUdeviceptr block, again;
     int grew;
 
@@ -36,7 +38,7 @@ TEST(steady_state_makes_no_memory_call) {
 }
 
 /* Rounded to 16 KiB, accounted as asked. */
-TEST(sizes_are_rounded) {
+TEST_EACH(2, sizes_are_rounded) {
     begin(inner[_i]);
     CUdeviceptr one = take(1, A);
     CUdeviceptr two = take(16 * KIB + 1, A);
@@ -50,7 +52,7 @@ TEST(sizes_are_rounded) {
     end();
 }
 
-TEST(another_stream_waits_for_the_work) {
+TEST_EACH(2, another_stream_waits_for_the_work) {
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
     busy(A, 5 * MS);
@@ -94,7 +96,7 @@ TEST(a_new_region_is_its_streams_own) {
     end();
 }
 
-TEST(uses_are_waited_for) {
+TEST_EACH(2, uses_are_waited_for) {
     struct weir_use_list *uses = calloc(1, sizeof *uses + sizeof uses->use[0]);
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
@@ -118,7 +120,7 @@ TEST(uses_are_waited_for) {
     end();
 }
 
-TEST(wrong_pointers_are_told) {
+TEST_EACH(2, wrong_pointers_are_told) {
     begin(inner[_i]);
     CUdeviceptr block = take(MIB, A);
     CUdeviceptr other = take(MIB, A);
@@ -138,7 +140,9 @@ TEST(wrong_pointers_are_told) {
 
 /* ---- reluctance, swaps, growth --------------------------------------------------------------- */
 
-TEST(a_large_idle_region_is_left_whole) {
+CASE("growth", 120, start_device, NULL);
+
+TEST_EACH(2, a_large_idle_region_is_left_whole) {
     begin(inner[_i]);
     CUdeviceptr large = take(250 * MIB, A);
     CUdeviceptr small = take(20 * MIB, A);
@@ -156,7 +160,7 @@ TEST(a_large_idle_region_is_left_whole) {
     end();
 }
 
-TEST(a_swap_does_not_raise_the_reserve) {
+TEST_EACH(2, a_swap_does_not_raise_the_reserve) {
     CUdeviceptr block[3];
     int grew;
     begin(inner[_i]);
@@ -225,7 +229,7 @@ static int swaps_of(size_t large, int turns) {
 }
 
 /* A load that swaps each time is served without in the end. */
-TEST(reluctance_fades) {
+TEST_EACH(2, reluctance_fades) {
     begin(inner[_i]);
     MUST(swaps_of(320 * MIB, 100) < 50);
     end();
@@ -239,7 +243,7 @@ TEST(reluctance_fades_late_where_memory_is_wasted) {
     end();
 }
 
-TEST(dry_before_growth_and_swaps) {
+TEST_EACH(2, dry_before_growth_and_swaps) {
     CUdeviceptr block;
     int grew;
     begin(inner[_i]);
@@ -291,7 +295,7 @@ TEST(a_region_does_not_leave_on_another_stream) {
     end();
 }
 
-TEST(the_limit_holds) {
+TEST_EACH(2, the_limit_holds) {
     CUdeviceptr block[2], none;
     int grew;
 
@@ -309,7 +313,7 @@ TEST(the_limit_holds) {
 }
 
 /* The inner engine refuses: all that is idle goes back first. */
-TEST(a_failure_gives_idle_regions_back) {
+TEST_EACH(2, a_failure_gives_idle_regions_back) {
     enum weir_driver_entry entry =
         _i == 0 ? WEIR_ENTRY_cuMemAllocFromPoolAsync : WEIR_ENTRY_cuMemAlloc;
     CUdeviceptr block[4], last;
@@ -350,7 +354,7 @@ static CUdeviceptr go_down(void) {
 }
 
 /* Idle regions become one, once. */
-TEST(the_first_valley_makes_a_base) {
+TEST_EACH(2, the_first_valley_makes_a_base) {
     begin(inner[_i]);
     CUdeviceptr left = go_down();
     CUdeviceptr block = take(50 * MIB, A);
@@ -374,7 +378,7 @@ TEST(the_first_valley_makes_a_base) {
 }
 
 /* What a stream freed in the base serves another behind a wait, before the reserved memory grows. */
-TEST(a_base_serves_behind_another_stream) {
+TEST_EACH(2, a_base_serves_behind_another_stream) {
     begin(inner[_i]);
     engine_options.internal_dependencies = WEIR_SWITCH_ON;
     CUdeviceptr left = go_down();
@@ -431,7 +435,7 @@ TEST(no_base_is_made_while_work_is_pending) {
 }
 
 /* Two idle regions of twelve are not worth it. */
-TEST(little_that_is_idle_makes_no_base) {
+TEST_EACH(2, little_that_is_idle_makes_no_base) {
     enum { REGIONS = 12 };
     CUdeviceptr block[REGIONS], more;
 
@@ -452,7 +456,7 @@ TEST(little_that_is_idle_makes_no_base) {
 }
 
 /* Nor are they down from a peak, where most of what is free lies beside blocks. */
-TEST(little_of_a_valley_is_idle) {
+TEST_EACH(2, little_of_a_valley_is_idle) {
     enum { REGIONS = 12 };
     CUdeviceptr large[REGIONS], small[REGIONS], more;
 
@@ -477,7 +481,7 @@ TEST(little_of_a_valley_is_idle) {
 }
 
 /* A unit for all streams: where the host cannot see that the driver has it there, it goes back, and the request is told. */
-TEST(a_unit_for_all_that_cannot_be_seen) {
+TEST_EACH(2, a_unit_for_all_that_cannot_be_seen) {
     CUdeviceptr second;
     int grew;
     begin(inner[_i]);
@@ -494,7 +498,7 @@ TEST(a_unit_for_all_that_cannot_be_seen) {
     end();
 }
 
-TEST(several_streams_make_no_base) {
+TEST_EACH(2, several_streams_make_no_base) {
     begin(inner[_i]);
     give(take(MIB, B), B);
     give(take(40 * MIB, A), A);
@@ -507,7 +511,7 @@ TEST(several_streams_make_no_base) {
 }
 
 /* The first iteration was to be fast. */
-TEST(a_reserve_taken_beforehand_makes_no_base) {
+TEST_EACH(2, a_reserve_taken_beforehand_makes_no_base) {
     begin(inner[_i]);
     if (engine->ops->grow(engine, 544 * MIB, 544 * MIB, WEIR_EVENT_PREALLOC) !=
         WEIR_OK) { /* not every engine can */
@@ -522,22 +526,5 @@ TEST(a_reserve_taken_beforehand_makes_no_base) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("spans");
-    TCase *tests = add_case(suite, "order");
-
-    ADD_FOR_EACH(tests, 2, steady_state_makes_no_memory_call, sizes_are_rounded,
-                 another_stream_waits_for_the_work, uses_are_waited_for, wrong_pointers_are_told);
-    ADD_TESTS(tests, a_new_region_is_its_streams_own);
-    tests = add_case(suite, "growth");
-    ADD_FOR_EACH(tests, 2, a_large_idle_region_is_left_whole, a_swap_does_not_raise_the_reserve,
-                 reluctance_fades, the_first_valley_makes_a_base,
-                 a_base_serves_behind_another_stream, little_that_is_idle_makes_no_base,
-                 little_of_a_valley_is_idle, a_unit_for_all_that_cannot_be_seen,
-                 several_streams_make_no_base, a_reserve_taken_beforehand_makes_no_base,
-                 dry_before_growth_and_swaps, the_limit_holds, a_failure_gives_idle_regions_back);
-    ADD_TESTS(tests, a_swap_takes_the_smallest_that_is_enough,
-              reluctance_fades_late_where_memory_is_wasted, what_cannot_be_shed_stays,
-              no_base_is_made_while_work_is_pending, preallocated_reserve_is_not_dry,
-              a_region_does_not_leave_on_another_stream);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("spans", CK_FORK_GETENV);
 }

@@ -17,7 +17,9 @@ static int give_silently(CUdeviceptr block, uint64_t id) {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-TEST(given_as_observed_serves_all) {
+CASE("giving back", 120, start_device, NULL);
+
+TEST_EACH(2, given_as_observed_serves_all) {
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
     give(take(MIB, B), B); /* two streams, so that it matters */
@@ -30,7 +32,7 @@ TEST(given_as_observed_serves_all) {
     end();
 }
 
-TEST(given_as_unknown_waits_for_the_device) {
+TEST_EACH(2, given_as_unknown_waits_for_the_device) {
     size_t released;
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
@@ -49,7 +51,7 @@ TEST(given_as_unknown_waits_for_the_device) {
     end();
 }
 
-TEST(given_on_a_stream_is_ordered_there) {
+TEST_EACH(2, given_on_a_stream_is_ordered_there) {
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
     CUdeviceptr other = take(30 * MIB, B);
@@ -73,7 +75,7 @@ TEST(given_on_a_stream_is_ordered_there) {
 }
 
 /* Who gives back is told when an event is due, and `tend` records one for all. */
-TEST(tending_records_what_is_due) {
+TEST_EACH(2, tending_records_what_is_due) {
     CUdeviceptr block[20];
 
     begin(inner[_i]);
@@ -105,7 +107,7 @@ TEST(tending_records_what_is_due) {
 
 /* The first stream has recorded nothing, and may never call again.  Growth does not wait for its work; a trim does, and
  * returns what the stream left. */
-TEST(a_trim_returns_what_the_first_stream_left) {
+TEST_EACH(2, a_trim_returns_what_the_first_stream_left) {
     size_t released;
 
     begin(inner[_i]);
@@ -127,7 +129,7 @@ TEST(a_trim_returns_what_the_first_stream_left) {
 }
 
 /* However many streams there were, of which some are not completed. */
-TEST(giving_asks_nothing) {
+TEST_EACH(2, giving_asks_nothing) {
     CUdeviceptr block[100];
     uint64_t id = id_of(C) + 1000;
 
@@ -145,7 +147,7 @@ TEST(giving_asks_nothing) {
     end();
 }
 
-TEST(a_trim_returns_everything) {
+TEST_EACH(2, a_trim_returns_everything) {
     CUdeviceptr block[4];
     size_t released = 0;
 
@@ -169,7 +171,7 @@ TEST(a_trim_returns_everything) {
 }
 
 /* With one stream nothing is recorded, and the device is waited for all the same. */
-TEST(a_trim_waits_for_the_only_stream) {
+TEST_EACH(2, a_trim_waits_for_the_only_stream) {
     size_t released = 0;
     begin(inner[_i]);
     CUdeviceptr block = take(30 * MIB, A);
@@ -204,7 +206,7 @@ TEST(a_finite_threshold_gives_idle_regions_back) {
 
 /* What caches give back before the reserved memory may grow lets idle regions go by the threshold: above a lowered limit
  * none would come again, so a request has what fits before, whatever the region is for. */
-TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
+TEST_EACH(2, above_a_lowered_limit_what_fits_is_had_at_once) {
     CUdeviceptr block;
     int grew;
     begin_on(driver, inner[_i], UINT64_MAX, UINT64_MAX);
@@ -223,8 +225,10 @@ TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
+CASE("faults", 120, start_device, NULL);
+
 #ifdef CAN_REFUSE_HOST_MEMORY
-TEST(each_request_for_host_memory_fails_once) {
+TEST_EACH(2, each_request_for_host_memory_fails_once) {
     int more = 1;
 
     for (uint64_t k = 1; more && k < 100; k++) {
@@ -256,7 +260,7 @@ TEST(each_request_for_host_memory_fails_once) {
 #endif
 
 /* An inner engine's failure leaves all as it was; the next try succeeds. */
-TEST(each_memory_call_fails_once) {
+TEST_EACH(2, each_memory_call_fails_once) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemFreeAsync,
                                                      WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemFree};
@@ -297,7 +301,7 @@ static CUresult free_off_grid(CUdeviceptr block) {
 }
 
 /* A driver that places regions where no block could start: refused, and given back. */
-TEST(a_region_off_the_grid_is_refused) {
+TEST_EACH(2, a_region_off_the_grid_is_refused) {
     CUdeviceptr block = NOWHERE;
     int grew = 0;
 
@@ -316,7 +320,7 @@ TEST(a_region_off_the_grid_is_refused) {
 }
 
 /* Sizes that cannot be rounded up. */
-TEST(the_largest_request_is_refused) {
+TEST_EACH(2, the_largest_request_is_refused) {
     CUdeviceptr block;
     int grew;
 
@@ -366,7 +370,9 @@ static void begin_block(struct live *l, uint64_t *random) {
     CU(driver->cuMemsetD8Async(l->block + l->bytes - SAMPLE, l->pattern, SAMPLE, l->stream));
 }
 
-TEST(nobody_writes_into_anothers_block) {
+CASE("random", 120, start_device, NULL);
+
+TEST_EACH(12, nobody_writes_into_anothers_block) {
     struct live live[LIVE] = {{0}};
     uint64_t random = 20250101 + (uint64_t)_i;
     size_t ended = 0, released;
@@ -393,22 +399,5 @@ TEST(nobody_writes_into_anothers_block) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("spans given back");
-    TCase *tests = add_case(suite, "giving back");
-
-    ADD_FOR_EACH(tests, 2, given_as_observed_serves_all, given_as_unknown_waits_for_the_device,
-                 given_on_a_stream_is_ordered_there, tending_records_what_is_due,
-                 a_trim_returns_what_the_first_stream_left, giving_asks_nothing,
-                 a_trim_returns_everything, a_trim_waits_for_the_only_stream,
-                 above_a_lowered_limit_what_fits_is_had_at_once);
-    ADD_TESTS(tests, a_finite_threshold_gives_idle_regions_back);
-    tests = add_case(suite, "faults");
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_FOR_EACH(tests, 2, each_request_for_host_memory_fails_once);
-#endif
-    ADD_FOR_EACH(tests, 2, each_memory_call_fails_once, the_largest_request_is_refused,
-                 a_region_off_the_grid_is_refused);
-    tests = add_case(suite, "random");
-    ADD_FOR_EACH(tests, 12, nobody_writes_into_anothers_block);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("spans given back", CK_FORK_GETENV);
 }

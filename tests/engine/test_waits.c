@@ -53,14 +53,16 @@ static void expect_no_wait(const weir_options *options) {
     MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
 }
 
+CASE("waits", 120, open_device, end_test);
+
 /* The direct engine is not here: cuMemFree waits for the device. */
-TEST(no_engine_adds_a_wait) {
+TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_engine_adds_a_wait) {
     weir_options options = options_of(_i, "model", 3 * GIB);
 
     expect_no_wait(&options);
 }
 
-TEST(no_packing_adds_a_wait) {
+TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, NULL, no_packing_adds_a_wait) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
 
     options.packing = _i;
@@ -77,11 +79,5 @@ TEST(a_wait_that_was_asked_for_has_no_bound) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("waits");
-    TCase *tests = add_case(suite, "waits", open_device);
-
-    ADD_FOR_ROWS(tests, KIND_POOL, KIND_MAPPED + 1, no_engine_adds_a_wait);
-    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, no_packing_adds_a_wait);
-    ADD_TESTS(tests, a_wait_that_was_asked_for_has_no_bound);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("waits", CK_FORK_GETENV);
 }

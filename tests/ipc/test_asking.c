@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/fixtures/deny.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"
 
 #include "api/allocator_internal.h"
@@ -23,7 +24,7 @@
 
 enum { OTHERS = 10 };
 
-static char folder[40], name[WEIR_UUID_BYTES];
+static char name[WEIR_UUID_BYTES];
 static struct weir_registry other[OTHERS]; /* each as another process would have it */
 static struct weir_process_peers *own;     /* in the first slot */
 
@@ -36,12 +37,9 @@ static uint64_t ms_from_now(uint64_t ms) {
 }
 
 static void set_up(void) {
-    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    char path[64];
+    char path[80];
 
-    snprintf(folder, sizeof folder, "%s/weir-asking-XXXXXX", in);
-    MUST(mkdtemp(folder) != NULL);
-    MUST(setenv("WEIR_RUN_FOLDER", folder, 1) == 0);
+    make_folder(memory_folder());
     snprintf(path, sizeof path, "%s/device", folder);
     MUST(setenv("WEIR_MODEL_SHARED", path, 1) == 0);
 }
@@ -58,10 +56,7 @@ static void set_up_device(void) {
 }
 
 static void tear_down(void) {
-    char command[64];
-
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ANSWERS(0, system(command));
+    remove_folder();
 }
 
 /* ---- an allocator of this process ------------------------------------------------------------ */
@@ -695,7 +690,7 @@ static void *note_and_stick(void *unused) {
 
 /* With a lock in the hands of a thread that is somewhere for ever: one that gives, that joins, that says. */
 static __attribute__((noreturn)) void end_with(int lock) {
-    char path[64];
+    char path[80];
     pthread_t thread;
 
     snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a registry of its own */

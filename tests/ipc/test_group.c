@@ -18,6 +18,7 @@
 
 #include "base/who.h"
 #include "ipc/group.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
 #include "tests/fixtures/suite.h"
 
@@ -26,24 +27,18 @@
 
 enum { MOST = 8, BLOCKS = 16 };
 
-static char folder[] = "/tmp/weir-group-XXXXXX";
 static char why[WEIR_GROUP_WHY];
 
 static struct shared { _Atomic uint64_t held[MOST], steps[MOST], refused[MOST], over; } * shared;
 
 static void set_up(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    make_folder("/tmp");
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(shared != MAP_FAILED);
 }
 
 static void tear_down(void) {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    remove_folder();
     munmap(shared, sizeof *shared);
 }
 

@@ -26,14 +26,13 @@
 #include "ipc/process_peers.h"
 #include "ipc/turn_lock.h"
 #include "driver/model/model_shared.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"
 #include "api/allocator_internal.h"
 
 enum { MOST_BLOCKS = 4096, MOST_CHILDREN = 16 };
 
 #define CAPACITY (1024 * MIB)
-
-static char folder[] = "/tmp/weir-neighbours-XXXXXX";
 
 static inline uint64_t now_ms(void) {
     return weir__registry_now() / 1000000;
@@ -223,8 +222,7 @@ static inline void set_up(void) {
     char path[128];
     FILE *file;
 
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    make_folder("/tmp");
     snprintf(path, sizeof path, "%s/device", folder);
     ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", path, 1), 0);
     snprintf(path, sizeof path, "%s/turns", folder);
@@ -235,7 +233,6 @@ static inline void set_up(void) {
 
 /* Those that are left end by themselves as their input does. */
 static inline void tear_down(void) {
-    char command[128];
     int status;
 
     for (int i = 0; i < MOST_CHILDREN; i++)
@@ -246,9 +243,7 @@ static inline void tear_down(void) {
             ck_assert(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
             living[i].pid = 0;
         }
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    remove_folder();
 }
 
 static inline int registries(void) {

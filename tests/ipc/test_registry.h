@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
 #include "ipc/registry.h"
 #include "tests/fixtures/own_file.h"
@@ -27,25 +28,17 @@
 
 enum { WRITERS = 3, KILLS = 60, GUESTS = 4, VISITS = 600 };
 
-static char folder[40];
 static struct weir_registry registry;
 static struct weir_registry_entry entry;
 
-/* Files are made by the thousand. */
+/* The folder is in memory, since the tests make thousands of files. */
 static inline void set_up(void) {
-    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-
-    snprintf(folder, sizeof folder, "%s/weir-registry-XXXXXX", in);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    make_folder(memory_folder());
     memset(&entry, 0, sizeof entry);
 }
 
 static inline void tear_down(void) {
-    char command[128];
-
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
+    remove_folder();
 }
 
 static inline void nap(long ns) {

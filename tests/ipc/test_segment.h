@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "ipc/segment.h"
+#include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
 #include "tests/fixtures/support.h"
 
@@ -26,23 +27,17 @@ struct body {
 };
 
 static const struct weir_segment_kind kind = {"test", 3, sizeof(struct body)};
-static char folder[] = "/tmp/weir-segment-XXXXXX";
 static struct weir_segment segment;
 static struct body body;
 
 static inline void set_up(void) {
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
+    make_folder("/tmp");
     memset(&segment, 0, sizeof segment);
 }
 
 static inline void tear_down(void) {
-    char command[128];
-
     weir__segment_remove(&segment);
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    ck_assert_int_eq(system(command), 0);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+    remove_folder();
 }
 
 static inline void fill(struct body *b, uint64_t with) {

@@ -104,6 +104,8 @@ static void same_answers(struct pair c) {
 
 /* ------------------------------------------------------------------- keys ---- */
 
+CASE("keys", 30, NULL, NULL);
+
 TEST(keys_order_by_size_then_address) {
     for (int i = 0; i < 200000; i++) {
         unsigned octave = (unsigned)(random_next() % 57);
@@ -193,7 +195,9 @@ static void random_run(int spread, size_t high, int steps) {
     end();
 }
 
-TEST(as_a_sorted_array) {
+CASE("runs", 120, NULL, NULL);
+
+TEST_EACH(6, as_a_sorted_array) {
     static const size_t high[] = {2, 3, 14, 40, 400, 3000};
 
     for (int spread = 0; spread < SPREADS; spread++)
@@ -201,7 +205,7 @@ TEST(as_a_sorted_array) {
 }
 
 /* In order, backwards, and from both ends: trees that only ever grow or shrink at an edge. */
-TEST(erased_in_any_order) {
+TEST_EACH(6, erased_in_any_order) {
     begin();
     for (uint64_t i = 0; i < MOST - 1; i++) {
         struct pair c = {1 << 20, (_i % 2 == 0 ? i : MOST - i) << 31};
@@ -258,7 +262,7 @@ TEST(a_refused_insert_changes_nothing) {
 
 /* The second chunk of a class is the first that needs a node, whichever of both is the smaller; the
  * class gives it back, whichever of both goes. */
-TEST(a_second_key_needs_a_node) {
+TEST_EACH(4, a_second_key_needs_a_node) {
     struct pair low = {1 << 20, UINT64_C(1) << 31}, high = {1 << 20, UINT64_C(2) << 31};
     struct pair first = _i % 2 == 0 ? low : high, second = _i % 2 == 0 ? high : low;
     begin();
@@ -289,17 +293,5 @@ TEST(a_second_key_needs_a_node) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("bestfit");
-    TCase *keys = tcase_create("keys"), *runs = tcase_create("runs");
-
-    ADD_TESTS(keys, keys_order_by_size_then_address, keys_at_the_limits);
-    suite_add_tcase(suite, keys);
-
-    tcase_set_timeout(runs, 120);
-    ADD_FOR_EACH(runs, 6, as_a_sorted_array, erased_in_any_order);
-    ADD_TESTS(runs, a_refused_insert_changes_nothing);
-    ADD_FOR_EACH(runs, 4, a_second_key_needs_a_node);
-    suite_add_tcase(suite, runs);
-
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("bestfit", CK_FORK_GETENV);
 }

@@ -12,6 +12,8 @@
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
+CASE("rules", 60, NULL, NULL);
+
 TEST(rules_that_make_no_sense_are_refused) {
     struct weir_placement_rule rule = bfc;
 
@@ -116,6 +118,8 @@ static void split_case(const struct weir_placement_rule *rule, size_t range, siz
     ck_assert_uint_eq(figures().free_chunks, expected == range ? 1 : 2);
     end();
 }
+
+CASE("fit", 60, NULL, NULL);
 
 TEST(cut_from_twice_the_size_on) {
     split_case(&bfc, 2048 - 256, 1024, 2048 - 256); /* 2x less one granule: all of it */
@@ -267,6 +271,8 @@ TEST(freed_chunk_joins_both) {
     end();
 }
 
+CASE("regions", 60, NULL, NULL);
+
 TEST(regions_never_join) {
     begin(&bfc, 1024);
     ck_assert_int_eq(weir__placement_add(p, BASE + 1024, 1024), WEIR_PLACEMENT_OK);
@@ -322,7 +328,7 @@ TEST(tagged_regions_are_busy) {
 }
 
 /* With one stream, or (_i) with two. */
-TEST(a_block_can_name_its_address) {
+TEST_EACH(2, a_block_can_name_its_address) {
     const uint64_t end = BASE + 4096;
     struct weir_placement_block block;
 
@@ -548,6 +554,8 @@ TEST(wrong_frees_bring_no_stream) {
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
+CASE("figures", 60, NULL, NULL);
+
 TEST(figures_add_up) {
     begin(&bfc, 8192);
     ck_assert_int_eq(weir__placement_add(p, BASE + 16384, 1024), WEIR_PLACEMENT_OK);
@@ -611,28 +619,5 @@ TEST(a_hundred_thousand_of_one_size) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("placement");
-    TCase *tests = suite_add_case(suite, "rules", 60, NULL, NULL);
-
-    ADD_TESTS(tests, rules_that_make_no_sense_are_refused, regions_must_be_multiples_and_apart,
-              an_empty_placement_has_nothing, blocks_follow_each_other_rounded_up,
-              sizes_that_cannot_be_are_told_apart, granularity_may_be_one);
-    tests = suite_add_case(suite, "fit", 60, NULL, NULL);
-    ADD_TESTS(tests, cut_from_twice_the_size_on, cut_when_too_much_would_be_wasted,
-              waste_of_one_granule_always_cuts, waste_need_not_be_a_multiple,
-              smallest_that_fits_is_taken, lowest_address_of_equals_is_taken,
-              lowest_address_of_equals_across_regions, size_decides_before_address_within_an_octave,
-              freed_chunk_joins_the_next, freed_chunk_joins_the_previous, freed_chunk_joins_both);
-    tests = suite_add_case(suite, "regions", 60, NULL, NULL);
-    ADD_TESTS(tests, regions_never_join, idle_regions_can_be_removed, tagged_regions_are_busy,
-              whole_regions_can_be_passed_over, bounds_hold_for_what_comes_again,
-              regions_are_withdrawn_by_whom_they_serve, the_only_stream_withdraws_at_once,
-              a_region_may_come_in_one_streams_order, wrong_addresses_are_diagnosed,
-              block_that_comes_and_goes_is_free, new_region_counts_for_the_size_that_just_went,
-              wrong_frees_bring_no_stream);
-    ADD_FOR_EACH(tests, 2, a_block_can_name_its_address);
-    tests = suite_add_case(suite, "figures", 60, NULL, NULL);
-    ADD_TESTS(tests, figures_add_up, host_memory_follows_the_chunks,
-              a_hundred_thousand_of_one_size);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("placement", CK_FORK_GETENV);
 }

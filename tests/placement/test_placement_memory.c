@@ -58,6 +58,8 @@ static void refuse_from_now_on(int refuse) {
     memory.refuse_on = refuse;
 }
 
+CASE("memory", 120, NULL, NULL);
+
 /* The table of streams is full when memory runs out, so what stream 108 frees is unlisted.  The next
  * take makes room for 108, and so forgets a stream with nothing tagged: the very one that takes. */
 TEST(a_take_may_forget_its_own_stream) {
@@ -208,7 +210,7 @@ TEST(any_one_request_may_be_refused) {
     ck_assert_int_gt(n, 40); /* the seam is in use */
 }
 
-TEST(all_requests_from_one_on_may_be_refused) {
+TEST_EACH(2, all_requests_from_one_on_may_be_refused) {
     long n = 1;
 
     while (short_run(n, 1, _i))
@@ -217,11 +219,5 @@ TEST(all_requests_from_one_on_may_be_refused) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("placement memory");
-    TCase *tests = suite_add_case(suite, "memory", 120, NULL, NULL);
-
-    ADD_TESTS(tests, a_take_may_forget_its_own_stream, unlisted_chunks_join_each_other,
-              late_frees_join_unlisted_chunks, any_one_request_may_be_refused);
-    ADD_FOR_EACH(tests, 2, all_requests_from_one_on_may_be_refused);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("placement memory", CK_FORK_GETENV);
 }

@@ -625,27 +625,23 @@ static const struct weir_placement_rule rules[] = {
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-TEST(one_stream_as_the_model) {
+CASE("model", 120, NULL, NULL);
+
+TEST_EACH(12, one_stream_as_the_model) {
     differ(&rules[_i % RULES], test_seed(_i), 1, 25000, _i < 4 ? 1 : 7);
 }
 
-TEST(streams_as_the_model) {
+TEST_EACH(16, streams_as_the_model) {
     differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000, _i < 8 ? 1 : 7);
 }
 
 /* The second stream comes again and again, each time to another layout. */
-TEST(second_streams_as_the_model) {
+TEST_EACH(4, second_streams_as_the_model) {
     for (int i = 0; i < 100; i++)
         differ(&rules[i % RULES], test_seed(1000 + 100 * _i + i), 2 + (size_t)(i % 2) * 2,
                20 + (size_t)i, 1 + (size_t)_i);
 }
 
 int main(void) {
-    Suite *suite = suite_create("placement model");
-    TCase *tests = suite_add_case(suite, "model", 120, NULL, NULL);
-
-    ADD_FOR_EACH(tests, 12, one_stream_as_the_model);
-    ADD_FOR_EACH(tests, 16, streams_as_the_model);
-    ADD_FOR_EACH(tests, 4, second_streams_as_the_model);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("placement model", CK_FORK_GETENV);
 }

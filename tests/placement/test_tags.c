@@ -5,6 +5,8 @@
 
 /* ---- tags ------------------------------------------------------------------------------------ */
 
+CASE("tags", 60, NULL, NULL);
+
 TEST(own_stream_is_served_at_once_others_when_observed) {
     begin(&bfc, 2048);
     ck_assert_uint_eq(take(1024, A), 0);
@@ -244,6 +246,8 @@ TEST(streams_come_and_go) {
 
 /* ---- second stream --------------------------------------------------------------------------- */
 
+CASE("second stream", 60, NULL, NULL);
+
 /* A has used up to 3072; B takes: what lies above the mark is clean, what lies below A's. */
 TEST(second_stream_cuts_at_the_high_mark) {
     begin(&bfc, 8192);
@@ -359,20 +363,5 @@ TEST(second_stream_orders_what_the_first_freed) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("tags");
-    TCase *tests = suite_add_case(suite, "tags", 60, NULL, NULL);
-
-    ADD_TESTS(tests, own_stream_is_served_at_once_others_when_observed,
-              behind_others_a_block_lies_across_chunks, stream_0_waits_and_makes_wait,
-              only_like_tags_join, observing_goes_by_sequence,
-              best_fit_is_of_own_and_clean_together, own_comes_before_clean,
-              free_that_was_observed_already_is_clean,
-              what_stream_0_took_is_no_best_fit_of_its_owner, late_sequence_counts_as_the_latest,
-              streams_come_and_go);
-    tests = suite_add_case(suite, "second stream", 60, NULL, NULL);
-    ADD_TESTS(tests, second_stream_cuts_at_the_high_mark, second_stream_may_come_with_a_free,
-              what_was_observed_before_the_second_stream_is_clean, space_above_the_mark_is_nobodys,
-              observed_end_stays_whole, each_region_has_its_own_mark, stream_0_is_a_second_stream,
-              second_stream_orders_what_the_first_freed);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("tags", CK_FORK_GETENV);
 }

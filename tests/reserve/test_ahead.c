@@ -34,7 +34,9 @@ static void await_rest(weir_allocator *a) {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-TEST(off_by_default) {
+CASE("thread", 120, open_device, NULL);
+
+TEST_EACH(WAYS, off_by_default) {
     weir_allocator *a = make(&real, _i, 0);
     ck_assert_ptr_null(a->reserve.ahead);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
@@ -44,7 +46,7 @@ TEST(off_by_default) {
     destroy(a);
 }
 
-TEST(little_is_idle_and_then_enough) {
+TEST_EACH(WAYS, little_is_idle_and_then_enough) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB); /* from the beginning */
     await_rest(a);
@@ -66,7 +68,7 @@ TEST(little_is_idle_and_then_enough) {
     destroy(a);
 }
 
-TEST(another_stream_is_served_from_it) {
+TEST_EACH(WAYS, another_stream_is_served_from_it) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
     void *block[2];
 
@@ -83,7 +85,7 @@ TEST(another_stream_is_served_from_it) {
 }
 
 /* It has what the limit leaves, and that it gets no more is nobody's error. */
-TEST(the_limit_holds) {
+TEST_EACH(WAYS, the_limit_holds) {
     weir_options options = options_for(_i, 256 * MIB);
     options.limit = bytes_amount(320 * MIB);
     weir_allocator *a = make_on(&real, &options);
@@ -97,7 +99,7 @@ TEST(the_limit_holds) {
 }
 
 /* A 64th of the device is left alone, and a request may have it. */
-TEST(the_last_part_is_for_requests) {
+TEST_EACH(WAYS, the_last_part_is_for_requests) {
     weir_allocator *a = make(&real, _i, 7 * GIB);
     AWAIT(stats_of(a).ahead_failures >= 2);
     size_t left = device_free();
@@ -108,7 +110,7 @@ TEST(the_last_part_is_for_requests) {
     destroy(a);
 }
 
-TEST(a_failure_is_tried_again_ever_later) {
+TEST_EACH(WAYS, a_failure_is_tried_again_ever_later) {
     uint64_t failed_requests;
     /* after the n-th a pause of 10 ms, doubled n - 1 times */
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -135,7 +137,7 @@ static void wait_for_child(pid_t child) {
 }
 
 /* The child has an allocator whose thread there is not, in the middle of a step or not. */
-TEST(a_child_of_fork_neither_grows_nor_hangs) {
+TEST_EACH(WAYS, a_child_of_fork_neither_grows_nor_hangs) {
     weir_allocator *a = make(&real, _i, 2 * GIB);
     void *block = NULL;
 
@@ -154,7 +156,7 @@ TEST(a_child_of_fork_neither_grows_nor_hangs) {
     destroy(a);
 }
 
-TEST(destroying_ends_it_promptly) {
+TEST_EACH(WAYS, destroying_ends_it_promptly) {
     for (int i = 0; i < 30; i++) {
         weir_allocator *a = make(&real, _i, 4 * GIB);
         OK(weir_free(a, take(a, 10 * MIB, A), A));
@@ -168,7 +170,7 @@ TEST(destroying_ends_it_promptly) {
 }
 
 /* A pause of seconds does not keep anybody. */
-TEST(destroying_ends_a_long_pause) {
+TEST_WHERE(POOL, POOL + 1, NULL, destroying_ends_a_long_pause) {
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(stats_of(a).ahead_failures >= 8); /* the next pause is of 1280 ms */
@@ -178,7 +180,7 @@ TEST(destroying_ends_a_long_pause) {
     MUST_LE(real_ms() - from, 800);
 }
 
-TEST(what_is_busy_goes_on) {
+TEST_EACH(WAYS, what_is_busy_goes_on) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
     void *block = take(a, MIB, A);
 
@@ -188,7 +190,7 @@ TEST(what_is_busy_goes_on) {
     destroy(a);
 }
 
-TEST(two_allocators_have_one_each) {
+TEST_EACH(WAYS, two_allocators_have_one_each) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
     weir_allocator *b = make(&real, (_i + 1) % WAYS, 384 * MIB);
 
@@ -203,7 +205,7 @@ TEST(two_allocators_have_one_each) {
 }
 
 /* Growth in another thread harms no capture, whose mode is global here. */
-TEST(a_capture_goes_on_beside_it) {
+TEST_EACH(WAYS, a_capture_goes_on_beside_it) {
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     weir_allocator *a = make(&real, _i, 256 * MIB);
     AWAIT(idle_of(a) >= 512 * MIB);
@@ -212,7 +214,7 @@ TEST(a_capture_goes_on_beside_it) {
 }
 
 /* The thread's calls are made by somebody who has no context and no stream of the program's. */
-TEST(no_stream_of_the_program_is_touched) {
+TEST_EACH(WAYS, no_stream_of_the_program_is_touched) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
 
     busy(A, 1000 * MS);
@@ -255,7 +257,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-TEST(beside_threads_at_work) {
+TEST_EACH(WAYS, beside_threads_at_work) {
     weir_allocator *a = make(&real, _i, 256 * MIB);
     struct worker w[3];
     for (int i = 0; i < 3; i++) {
@@ -276,8 +278,10 @@ TEST(beside_threads_at_work) {
     destroy(a);
 }
 
+CASE("exit", 120, NULL, NULL);
+
 /* Nobody destroys it, and the process ends all the same. */
-TEST(a_process_may_exit_meanwhile) {
+TEST_EACH(WAYS, a_process_may_exit_meanwhile) {
     for (int i = 0; i < 10; i++) {
         pid_t child = fork();
 
@@ -303,6 +307,8 @@ static void expect_log(const weir_options *options, const char *text) {
     destroy(a);
 }
 
+CASE("thread", 120, open_device, NULL);
+
 TEST(what_has_no_use_for_it_says_so) {
     weir_options options = options_for(POOL, 64 * MIB);
 
@@ -318,7 +324,7 @@ TEST(what_has_no_use_for_it_says_so) {
 }
 
 /* Driver 11.2 does not tell what a pool has. */
-TEST(what_cannot_be_told_is_left_alone) {
+TEST_WHERE(POOL, REGIONS, NULL, what_cannot_be_told_is_left_alone) {
     weir_options options = options_for(_i, 64 * MIB);
     real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
     catch_log();
@@ -419,7 +425,7 @@ TEST(what_has_room_does_not_wait_for_a_step) {
 }
 
 /* Who has to grow has what comes, and brings no more if that is enough. */
-TEST(who_has_to_grow_waits_for_what_comes) {
+TEST_EACH(2, who_has_to_grow_waits_for_what_comes) {
     struct grower g;
     weir_allocator *a = make_held(&g, 256 * MIB);
     uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
@@ -440,7 +446,7 @@ TEST(who_has_to_grow_waits_for_what_comes) {
 
 /* What does not come is nowhere, and the next step has its place; what the driver does not take back stays mapped,
  * part of the reserved memory, and the next step comes behind it, also if it is for small requests. */
-TEST(what_does_not_come_leaves_nothing) {
+TEST_EACH(3, what_does_not_come_leaves_nothing) {
     uint64_t all = device_free();
     struct grower g;
     answer = CUDA_ERROR_INVALID_VALUE;
@@ -467,7 +473,7 @@ TEST(what_does_not_come_leaves_nothing) {
 }
 
 /* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
-TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
+TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     struct grower g;
     weir_allocator *a = make_held(&g, GIB);
 
@@ -483,22 +489,5 @@ TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("ahead");
-    TCase *tests = suite_add_case(suite, "thread", 120, open_device, NULL);
-
-    ADD_FOR_EACH(tests, WAYS, off_by_default, little_is_idle_and_then_enough,
-                 another_stream_is_served_from_it, the_limit_holds, the_last_part_is_for_requests,
-                 a_failure_is_tried_again_ever_later, a_child_of_fork_neither_grows_nor_hangs,
-                 destroying_ends_it_promptly, what_is_busy_goes_on, two_allocators_have_one_each,
-                 a_capture_goes_on_beside_it, no_stream_of_the_program_is_touched,
-                 beside_threads_at_work);
-    ADD_FOR_ROWS(tests, POOL, POOL + 1, destroying_ends_a_long_pause);
-    ADD_TESTS(tests, what_has_room_does_not_wait_for_a_step, what_has_no_use_for_it_says_so);
-    ADD_FOR_EACH(tests, 2, who_has_to_grow_waits_for_what_comes,
-                 a_limit_that_is_lowered_meanwhile_is_the_cause);
-    ADD_FOR_EACH(tests, 3, what_does_not_come_leaves_nothing);
-    ADD_FOR_ROWS(tests, POOL, REGIONS, what_cannot_be_told_is_left_alone);
-    tests = suite_add_case(suite, "exit", 120, NULL, NULL);
-    ADD_FOR_EACH(tests, WAYS, a_process_may_exit_meanwhile);
-    return run_suite(suite, CK_FORK);
+    return run_tests("ahead", CK_FORK);
 }

@@ -34,7 +34,9 @@ static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_st
     return driver->ticks();
 }
 
-TEST(on_the_model_it_costs_requests_nothing) {
+CASE("played", 60, open_device, NULL);
+
+TEST_EACH(WAYS, on_the_model_it_costs_requests_nothing) {
     weir_statistics plain, ahead, again;
     uint64_t plain_ns, ahead_ns, again_ns;
     (void)play_a_run(_i, 0, &plain_ns, &plain);
@@ -60,7 +62,7 @@ static uint64_t steps_in(weir_allocator *a, uint64_t ms) {
 }
 
 /* Background growth makes a step each millisecond, even if no request came meanwhile. */
-TEST(turns_come_when_they_are_due) {
+TEST_EACH(WAYS, turns_come_when_they_are_due) {
     weir_allocator *a = make(driver, _i, 2 * GIB);
     uint64_t steps = steps_in(a, 10);
     uint64_t all = (2 * GIB + 65 * MIB) / a->reserve.engine->step_bytes + 1; /* beside a block */
@@ -77,8 +79,16 @@ TEST(turns_come_when_they_are_due) {
     destroy(a);
 }
 
+static int is_not_regions(int way) {
+    return way != REGIONS;
+}
+
+static int is_not_pool_alone(int way) {
+    return way != POOL_ALONE;
+}
+
 /* The next request would make the step itself. */
-TEST(the_less_is_idle_the_sooner_they_come) {
+TEST_WHERE(0, WAYS, is_not_regions, the_less_is_idle_the_sooner_they_come) {
     weir_allocator *a = make(driver, _i, 3 * GIB);
     void *block[30];
     for (int i = 0; i < 30; i++)
@@ -92,7 +102,7 @@ TEST(the_less_is_idle_the_sooner_they_come) {
 }
 
 /* Not the first request, either: what it asks for is there as the allocator is, and so are its tables. */
-TEST(it_begins_with_the_allocator) {
+TEST_EACH(WAYS, it_begins_with_the_allocator) {
     weir_allocator *a = make(driver, _i, 300 * MIB);
     weir_statistics s = stats_of(a);
 
@@ -108,7 +118,8 @@ TEST(it_begins_with_the_allocator) {
 
 /* A request for more than is idle waits for one handle, though several are idle elsewhere; where the arena fits
  * tightly, they move. */
-TEST(what_is_larger_waits_for_one_handle) {
+TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
+           what_is_larger_waits_for_one_handle) {
     weir_options options = options_for(MAPPED, 512 * MIB);
     void *block[4];
     options.packing = _i;
@@ -137,7 +148,7 @@ TEST(what_is_larger_waits_for_one_handle) {
 }
 
 /* weir warns if the limit is below the amount of grow-ahead. */
-TEST(more_than_can_be_had) {
+TEST_EACH(WAYS, more_than_can_be_had) {
     weir_options options = options_for(_i, 2 * GIB);
     catch_log();
     options.limit = bytes_amount(GIB);
@@ -173,7 +184,7 @@ TEST(small_requests_have_some_of_it) {
 
 /* Enough memory is idle, but no piece can hold the largest request so far.  If the last piece lacks at most a quarter of
  * that request, background growth enlarges the piece, unless more than the high mark would then be idle. */
-TEST(what_lies_together_is_what_a_request_needs) {
+TEST_EACH(4, what_lies_together_is_what_a_request_needs) {
     static const struct {
         size_t largest, piece, then; /* MiB; the last piece before and after growth */
     } ways[] = {{600, 500, 600}, {600, 400, 400}, {1500, 632, 632}, {600, 700, 700}};
@@ -236,7 +247,7 @@ TEST(what_lies_together_is_no_more_than_may_be_idle) {
 }
 
 /* Background growth does not enlarge the last piece again after a trim, nor beyond the limit. */
-TEST(what_lies_together_may_be_had_no_more) {
+TEST_EACH(2, what_lies_together_may_be_had_no_more) {
     weir_options options = options_for(MAPPED, 256 * MIB);
     void *block[4];
     options.cache = WEIR_SWITCH_OFF;
@@ -303,7 +314,7 @@ TEST(idle_pieces_do_not_deceive_it) {
 }
 
 /* A request does not wait for a step of another thread. */
-TEST(whoever_finds_a_turn_goes_on) {
+TEST_EACH(WAYS, whoever_finds_a_turn_goes_on) {
     weir_allocator *a = make(driver, _i, GIB);
     uint64_t steps = stats_of(a).ahead_steps;
 
@@ -318,7 +329,7 @@ TEST(whoever_finds_a_turn_goes_on) {
 }
 
 /* Nothing is begun on a device that is lost, and the end is as prompt. */
-TEST(a_lost_device_is_left_alone) {
+TEST_EACH(WAYS, a_lost_device_is_left_alone) {
     weir_options options = options_for(_i, 6 * GIB);
     weir_allocator *a = make_on(&real, &options);
     AWAIT(stats_of(a).ahead_steps > 0);
@@ -341,7 +352,7 @@ static void refuse_threads(void) {
 }
 
 /* Then requests grow by themselves. */
-TEST(without_a_thread_there_is_an_allocator) {
+TEST_EACH(WAYS, without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB);
     catch_log();
     refuse_threads();
@@ -357,7 +368,7 @@ TEST(without_a_thread_there_is_an_allocator) {
 }
 
 /* And nobody pays for idle memory, so that it moves to them. */
-TEST(without_a_thread_memory_moves) {
+TEST_EACH(2, without_a_thread_memory_moves) {
     weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0);
     void *block[4];
     refuse_threads();
@@ -375,7 +386,7 @@ TEST(without_a_thread_memory_moves) {
 }
 
 /* Growth stops when twice the amount is idle; twice a share is at most 100%. */
-TEST(growth_stops_at_twice_the_amount) {
+TEST_EACH(WAYS, growth_stops_at_twice_the_amount) {
     static const struct {
         weir_amount low;
         uint64_t high;
@@ -395,7 +406,7 @@ TEST(growth_stops_at_twice_the_amount) {
     }
 }
 
-TEST(pauses_after_failures_double_to_a_bound) {
+TEST_WHERE(0, WAYS, is_not_pool_alone, pauses_after_failures_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB);
     uint64_t pause = 0, before = 0, failed_requests;
 
@@ -422,7 +433,7 @@ TEST(pauses_after_failures_double_to_a_bound) {
 }
 
 /* With it or without, a hit makes the same calls. */
-TEST(a_hit_costs_what_it_did) {
+TEST_WHERE(0, WAYS, is_not_pool_alone, a_hit_costs_what_it_did) {
     uint64_t made[2][WEIR_ENTRY_COUNT];
 
     for (int on = 0; on < 2; on++) {
@@ -440,24 +451,5 @@ TEST(a_hit_costs_what_it_did) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("ahead, played");
-    TCase *tests = suite_add_case(suite, "played", 60, open_device, NULL);
-
-    ADD_FOR_EACH(tests, WAYS, on_the_model_it_costs_requests_nothing, turns_come_when_they_are_due,
-                 it_begins_with_the_allocator, more_than_can_be_had, whoever_finds_a_turn_goes_on,
-                 without_a_thread_there_is_an_allocator, growth_stops_at_twice_the_amount);
-    ADD_FOR_ROWS(tests, POOL, POOL_ALONE + 1, the_less_is_idle_the_sooner_they_come);
-    ADD_FOR_ROWS(tests, MAPPED, WAYS, the_less_is_idle_the_sooner_they_come);
-    ADD_FOR_ROWS(tests, WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1,
-                 what_is_larger_waits_for_one_handle);
-    ADD_TESTS(tests, small_requests_have_some_of_it, what_lies_together_is_no_more_than_may_be_idle,
-              idle_pieces_do_not_deceive_it);
-    ADD_FOR_EACH(tests, 4, what_lies_together_is_what_a_request_needs);
-    ADD_FOR_EACH(tests, 2, what_lies_together_may_be_had_no_more, without_a_thread_memory_moves);
-    ADD_FOR_EACH(tests, WAYS, a_lost_device_is_left_alone);
-    ADD_FOR_EACH(tests, 1, pauses_after_failures_double_to_a_bound);
-    ADD_FOR_ROWS(tests, REGIONS, WAYS, pauses_after_failures_double_to_a_bound,
-                 a_hit_costs_what_it_did);
-    ADD_FOR_EACH(tests, POOL_ALONE, a_hit_costs_what_it_did);
-    return run_suite(suite, CK_FORK);
+    return run_tests("ahead, played", CK_FORK);
 }

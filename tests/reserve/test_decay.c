@@ -45,6 +45,8 @@ static uint64_t window(uint64_t from, uint64_t peak, uint64_t reserve) {
     return weir__decay_end(&d, from + 1000, peak / 2, reserve, pause);
 }
 
+CASE("rule", 30, NULL, NULL);
+
 TEST(half_of_what_is_not_needed_goes) {
     open_rule(0);
     atomic_store(&d.grew, 1);
@@ -199,8 +201,10 @@ static uint64_t decays(void) {
     return found;
 }
 
+CASE("loads", 60, set_up, tear_down);
+
 /* Its peak comes once a half-life; between it falls to a tenth. */
-TEST(a_load_that_comes_back_keeps_its_reserve) {
+TEST_EACH(WAYS, a_load_that_comes_back_keeps_its_reserve) {
     open_way(_i);
     for (int i = 0; i < 6; i++) {
         iterate(40, HALF_LIFE / 5);
@@ -219,7 +223,7 @@ TEST(a_load_that_comes_back_keeps_its_reserve) {
 
 /* The large load is over and a small one goes on: the reserved memory comes down to what that needs, which then
  * grows no more; and nothing is waited for. */
-TEST(what_a_smaller_load_does_not_need_goes) {
+TEST_EACH(IN_REQUESTS, what_a_smaller_load_does_not_need_goes) {
     weir_statistics s;
     uint64_t growths = 0;
     open_way(_i);
@@ -252,7 +256,7 @@ TEST(what_a_smaller_load_does_not_need_goes) {
 }
 
 /* Decay and grow-ahead agree on what is to be idle. */
-TEST(what_has_gone_is_not_grown_again_by_grow_ahead) {
+TEST_EACH(IN_REQUESTS, what_has_gone_is_not_grown_again_by_grow_ahead) {
     weir_options options = options_for(_i);
     options.grow_ahead = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
     open_with(&options);
@@ -274,7 +278,7 @@ TEST(what_has_gone_is_not_grown_again_by_grow_ahead) {
 }
 
 /* Memory that goes back lies behind all work that used it. */
-TEST(nothing_goes_that_work_still_uses) {
+TEST_EACH(IN_REQUESTS, nothing_goes_that_work_still_uses) {
     void *block[40], *one;
 
     open_way(_i);
@@ -296,7 +300,7 @@ TEST(nothing_goes_that_work_still_uses) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-TEST(what_was_preallocated_stays) {
+TEST_EACH(IN_REQUESTS, what_was_preallocated_stays) {
     weir_options options = options_for(_i);
 
     options.prealloc = bytes_amount(512 * MIB);
@@ -318,7 +322,7 @@ TEST(what_was_preallocated_stays) {
     close_it();
 }
 
-TEST(a_release_threshold_that_is_set_stays) {
+TEST_EACH(2, a_release_threshold_that_is_set_stays) {
     weir_options options = options_for(_i);
 
     options.release_threshold = bytes_amount(256 * MIB);
@@ -335,7 +339,7 @@ TEST(a_release_threshold_that_is_set_stays) {
 
 /* ---- by weir_decay --------------------------------------------------------------------------- */
 
-TEST(an_idle_program_says_that_time_passes) {
+TEST_EACH(WAYS, an_idle_program_says_that_time_passes) {
     size_t released, sum = 0;
     open_way(_i);
     for (int i = 0; i < 3; i++)
@@ -360,7 +364,7 @@ TEST(an_idle_program_says_that_time_passes) {
 }
 
 /* One call for ten half-lives. */
-TEST(windows_that_were_missed_count) {
+TEST_EACH(WAYS, windows_that_were_missed_count) {
     open_way(_i);
     for (int i = 0; i < 3; i++)
         iterate(60, HALF_LIFE / 2);
@@ -371,7 +375,7 @@ TEST(windows_that_were_missed_count) {
 }
 
 /* It was idle for long, and comes back: the request that comes first gives nothing away. */
-TEST(nothing_goes_as_a_load_comes_back) {
+TEST_EACH(WAYS, nothing_goes_as_a_load_comes_back) {
     open_way(_i);
     for (int i = 0; i < 4; i++)
         iterate(60, HALF_LIFE / 2);
@@ -427,7 +431,7 @@ TEST(an_arena_of_regions_decays_by_calls_alone) {
 }
 
 /* A window may end with a request of a graph's: its stream is asked nothing, and its capture goes on. */
-TEST(a_window_ends_in_a_capture) {
+TEST_EACH(2 * WAYS, a_window_ends_in_a_capture) {
     int way = _i % WAYS;
     weir_options options = options_for(way);
     struct weir_driver table = *driver;
@@ -454,7 +458,7 @@ TEST(a_window_ends_in_a_capture) {
 
 /* ---- off ------------------------------------------------------------------------------------- */
 
-TEST(off_is_off) {
+TEST_EACH(WAYS, off_is_off) {
     weir_options options = options_for(_i);
     options.decay_ms = _i % 2 ? 0 : UINT64_MAX;
     open_with(&options);
@@ -472,7 +476,7 @@ TEST(off_is_off) {
     close_it();
 }
 
-TEST(where_there_is_nothing_to_give) {
+TEST_EACH(2, where_there_is_nothing_to_give) {
     weir_options options = options_for(REGIONS);
 
     options.engine = _i == 0 ? WEIR_ENGINE_DIRECT : WEIR_ENGINE_BFC_FIXED;
@@ -493,22 +497,5 @@ TEST(where_there_is_nothing_to_give) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("decay");
-    TCase *rule = tcase_create("rule");
-    TCase *loads = suite_add_case(suite, "loads", 60, set_up, tear_down);
-
-    ADD_TESTS(rule, half_of_what_is_not_needed_goes, what_was_enough_is_known_later_too,
-              the_floor_stays, what_nobody_ever_used_goes, what_grow_ahead_keeps_idle_stays,
-              a_pause_is_not_counted);
-    suite_add_tcase(suite, rule);
-    ADD_FOR_EACH(loads, WAYS, a_load_that_comes_back_keeps_its_reserve,
-                 an_idle_program_says_that_time_passes, windows_that_were_missed_count,
-                 nothing_goes_as_a_load_comes_back, off_is_off);
-    ADD_FOR_EACH(loads, IN_REQUESTS, what_a_smaller_load_does_not_need_goes,
-                 what_has_gone_is_not_grown_again_by_grow_ahead, nothing_goes_that_work_still_uses,
-                 what_was_preallocated_stays);
-    ADD_FOR_EACH(loads, 2, a_release_threshold_that_is_set_stays, where_there_is_nothing_to_give);
-    ADD_TESTS(loads, a_hit_costs_what_it_did, an_arena_of_regions_decays_by_calls_alone);
-    ADD_FOR_EACH(loads, 2 * WAYS, a_window_ends_in_a_capture);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("decay", CK_FORK_GETENV);
 }

@@ -54,7 +54,9 @@ static int is_fixed(int world) {
     return 1;
 }
 
-TEST(no_growth_past_it) {
+CASE("limit", 30, NULL, end_if_begun);
+
+TEST_EACH(WORLDS, no_growth_past_it) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
@@ -71,7 +73,7 @@ TEST(no_growth_past_it) {
 
 /* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
  * work is done. */
-TEST(no_growth_past_it_behind_work) {
+TEST_EACH(WORLDS, no_growth_past_it_behind_work) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
@@ -94,7 +96,7 @@ TEST(both_stand_against_it) {
     CU(driver->cuMemFree(others));
 }
 
-TEST(never_past_that_of_the_options) {
+TEST_EACH(WORLDS, never_past_that_of_the_options) {
     if (is_fixed(_i))
         return;
     begin(_i, GIB);
@@ -112,7 +114,7 @@ TEST(never_past_that_of_the_options) {
 }
 
 /* What is there already serves on, goes back when it is trimmed, and does not come again. */
-TEST(a_reserve_above_it_serves_and_does_not_rise) {
+TEST_EACH(WORLDS, a_reserve_above_it_serves_and_does_not_rise) {
     void *others[4], *more[20];
     size_t count;
     if (is_fixed(_i))
@@ -150,7 +152,7 @@ TEST(a_reserve_above_it_serves_and_does_not_rise) {
 
 /* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
  * is given back beforehand. */
-TEST(a_piece_above_it_serves) {
+TEST_EACH(WORLDS, a_piece_above_it_serves) {
     int is_bare = worlds[_i].cache == WEIR_SWITCH_OFF;
     if (is_fixed(_i))
         return;
@@ -167,7 +169,7 @@ TEST(a_piece_above_it_serves) {
 }
 
 /* For more than it what goes back is of no use: a failure leaves what was preallocated where it is. */
-TEST(a_failure_of_more_gives_nothing_back) {
+TEST_EACH(WORLDS, a_failure_of_more_gives_nothing_back) {
     void *block = NULL;
     if (is_fixed(_i) || worlds[_i].kind == KIND_DIRECT)
         return;
@@ -184,7 +186,7 @@ TEST(a_failure_of_more_gives_nothing_back) {
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
-TEST(as_a_share_of_the_device) {
+TEST_EACH(WORLDS, as_a_share_of_the_device) {
     if (is_fixed(_i))
         return;
     begin(_i, 8 * GIB);
@@ -195,7 +197,7 @@ TEST(as_a_share_of_the_device) {
     give(take(GIB, A), A);
 }
 
-TEST(mistakes_are_told) {
+TEST_EACH(WORLDS, mistakes_are_told) {
     weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
     char message[320] = "";
 
@@ -267,11 +269,11 @@ TEST(what_is_wrong_with_a_limit_is_told) {
     options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
-    MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
+    MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of engine bfc-fixed is its size"));
 }
 
 /* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
-TEST(less_than_there_is) {
+TEST_EACH(WORLDS * 2, less_than_there_is) {
     static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
     int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
     weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
@@ -302,7 +304,7 @@ TEST(less_than_there_is) {
 }
 
 /* A driver that does not say what is free leaves nothing to go by but the limit. */
-TEST(room_for_others_that_is_not_told) {
+TEST_EACH(WORLDS, room_for_others_that_is_not_told) {
     start_model(8 * GIB);
     make(_i, 2 * GIB, "keep-free=5GiB");
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -312,7 +314,7 @@ TEST(room_for_others_that_is_not_told) {
 
 /* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
  * less for weir, from its next step on.  A fixed arena does not grow. */
-TEST(room_for_others) {
+TEST_EACH(WORLDS, room_for_others) {
     CUdeviceptr others;
     start_model(8 * GIB);
     make(_i, 2 * GIB, "keep-free=5GiB growth=exact");
@@ -339,7 +341,7 @@ TEST(room_for_others) {
 
 /* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
  * place. */
-TEST(a_share_with_nobody_beside_it) {
+TEST_EACH(WORLDS, a_share_with_nobody_beside_it) {
     weir_options options = options_of(worlds[_i].kind, "model", 0);
     void *block = NULL;
 
@@ -377,7 +379,7 @@ TEST(a_share_of_nothing_and_one_beforehand) {
 }
 
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
-TEST(a_shared_pool_is_held_to_it) {
+TEST_EACH(WORLDS, a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
     CUdeviceptr block = 0, none_such = 0;
 
@@ -417,7 +419,7 @@ static void start_older(int version) {
 }
 
 /* Drivers before 12.2 know no limit at all, the oldest no reserved memory either. */
-TEST(with_older_drivers) {
+TEST_EACH(2, with_older_drivers) {
     static const int versions[] = {11020, 12010};
     start_older(versions[_i]);
     make(1, 0, "limit=1GiB");
@@ -470,7 +472,7 @@ TEST(what_is_undone_goes_in_the_end) {
 }
 
 /* A request under capture that is undone leaves the capture whole. */
-TEST(what_is_undone_breaks_no_capture) {
+TEST_EACH(2, what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
         void *block = NULL;
@@ -518,7 +520,7 @@ static void begin_leaving(int world, int kind) {
 static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
 
 /* Memory that has come free since is there at once. */
-TEST(preallocation_beside_what_is_free_now) {
+TEST_EACH(3, preallocation_beside_what_is_free_now) {
     CUdeviceptr others;
     size_t reserve;
 
@@ -546,7 +548,7 @@ static void lower_between(void) {
 }
 
 /* Who looks at the device meanwhile, for what was asked before, sets no other. */
-TEST(a_limit_that_is_set_meanwhile) {
+TEST_EACH(3, a_limit_that_is_set_meanwhile) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -571,7 +573,7 @@ static void shrink_between(void) {
     OK(weir_trim(a, 0, NULL));
 }
 
-TEST(growth_between_the_figures) {
+TEST_EACH(3, growth_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -582,7 +584,7 @@ TEST(growth_between_the_figures) {
     give(grown, A);
 }
 
-TEST(a_trim_between_the_figures) {
+TEST_EACH(3, a_trim_between_the_figures) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -594,7 +596,7 @@ TEST(a_trim_between_the_figures) {
 }
 
 /* It is not looked for ever. */
-TEST(growth_whenever_it_looks) {
+TEST_EACH(3, growth_whenever_it_looks) {
     size_t reserve;
 
     begin_leaving(0, kinds_leaving[_i]);
@@ -637,22 +639,5 @@ TEST(what_was_lost_stays_lost) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("limit");
-    TCase *tests = suite_add_case(suite, "limit", 30, NULL, end_if_begun);
-
-    ADD_FOR_EACH(tests, WORLDS, no_growth_past_it, no_growth_past_it_behind_work,
-                 never_past_that_of_the_options, a_reserve_above_it_serves_and_does_not_rise,
-                 a_piece_above_it_serves, a_failure_of_more_gives_nothing_back,
-                 as_a_share_of_the_device, mistakes_are_told, room_for_others,
-                 room_for_others_that_is_not_told, a_share_with_nobody_beside_it,
-                 a_shared_pool_is_held_to_it);
-    ADD_TESTS(tests, both_stand_against_it, what_is_wrong_with_a_limit_is_told,
-              a_share_of_nothing_and_one_beforehand, what_is_undone_goes_at_once,
-              what_is_undone_goes_in_the_end, what_was_lost_stays_lost);
-    ADD_FOR_EACH(tests, WORLDS * 2, less_than_there_is);
-    ADD_FOR_EACH(tests, 2, what_is_undone_breaks_no_capture, with_older_drivers);
-    ADD_FOR_EACH(tests, 3, preallocation_beside_what_is_free_now, growth_between_the_figures,
-                 a_limit_that_is_set_meanwhile, a_trim_between_the_figures,
-                 growth_whenever_it_looks);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("limit", CK_FORK_GETENV);
 }

@@ -129,8 +129,10 @@ static int has_idle(int world) {
 
 /* ---- another allocator asks ---------------------------------------------------------------------- */
 
+CASE("local peers", 60, set_up, tear_down);
+
 /* Each kind holds 3 GiB idle of 4, and each kind asks for 2. */
-TEST(a_local_peer_is_served) {
+TEST_EACH((WORLDS * WORLDS), a_local_peer_is_served) {
     int from = _i / WORLDS, to = _i % WORLDS;
     uint64_t bytes;
     if (!has_idle(from) || worlds[to].kind == KIND_FIXED)
@@ -163,7 +165,7 @@ TEST(a_local_peer_is_served) {
 }
 
 /* What the other had is still in use by work when it is asked for. */
-TEST(work_that_uses_it_is_waited_for) {
+TEST_EACH(WORLDS, work_that_uses_it_is_waited_for) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -180,7 +182,7 @@ TEST(work_that_uses_it_is_waited_for) {
 }
 
 /* As much goes as is asked for, where that is enough. */
-TEST(the_rest_stays) {
+TEST_EACH(WORLDS, the_rest_stays) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -214,7 +216,7 @@ TEST(more_than_one_gives) {
 }
 
 /* All that there is would not do: nobody gives anything. */
-TEST(has_worked) {
+TEST_EACH(WORLDS, has_worked) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -232,7 +234,7 @@ TEST(has_worked) {
 }
 
 /* As much as was asked for, and then all, does not do where the driver refuses what is free. */
-TEST(all_of_it_may_not_do) {
+TEST_EACH(WORLDS, all_of_it_may_not_do) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -247,7 +249,7 @@ TEST(all_of_it_may_not_do) {
 }
 
 /* Its own limit is in the way. */
-TEST(not_for_a_limit) {
+TEST_EACH(WORLDS, not_for_a_limit) {
     weir_options options = options_for(_i);
 
     options.limit = bytes_amount(512 * MIB);
@@ -258,7 +260,7 @@ TEST(not_for_a_limit) {
 }
 
 /* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
-TEST(not_for_a_limit_with_unmapped_ranges) {
+TEST_EACH(WORLDS, not_for_a_limit_with_unmapped_ranges) {
     weir_options options = options_for(_i);
     void *block[8];
 
@@ -281,7 +283,7 @@ TEST(not_for_a_limit_with_unmapped_ranges) {
 }
 
 /* Nor beside room that is to be left on the device, of which there is enough. */
-TEST(not_for_a_limit_beside_room) {
+TEST_EACH(WORLDS, not_for_a_limit_beside_room) {
     weir_options options = options_for(_i);
     if (!has_idle(_i))
         return;
@@ -298,7 +300,7 @@ TEST(not_for_a_limit_beside_room) {
 }
 
 /* All that the limit lets it have. */
-TEST(up_to_the_own_limit) {
+TEST_EACH(WORLDS, up_to_the_own_limit) {
     weir_options options = options_for(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
@@ -311,7 +313,7 @@ TEST(up_to_the_own_limit) {
 }
 
 /* What is free is to stay so: others give for that, too. */
-TEST(beside_room_for_others) {
+TEST_EACH(WORLDS, beside_room_for_others) {
     weir_options options = options_for(_i);
 
     if (worlds[_i].kind == KIND_FIXED) /* likewise */
@@ -323,7 +325,7 @@ TEST(beside_room_for_others) {
     end_both();
 }
 
-TEST(what_was_preallocated_stays) {
+TEST_EACH(WORLDS, what_was_preallocated_stays) {
     weir_options options = options_for(_i);
 
     if (!has_idle(_i))
@@ -341,7 +343,7 @@ TEST(what_was_preallocated_stays) {
 }
 
 /* Where no wait was asked for, what takes one is left alone: caches, shelves, regions. */
-TEST(not_by_a_wait) {
+TEST_EACH(2 * WORLDS, not_by_a_wait) {
     weir_options options = options_for(1);
     int world = _i / 2, hardened = _i % 2;
     int gives =
@@ -380,7 +382,7 @@ TEST(who_has_nothing_gives_nothing) {
 }
 
 /* A fault has left it unusable: nobody asks it. */
-TEST(not_of_one_that_is_lost) {
+TEST_EACH(WORLDS, not_of_one_that_is_lost) {
     if (!has_idle(_i))
         return;
     rich = make_of(_i);
@@ -396,7 +398,7 @@ TEST(not_of_one_that_is_lost) {
 }
 
 /* Every driver call that the request makes fails: it is served or refused, and nobody is harmed. */
-TEST(whatever_fails_on_the_way) {
+TEST_EACH(WORLDS, whatever_fails_on_the_way) {
     uint64_t served = 0, met;
 
     if (!has_idle(_i))
@@ -494,7 +496,7 @@ static void *struggle(void *mine) {
 }
 
 /* Two threads each, with growth in the background and preallocation at the first request. */
-TEST(all_in_recovery_at_once) {
+TEST_EACH(3 * WORLDS, all_in_recovery_at_once) {
     enum { ALLOCATORS = 3, THREADS = 2 * ALLOCATORS };
     weir_allocator *of[ALLOCATORS];
     pthread_t thread[THREADS];
@@ -534,7 +536,9 @@ static void work(weir_allocator *a, int requests) {
     }
 }
 
-TEST(requests_give_what_lies_idle) {
+CASE("said", 60, set_up, tear_down);
+
+TEST_EACH(WORLDS, requests_give_what_lies_idle) {
     weir_options options = options_for(_i);
     if (!gives_in_requests(_i))
         return;
@@ -561,7 +565,7 @@ TEST(requests_give_what_lies_idle) {
 }
 
 /* What work still uses stays until that is done. */
-TEST(requests_give_nothing_that_is_in_use) {
+TEST_EACH(WORLDS, requests_give_nothing_that_is_in_use) {
     if (!gives_in_requests(_i))
         return;
     rich = make_of(_i);
@@ -577,7 +581,7 @@ TEST(requests_give_nothing_that_is_in_use) {
 }
 
 /* The rest stays; so does everything, when the signal is over. */
-TEST(a_signal_ends) {
+TEST_EACH(WORLDS, a_signal_ends) {
     if (!gives_in_requests(_i))
         return;
     rich = make_of(_i);
@@ -590,7 +594,7 @@ TEST(a_signal_ends) {
     end(rich);
 }
 
-TEST(promises_are_kept) {
+TEST_EACH(WORLDS, promises_are_kept) {
     weir_options options = options_for(_i);
 
     if (!gives_in_requests(_i))
@@ -609,7 +613,7 @@ TEST(promises_are_kept) {
 }
 
 /* For programs that make no such requests: at once, and once. */
-TEST(weir_decay_answers) {
+TEST_EACH(WORLDS, weir_decay_answers) {
     size_t released;
 
     if (!has_idle(_i))
@@ -627,7 +631,7 @@ TEST(weir_decay_answers) {
 }
 
 /* What it was to give, and could not, is still wanted. */
-TEST(a_signal_stays_where_a_trim_fails) {
+TEST_EACH(WORLDS, a_signal_stays_where_a_trim_fails) {
     size_t released = 1;
 
     if (!has_idle(_i))
@@ -672,7 +676,7 @@ TEST(a_hit_costs_what_it_did) {
     end(rich);
 }
 
-TEST(where_there_is_nothing_to_give) {
+TEST_EACH(WORLDS, where_there_is_nothing_to_give) {
     rich = make_of(_i);
     if (has_idle(_i))
         OK(weir_low_memory(rich, 0));
@@ -682,6 +686,8 @@ TEST(where_there_is_nothing_to_give) {
     EXPECT(WEIR_E_INVALID, weir_low_memory(NULL, 0));
     end(rich);
 }
+
+CASE("local peers", 60, set_up, tear_down);
 
 TEST(not_after_a_fork) {
     int state;
@@ -704,22 +710,5 @@ TEST(not_after_a_fork) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("low_memory");
-    TCase *local_peers = suite_add_case(suite, "local peers", 60, set_up, tear_down);
-    TCase *said = suite_add_case(suite, "said", 60, set_up, tear_down);
-
-    ADD_FOR_EACH(local_peers, WORLDS * WORLDS, a_local_peer_is_served);
-    ADD_FOR_EACH(local_peers, WORLDS, work_that_uses_it_is_waited_for, the_rest_stays, has_worked,
-                 all_of_it_may_not_do, not_for_a_limit, not_for_a_limit_with_unmapped_ranges,
-                 not_for_a_limit_beside_room, up_to_the_own_limit, beside_room_for_others,
-                 what_was_preallocated_stays, not_of_one_that_is_lost, whatever_fails_on_the_way);
-    ADD_TESTS(local_peers, more_than_one_gives, who_has_nothing_gives_nothing,
-              from_both_sides_at_once, not_after_a_fork);
-    ADD_FOR_EACH(local_peers, 2 * WORLDS, not_by_a_wait);
-    ADD_FOR_EACH(local_peers, 3 * WORLDS, all_in_recovery_at_once);
-    ADD_FOR_EACH(said, WORLDS, requests_give_what_lies_idle, requests_give_nothing_that_is_in_use,
-                 a_signal_ends, promises_are_kept, weir_decay_answers,
-                 a_signal_stays_where_a_trim_fails, where_there_is_nothing_to_give);
-    ADD_FOR_EACH(said, 1, a_hit_costs_what_it_did);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("low_memory", CK_FORK_GETENV);
 }

@@ -125,7 +125,9 @@ static void check_fragments(int world, size_t least) {
     give_rest_back(A);
 }
 
-TEST(within_a_limit) {
+CASE("largest", 60, start_device, end_if_made);
+
+TEST_EACH(WORLDS, within_a_limit) {
     for (uint32_t wait_ms = 0; wait_ms < 2; wait_ms++) {
         make(_i, 256 * MIB, wait_ms, "");
         check_fragments(_i, is_driver_pool(_i) ? 0 : 18 * MIB);
@@ -137,7 +139,7 @@ TEST(within_a_limit) {
 }
 
 /* All that was freed is known to be done: a wait can bring nothing. */
-TEST(without_a_wait) {
+TEST_EACH(WORLDS, without_a_wait) {
     weir_failure r = {.size = sizeof r};
 
     if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
@@ -157,7 +159,7 @@ TEST(without_a_wait) {
 
 /* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
  * handles of its own, of 256 MiB and less for the GiB that there is, and some that it has not. */
-TEST(without_asking_the_driver) {
+TEST_EACH(WORLDS, without_asking_the_driver) {
     CUdeviceptr others;
     void *none;
 
@@ -175,7 +177,7 @@ TEST(without_asking_the_driver) {
     CU(driver->cuMemFree(others));
 }
 
-TEST(on_a_full_device) {
+TEST_EACH(WORLDS, on_a_full_device) {
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 257 * MIB));
@@ -193,7 +195,7 @@ TEST(on_a_full_device) {
 }
 
 /* What B has freed is not A's while B is at work, nor is what several use. */
-TEST(beside_pending_frees) {
+TEST_EACH(WORLDS, beside_pending_frees) {
     if (worlds[_i].kind == KIND_DIRECT && worlds[_i].cache == WEIR_SWITCH_OFF)
         return; /* its frees wait */
     make(_i, 256 * MIB, 0, "");
@@ -215,7 +217,7 @@ TEST(beside_pending_frees) {
 }
 
 /* Whatever comes free first pays for what is above a limit that was lowered. */
-TEST(above_a_lowered_limit) {
+TEST_EACH(WORLDS, above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* its region is its limit */
     make(_i, 256 * MIB, 1, "growth=exact");
@@ -229,7 +231,7 @@ TEST(above_a_lowered_limit) {
 }
 
 /* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
-TEST(in_what_is_above_a_lowered_limit) {
+TEST_EACH(WORLDS, in_what_is_above_a_lowered_limit) {
     if (worlds[_i].kind == KIND_FIXED)
         return; /* its region is its limit */
     make(_i, 256 * MIB, 1, "growth=exact");
@@ -265,7 +267,7 @@ TEST(behind_work_of_its_own) {
 }
 
 /* Small ones, on a stream with a cache: a slab of one slot must do. */
-TEST(less_than_a_slab) {
+TEST_EACH(WORLDS, less_than_a_slab) {
     void *most[40];
     int count = 0;
 
@@ -286,7 +288,7 @@ TEST(less_than_a_slab) {
 }
 
 /* Small requests have regions of their own as long as there may be another. */
-TEST(a_region_of_another_kind_will_do) {
+TEST_EACH(WORLDS, a_region_of_another_kind_will_do) {
     void *none = NULL;
     if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
         return; /* all share them */
@@ -305,13 +307,13 @@ TEST(a_region_of_another_kind_will_do) {
 }
 
 /* Gaps, and what a block is rounded up to. */
-TEST(with_gaps) {
+TEST_EACH(WORLDS, with_gaps) {
     make(_i, 256 * MIB, 1, "harden=guard log=none");
     check_fragments(_i, 0);
 }
 
 /* Whatever came before: three streams at work, blocks of all sizes that come and go, trims. */
-TEST(whatever_came_before) {
+TEST_EACH(WORLDS, whatever_came_before) {
     static const uint32_t waits[] = {0, 1, 50};
     uint64_t seed = 88172645463325252u + (uint64_t)_i;
     CUstream stream[] = {A, B, C};
@@ -398,8 +400,10 @@ static void make_asking(int world) {
     make_answered(options_for(world, 256 * MIB, 1), answer);
 }
 
+CASE("callback", 60, start_device, end_if_made);
+
 /* Nobody is asked as long as OOM recovery itself finds something. */
-TEST(it_is_asked_last) {
+TEST_EACH(WORLDS, it_is_asked_last) {
     make_asking(_i);
     void *most = take(200 * MIB, B);
     busy(B, MS / 2);
@@ -410,7 +414,7 @@ TEST(it_is_asked_last) {
     MUST_EQ(check_identities(a).failed_requests, 0);
 }
 
-TEST(it_is_told_the_request) {
+TEST_EACH(WORLDS, it_is_told_the_request) {
     void *none = NULL;
     make_asking(_i);
     take(200 * MIB, A);
@@ -428,7 +432,7 @@ TEST(it_is_told_the_request) {
 }
 
 /* What it frees serves the request, at the third try; nothing is left of the failures. */
-TEST(what_it_frees_serves) {
+TEST_EACH(WORLDS, what_it_frees_serves) {
     weir_failure before = {.size = sizeof before}, after = {.size = sizeof after};
     void *most[4];
     make_asking(_i);
@@ -451,7 +455,7 @@ TEST(what_it_frees_serves) {
 }
 
 /* Its answer alone ends it. */
-TEST(it_is_asked_as_often_as_it_wants) {
+TEST_EACH(WORLDS, it_is_asked_as_often_as_it_wants) {
     void *none = NULL;
     make_asking(_i);
     take(200 * MIB, A);
@@ -462,7 +466,7 @@ TEST(it_is_asked_as_often_as_it_wants) {
 }
 
 /* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
-TEST(what_is_preallocated_can_be_had) {
+TEST_EACH(WORLDS, what_is_preallocated_can_be_had) {
     weir_options options = options_for(_i, 256 * MIB, 100);
     if (worlds[_i].kind != KIND_DIRECT && worlds[_i].kind != KIND_FIXED)
         options.prealloc = bytes_amount(192 * MIB);
@@ -478,7 +482,7 @@ TEST(what_is_preallocated_can_be_had) {
 }
 
 /* Requests inside fail by themselves, and leave nothing behind. */
-TEST(it_may_fail_itself) {
+TEST_EACH(WORLDS, it_may_fail_itself) {
     void *none = NULL;
     make_asking(_i);
     take(200 * MIB, A);
@@ -494,7 +498,7 @@ TEST(it_may_fail_itself) {
 }
 
 /* A request of a graph's is not for it: what it may do would break the capture. */
-TEST(it_is_not_asked_under_capture) {
+TEST_EACH(WORLDS, it_is_not_asked_under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
     make_asking(_i);
@@ -511,7 +515,7 @@ TEST(it_is_not_asked_under_capture) {
 }
 
 /* And nothing else is done. */
-TEST(a_graphs_request_that_is_refused_is_noted) {
+TEST_EACH(WORLDS, a_graphs_request_that_is_refused_is_noted) {
     weir_oom_report v = {.size = sizeof v};
     void *node = NULL;
     CUgraph graph;
@@ -560,7 +564,7 @@ TEST(a_graphs_request_that_is_refused_is_noted) {
 }
 
 /* Nor about a preallocation that the request was to make, with no request refused. */
-TEST(it_is_not_asked_about_a_preallocation) {
+TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
     weir_options options = options_for(_i, 0, 1);
     size_t free_bytes, total;
     CUdeviceptr hoard;
@@ -592,7 +596,7 @@ static int loses_the_device(const weir_oom *oom, void *data) {
 }
 
 /* The context goes while it is asked: nothing is tried again. */
-TEST(it_may_lose_the_device) {
+TEST_EACH(WORLDS, it_may_lose_the_device) {
     make_answered(options_for(_i, 256 * MIB, 1), loses_the_device);
     refuse(WEIR_E_DEVICE_LOST, 257 * MIB, A);
     destroy_as_it_is();
@@ -608,7 +612,7 @@ static int fork_away(const weir_oom *oom, void *data) {
 }
 
 /* Neither in a child, nor does one that came of it try again. */
-TEST(it_is_not_asked_after_a_fork) {
+TEST_EACH(WORLDS, it_is_not_asked_after_a_fork) {
     void *none = NULL;
     int code;
     make_answered(options_for(_i, 256 * MIB, 1), fork_away);
@@ -645,7 +649,7 @@ static void *fail_on(void *stream) {
     return NULL;
 }
 
-TEST(it_holds_no_lock) {
+TEST_EACH(WORLDS, it_holds_no_lock) {
     pthread_t thread;
 
     make_answered(options_for(_i, 256 * MIB, 1), meet);
@@ -657,7 +661,7 @@ TEST(it_holds_no_lock) {
 }
 
 /* Behind the shelves of hardening too, and about the program's bytes. */
-TEST(it_is_asked_behind_shelves) {
+TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
     make_answered(options, answer);
@@ -673,20 +677,5 @@ TEST(it_is_asked_behind_shelves) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("OOM recovery");
-    TCase *tests = suite_add_case(suite, "largest", 60, start_device, end_if_made);
-
-    ADD_FOR_EACH(tests, WORLDS, within_a_limit, without_a_wait, without_asking_the_driver,
-                 on_a_full_device, beside_pending_frees, above_a_lowered_limit,
-                 in_what_is_above_a_lowered_limit, less_than_a_slab,
-                 a_region_of_another_kind_will_do, with_gaps, whatever_came_before);
-    ADD_TESTS(tests, behind_work_of_its_own);
-    tests = suite_add_case(suite, "callback", 60, start_device, end_if_made);
-    ADD_FOR_EACH(tests, WORLDS, it_is_asked_last, it_is_told_the_request, what_it_frees_serves,
-                 it_is_asked_as_often_as_it_wants, what_is_preallocated_can_be_had,
-                 it_may_fail_itself, it_is_not_asked_under_capture,
-                 a_graphs_request_that_is_refused_is_noted, it_is_not_asked_about_a_preallocation,
-                 it_may_lose_the_device, it_is_not_asked_after_a_fork, it_holds_no_lock,
-                 it_is_asked_behind_shelves);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("OOM recovery", CK_FORK_GETENV);
 }

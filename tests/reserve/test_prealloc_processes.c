@@ -136,7 +136,9 @@ static struct holder hold_apart(void) {
     return holder;
 }
 
-TEST(one_after_the_other) {
+CASE("processes", 60, set_up_apart, tear_down);
+
+TEST_EACH(WAYS, one_after_the_other) {
     weir_options options = options_for(_i, GIB);
     struct holder holder = hold_apart();
     struct child child = start(&options);
@@ -162,7 +164,7 @@ TEST(who_dies_gives_it_up) {
     MUST(waitpid(holder.pid, NULL, 0) == holder.pid);
 }
 
-TEST(many_at_once) {
+TEST_EACH(WAYS, many_at_once) {
     weir_options options = options_for(_i, 0);
     struct child child[6];
 
@@ -205,7 +207,7 @@ TEST(the_lock_excludes) {
 }
 
 /* Nor does a program that closes what is not its own lose what it has there since. */
-TEST(a_number_that_was_lost) {
+TEST_EACH(2, a_number_that_was_lost) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
     if (_i == 1) /* as it waits */
@@ -247,7 +249,7 @@ static void put_in_the_way(const char *path, const char *target, int what) {
 }
 
 /* What lies in the way is left alone, and another folder does, unless there is to be no other. */
-TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
+TEST_EACH(3, a_link_is_not_followed_nor_a_pipe_waited_for) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     char path[512], target[512], made[512], name[32];
     struct stat is;
@@ -272,6 +274,8 @@ TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
     ck_assert_int_eq(lstat(made, &is), -1);
 }
 
+CASE("amounts", 60, set_up, tear_down);
+
 TEST(without_a_lock_it_goes_on) {
     struct rlimit before;
     MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -285,14 +289,5 @@ TEST(without_a_lock_it_goes_on) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("preallocation of processes");
-    TCase *tests = suite_add_case(suite, "amounts", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, without_a_lock_it_goes_on);
-    tests = suite_add_case(suite, "processes", 60, set_up_apart, tear_down);
-    ADD_FOR_EACH(tests, WAYS, one_after_the_other, many_at_once);
-    ADD_TESTS(tests, who_dies_gives_it_up, the_lock_excludes, a_child_of_fork_does_not_keep_it);
-    ADD_FOR_EACH(tests, 2, a_number_that_was_lost);
-    ADD_FOR_EACH(tests, 3, a_link_is_not_followed_nor_a_pipe_waited_for);
-    return run_suite(suite, CK_FORK);
+    return run_tests("preallocation of processes", CK_FORK);
 }

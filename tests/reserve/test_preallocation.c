@@ -16,7 +16,9 @@ static const char *end_of_device(int way) {
 
 /* ---- the least ------------------------------------------------------------------------------- */
 
-TEST(partial_success_is_reported) {
+CASE("amounts", 60, set_up, tear_down);
+
+TEST_EACH(WAYS, partial_success_is_reported) {
     (void)leave(GIB);
     make(_i, 4 * GIB, "");
     expect_log("requested 4GiB, got and kept ");
@@ -30,7 +32,7 @@ TEST(partial_success_is_reported) {
 }
 
 /* A driver's pool gives back whole units, down to no more than its threshold. */
-TEST(parts_of_units_are_kept) {
+TEST_EACH(WAYS, parts_of_units_are_kept) {
     for (uint64_t bytes = 16 * MIB; bytes <= 100 * MIB; bytes += 84 * MIB) {
         weir_options options = options_for(_i, bytes);
         options.release_threshold = bytes_amount(0);
@@ -44,14 +46,14 @@ TEST(parts_of_units_are_kept) {
 }
 
 /* A pool's limit is whole units: what it leaves is had, and the rest is told. */
-TEST(a_limit_of_parts_of_units) {
+TEST_WHERE(POOL, REGIONS, NULL, a_limit_of_parts_of_units) {
     make(_i, 100 * MIB, "limit=100MiB");
     expect_log("requested 100MiB, got and kept 96MiB");
     MUST_EQ(stats_of(a).reserved, 96 * MIB);
 }
 
 /* A share of what is free is taken again when the turn has come; or stays as it was first seen. */
-TEST(a_device_that_does_not_tell_again_what_is_free) {
+TEST_EACH(WAYS, a_device_that_does_not_tell_again_what_is_free) {
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
     make(_i, 0, "prealloc=50%free");
     MUST_EQ(stats_of(a).prealloc_asked, 4 * GIB);
@@ -59,7 +61,7 @@ TEST(a_device_that_does_not_tell_again_what_is_free) {
 }
 
 /* Not the device, if it has some. */
-TEST(what_stands_against_more_is_named) {
+TEST_EACH(6 * WAYS, what_stands_against_more_is_named) {
     static const char *const causes[] = {"; keep-free keeps for others 3GiB",
                                          "; a share leaves 128MiB of the device",
                                          "; the limit is 2GiB"};
@@ -94,7 +96,7 @@ TEST(what_stands_against_more_is_named) {
 }
 
 /* What a call of the program's gets is told likewise; nothing is held back for others, as of a preallocated share. */
-TEST(what_a_call_gets_is_told) {
+TEST_EACH(3 * WAYS, what_a_call_gets_is_told) {
     int way = _i % WAYS, cause = _i / WAYS;
     const char *const causes[] = {"; keep-free keeps for others 3GiB", "; the limit is 1GiB",
                                   strchr(end_of_device(way), ';')};
@@ -144,7 +146,7 @@ TEST(why_a_call_gets_nothing_is_told) {
 }
 
 /* Of settings that both stand against it, the one that it met; a share is one too. */
-TEST(which_limit_it_was_is_named) {
+TEST_EACH(WAYS, which_limit_it_was_is_named) {
     make_later(_i, 5 * GIB, "keep-free=1GiB");
     OK(weir_set_limit(a, bytes_amount(2 * GIB)));
     give(take(1000, A), A);
@@ -161,7 +163,7 @@ TEST(which_limit_it_was_is_named) {
 }
 
 /* There is room beside a share, and a driver that takes no more of it. */
-TEST(a_share_that_the_driver_refuses) {
+TEST_EACH(WAYS, a_share_that_the_driver_refuses) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemCreate};
@@ -174,7 +176,7 @@ TEST(a_share_that_the_driver_refuses) {
 
 /* Another program's variable knows nothing of a limit: it asks for less then, in units if it can be.  What is asked by
  * weir's own is held to it. */
-TEST(what_a_variable_asks_is_held_to_the_limit) {
+TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
     static const struct {
         uint64_t limit, asked;
         const char *shown;
@@ -194,7 +196,7 @@ TEST(what_a_variable_asks_is_held_to_the_limit) {
     EXPECT(WEIR_E_LIMIT, try_on(driver, &options));
 }
 
-TEST(less_than_the_least_is_a_failure) {
+TEST_EACH(WAYS, less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     CUdeviceptr hoard = leave(GIB);
 
@@ -215,7 +217,7 @@ TEST(less_than_the_least_is_a_failure) {
 }
 
 /* Which the device alone tells of amounts of different kinds. */
-TEST(the_least_is_no_more_than_the_whole) {
+TEST_EACH(WAYS, the_least_is_no_more_than_the_whole) {
     weir_options options = options_for(_i, 0);
 
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL};
@@ -240,7 +242,7 @@ TEST(the_least_is_no_more_than_the_whole) {
     expect_message(weir__compat_name(1));
 }
 
-TEST(requests_fail_until_the_least_is_there) {
+TEST_EACH(WAYS, requests_fail_until_the_least_is_there) {
     CUdeviceptr hoard = leave(GIB);
     void *block = NULL;
     make_later(_i, 4 * GIB, "prealloc-min=2GiB");
@@ -264,7 +266,7 @@ TEST(requests_fail_until_the_least_is_there) {
     ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
 }
 
-TEST(the_least_alone_is_the_whole) {
+TEST_EACH(WAYS, the_least_alone_is_the_whole) {
     weir_options options = options_for(_i, 0);
     options.prealloc_min = bytes_amount(GIB);
     make_with(&options);
@@ -294,7 +296,7 @@ static void expect_nothing_is_made(size_t bytes) {
 }
 
 /* By the preallocation, however it is done. */
-TEST(tables_are_made_beforehand) {
+TEST_EACH(2 * WAYS, tables_are_made_beforehand) {
     weir_options options = options_for(_i / 2, 7 * GIB);
     if (_i / 2 == POOL_ALONE) /* which has none */
         return;
@@ -325,7 +327,7 @@ TEST(a_mapped_arena_has_tables_from_the_start) {
 
 /* A 2048th of what was preallocated, and no more for more than 32 GiB.  Not of a mapped arena, whose
  * addresses ThreadSanitizer has no room for on such a device. */
-TEST(tables_have_a_bound) {
+TEST_EACH(MAPPED, tables_have_a_bound) {
     if (!is_roomy())
         return;
     start_model(128 * GIB);
@@ -336,20 +338,5 @@ TEST(tables_have_a_bound) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("preallocation");
-    TCase *tests = suite_add_case(suite, "amounts", 60, set_up, tear_down);
-
-    ADD_FOR_EACH(tests, WAYS, partial_success_is_reported, parts_of_units_are_kept,
-                 a_device_that_does_not_tell_again_what_is_free, which_limit_it_was_is_named,
-                 a_share_that_the_driver_refuses, less_than_the_least_is_a_failure,
-                 the_least_is_no_more_than_the_whole, requests_fail_until_the_least_is_there,
-                 the_least_alone_is_the_whole);
-    ADD_FOR_ROWS(tests, POOL, REGIONS, a_limit_of_parts_of_units);
-    ADD_FOR_EACH(tests, 6 * WAYS, what_stands_against_more_is_named);
-    ADD_FOR_EACH(tests, 3 * WAYS, what_a_call_gets_is_told);
-    ADD_TESTS(tests, why_a_call_gets_nothing_is_told, a_mapped_arena_has_tables_from_the_start);
-    ADD_FOR_EACH(tests, 2, what_a_variable_asks_is_held_to_the_limit);
-    ADD_FOR_EACH(tests, 2 * WAYS, tables_are_made_beforehand);
-    ADD_FOR_EACH(tests, MAPPED, tables_have_a_bound);
-    return run_suite(suite, CK_FORK);
+    return run_tests("preallocation", CK_FORK);
 }

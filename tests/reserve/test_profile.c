@@ -13,7 +13,9 @@
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-TEST(the_second_run_does_not_grow) {
+CASE("runs", 60, set_up, tear_down);
+
+TEST_EACH(WAYS, the_second_run_does_not_grow) {
     weir_statistics first = run(_i, 40), second;
     struct stat about;
 
@@ -35,7 +37,7 @@ TEST(the_second_run_does_not_grow) {
     EXPECT_WARNINGS(0, "", "");
 }
 
-TEST(a_larger_load_raises_it_at_once) {
+TEST_EACH(WAYS, a_larger_load_raises_it_at_once) {
     weir_statistics small = run(_i, 20);
     weir_statistics large = run(_i, 60);
     MUST_EQ(large.profile_asked, small.reserved_peak);
@@ -46,7 +48,7 @@ TEST(a_larger_load_raises_it_at_once) {
 }
 
 /* With the fourth small run the large one counts half, then a quarter; the small one never grows. */
-TEST(a_smaller_load_lowers_it_after_four_runs) {
+TEST_EACH(WAYS, a_smaller_load_lowers_it_after_four_runs) {
     weir_statistics large = run(_i, 60), small;
 
     for (int i = 0; i < 4; i++) {
@@ -93,7 +95,7 @@ TEST(a_threshold_below_it_is_raised) {
 }
 
 /* A minimum does not keep the profile from preallocating more. */
-TEST(at_least_what_must_be) {
+TEST_EACH(WAYS, at_least_what_must_be) {
     static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
                                          {.value = 10000, .kind = WEIR_AMOUNT_OF_FREE}};
     weir_options options = options_for(_i);
@@ -159,7 +161,7 @@ static void plant(const weir_options *options, uint64_t need) {
     MUST(weir__profile_store(options->profile, &key, &profile, &problem));
 }
 
-TEST(no_more_than_the_device_has_free) {
+TEST_EACH(WAYS, no_more_than_the_device_has_free) {
     weir_options options = options_for(_i);
     CUdeviceptr other;
     plant(&options, UINT64_MAX);
@@ -174,7 +176,7 @@ TEST(no_more_than_the_device_has_free) {
     CU(driver->cuMemFree(other));
 }
 
-TEST(no_more_than_the_limit) {
+TEST_EACH(WAYS, no_more_than_the_limit) {
     weir_options options = options_for(_i);
     options.limit = bytes_amount(256 * MIB);
     plant(&options, 4 * GIB);
@@ -207,7 +209,7 @@ static void other_regions(weir_options *o) {
 static void (*const others[])(weir_options *o) = {other_engine, other_packing, other_growth,
                                                   other_limit,  other_caches,  other_regions};
 
-TEST(other_settings_are_told_apart) {
+TEST_EACH(6, other_settings_are_told_apart) {
     weir_options options = options_for(MAPPED);
 
     run(MAPPED, 40);
@@ -219,7 +221,7 @@ TEST(other_settings_are_told_apart) {
 }
 
 /* Two that differ in their ids alone, and one that has another size. */
-TEST(another_device_is_told_apart) {
+TEST_EACH(2, another_device_is_told_apart) {
     weir_options options = options_for(POOL);
     CUcontext second;
 
@@ -241,6 +243,8 @@ TEST(another_device_is_told_apart) {
     MUST(run_with(&options, 40).profile_asked > 0);
 }
 
+CASE("files", 60, set_up, tear_down);
+
 /* Each of two allocators began before the other one wrote the file, so only the second one replaces it and says so. */
 TEST(who_ends_later_says_that_it_replaces) {
     weir_options pool = options_for(POOL), arena = options_for(MAPPED);
@@ -259,6 +263,8 @@ TEST(who_ends_later_says_that_it_replaces) {
     OK(weir_allocator_destroy(second));
     EXPECT_WARNINGS(0, "", "");
 }
+
+CASE("runs", 60, set_up, tear_down);
 
 TEST(in_a_folder_each_has_its_own) {
     weir_options pool = options_for(POOL), arena = options_for(MAPPED);
@@ -286,7 +292,7 @@ TEST(a_name_is_from_where_the_process_was) {
     ANSWERS(0, access(file, F_OK));
 }
 
-TEST(engines_with_nothing_to_learn) {
+TEST_EACH(2, engines_with_nothing_to_learn) {
     weir_options options = options_for(REGIONS);
     weir_allocator *a;
 
@@ -329,7 +335,7 @@ TEST(one_run_is_noted_once) {
     ANSWERS(1, runs_in(file, &key));
 }
 
-TEST(where_the_caller_says) {
+TEST_EACH(2, where_the_caller_says) {
     weir_options options = options_for(POOL);
     weir_allocator *a;
     options.profile = _i ? "off" : NULL;
@@ -419,6 +425,8 @@ static void save_often(int saver) {
     }
 }
 
+CASE("bare", 60, NULL, NULL);
+
 /* A process that reads meanwhile reads a whole profile, and no other file remains. */
 TEST(processes_that_save_at_once) {
     struct weir_profile profile;
@@ -455,6 +463,8 @@ static void *save_from_thread(void *allocator) {
     return NULL;
 }
 
+CASE("runs", 60, set_up, tear_down);
+
 TEST(threads_that_save_at_once) {
     weir_options options = options_for(POOL);
     pthread_t thread[SAVERS];
@@ -471,27 +481,8 @@ TEST(threads_that_save_at_once) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("profile");
-    TCase *tests = suite_add_case(suite, "runs", 60, set_up, tear_down);
-
-    ADD_FOR_EACH(tests, WAYS, the_second_run_does_not_grow, a_larger_load_raises_it_at_once,
-                 a_smaller_load_lowers_it_after_four_runs, at_least_what_must_be, no_more_than_the_device_has_free,
-                 no_more_than_the_limit);
-    ADD_TESTS(tests, a_preallocation_that_is_set_wins, a_threshold_below_it_is_raised,
-              at_the_first_request_where_that_is_asked, an_idle_run_is_not_noted,
-              in_a_folder_each_has_its_own, a_name_is_from_where_the_process_was,
-              one_run_is_noted_once, where_else_the_caller_says, a_device_with_any_name,
-              runs_beside_each_other, threads_that_save_at_once);
-    ADD_FOR_EACH(tests, 6, other_settings_are_told_apart);
-    ADD_FOR_EACH(tests, 2, another_device_is_told_apart, engines_with_nothing_to_learn,
-                 where_the_caller_says);
-    tests = suite_add_case(suite, "files", 60, set_up, tear_down);
-    ADD_TESTS(tests, who_ends_later_says_that_it_replaces);
-    tests = suite_add_case(suite, "bare", 60, NULL, NULL);
-    ADD_TESTS(tests, processes_that_save_at_once);
-
     if (!make_all())
         return 1;
-    int failed = run_suite(suite, CK_FORK);
+    int failed = run_tests("profile", CK_FORK);
     return !remove_all(all) || failed;
 }

@@ -22,6 +22,8 @@ static uint64_t learn_run(uint64_t reserve, uint64_t in_use, int grew) {
     return weir__profile_target(&learned);
 }
 
+CASE("bare", 60, NULL, NULL);
+
 TEST(the_rule_by_numbers) {
     memset(&learned, 0, sizeof learned);
     MUST_EQ(weir__profile_target(&learned), 0);
@@ -197,7 +199,7 @@ static const struct {
     {"checksum", "and more\nchecksum", "damaged"},
 };
 
-TEST(a_forged_one_is_refused) {
+TEST_EACH(ROWS(forged), a_forged_one_is_refused) {
     char text[WEIR_PROFILE_MOST_BYTES];
     const char *reason;
     make_good();
@@ -213,6 +215,8 @@ TEST(a_forged_one_is_refused) {
     *strchr(text, ' ') = '\0';
     MUST(!parses(text, seal(text, bytes), &reason));
 }
+
+CASE("files", 60, set_up, tear_down);
 
 #ifdef CAN_DENY
 TEST(a_file_that_cannot_be_read) {
@@ -235,7 +239,7 @@ TEST(a_file_that_cannot_be_read) {
 #endif
 
 /* A damaged file costs the run nothing, and the next finds a good one. */
-TEST(a_damaged_file_is_ignored_and_replaced) {
+TEST_EACH(5, a_damaged_file_is_ignored_and_replaced) {
     char text[2 * WEIR_PROFILE_MOST_BYTES];
     weir_statistics s = run(POOL, 40);
     size_t bytes = read_whole(file, text, sizeof text);
@@ -287,7 +291,7 @@ TEST(what_is_no_file_is_left_alone) {
 }
 
 /* Also for root, whom no mode keeps out. */
-TEST(a_place_that_cannot_be_written) {
+TEST_EACH(3, a_place_that_cannot_be_written) {
     static const char *const places[] = {"/proc/weir-profile", "/nowhere/at/all", NULL};
     weir_options options = options_for(POOL);
     weir_allocator *a;
@@ -325,8 +329,10 @@ TEST(a_folder_without_leave_to_write) {
 
 /* ---- what fails ------------------------------------------------------------------------------ */
 
+CASE("runs", 60, set_up, tear_down);
+
 /* A device that will not say who it is: the run goes on without a profile. */
-TEST(a_driver_that_does_not_answer) {
+TEST_EACH(3, a_driver_that_does_not_answer) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuDeviceGetName, WEIR_ENTRY_cuDeviceGetUuid, WEIR_ENTRY_cuDeviceTotalMem};
     weir_options options = options_for(POOL);
@@ -436,6 +442,8 @@ static int use_default(int grandchild) {
     return (int)s.profile_runs; /* the block is live: the process just ends */
 }
 
+CASE("bare", 60, NULL, NULL);
+
 TEST(the_default_allocator_saves_at_exit) {
     make_folder();
     setenv("WEIR_DEVICE", "model", 1);
@@ -451,31 +459,8 @@ TEST(the_default_allocator_saves_at_exit) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("profile files");
-    TCase *tests = suite_add_case(suite, "runs", 60, set_up, tear_down);
-
-    ADD_TESTS(tests, a_child_saves_nothing);
-    ADD_FOR_EACH(tests, 3, a_driver_that_does_not_answer);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    ADD_TESTS(tests, host_memory_runs_out, host_memory_runs_out_at_the_end);
-#endif
-    tests = suite_add_case(suite, "files", 60, set_up, tear_down);
-    ADD_FOR_EACH(tests, 5, a_damaged_file_is_ignored_and_replaced);
-    ADD_TESTS(tests, a_file_of_somebody_else_is_left_alone, what_is_no_file_is_left_alone,
-              a_folder_without_leave_to_write);
-    ADD_FOR_EACH(tests, 3, a_place_that_cannot_be_written);
-#ifdef CAN_DENY
-    ADD_TESTS(tests, a_file_that_cannot_be_read);
-#endif
-    tests = suite_add_case(suite, "bare", 60, NULL, NULL);
-    ADD_TESTS(tests, the_rule_by_numbers, a_load_that_comes_back_finds_room,
-              a_later_record_replaces_an_earlier_one, a_good_one_reads_as_it_was_written,
-              the_hash_is_fnv_1a, every_cut_and_every_changed_byte_is_refused,
-              the_default_allocator_saves_at_exit);
-    ADD_FOR_EACH(tests, sizeof forged / sizeof forged[0], a_forged_one_is_refused);
-
     if (!make_all())
         return 1;
-    int failed = run_suite(suite, CK_FORK);
+    int failed = run_tests("profile files", CK_FORK);
     return !remove_all(all) || failed;
 }

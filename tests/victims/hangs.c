@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     (void)usleep(100000); /* for those who look */
     HOLDS(stop(argv[1]));
     if (is_told(argc, argv, "beside"))
-        CU(cuda.cuMemAllocAsync(&block, 100 * MIB, NULL));
+        CU(cuda.cuMemAllocAsync(&block, 200 * MIB, NULL));
     else
         HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)

@@ -23,7 +23,10 @@
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-TEST(create_needs_a_place_to_write) {
+CASE("each engine", 120, open_device_with_caches, close_device);
+CASE_TOO("each engine alone", 120, open_device_without_caches, close_device);
+
+TEST_EACH(KIND_COUNT, create_needs_a_place_to_write) {
     weir_options options = options_for(_i, ARENA_BYTES);
 
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, NULL));
@@ -36,7 +39,7 @@ TEST(create_needs_a_place_to_write) {
 enum { VERSION_1_BYTES = offsetof(weir_options, cache) };
 
 /* One wrong field each; nothing is written and nothing is held. */
-TEST(create_refuses_options_out_of_range) {
+TEST_EACH(KIND_COUNT, create_refuses_options_out_of_range) {
     weir_options bad[24];
     weir_allocator *a = (weir_allocator *)&bad;
     size_t count = 0, before = device_free();
@@ -110,7 +113,7 @@ static int is_end_of_options(size_t bytes) {
 
 /* A program compiled with a later header has a larger struct: its unknown fields must be default.  One of an earlier
  * header's is shorter by whole fields. */
-TEST(create_accepts_every_size_from_version_1) {
+TEST_EACH(KIND_COUNT, create_accepts_every_size_from_version_1) {
     struct {
         weir_options options;
         uint64_t later[4];
@@ -142,7 +145,7 @@ TEST(create_accepts_every_size_from_version_1) {
     ck_assert_ptr_null(a);
 }
 
-TEST(create_finds_no_such_device) {
+TEST_EACH(KIND_COUNT, create_finds_no_such_device) {
     weir_options options = options_of(_i, on_cuda ? "cuda:999" : "model:9", ARENA_BYTES);
     weir_allocator *a = NULL;
 
@@ -150,7 +153,7 @@ TEST(create_finds_no_such_device) {
     ck_assert_ptr_null(a);
 }
 
-TEST(create_refuses_an_impossible_preallocation) {
+TEST_EACH(KIND_COUNT, create_refuses_an_impossible_preallocation) {
     weir_options options = options_for(_i, ARENA_BYTES);
     size_t before = device_free();
     weir_allocator *a = NULL;
@@ -165,7 +168,7 @@ TEST(create_refuses_an_impossible_preallocation) {
     expect_free_again(before);
 }
 
-TEST(destroy_waits_for_no_live_block) {
+TEST_EACH(KIND_COUNT, destroy_waits_for_no_live_block) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     weir_statistics before, after;
@@ -185,7 +188,7 @@ TEST(destroy_waits_for_no_live_block) {
 
 /* Frees behind work that still runs when the allocator goes; on one stream, on several, and of
  * blocks with noted uses. */
-TEST(destroy_gives_all_back_behind_pending_frees) {
+TEST_EACH(KIND_COUNT, destroy_gives_all_back_behind_pending_frees) {
     CUstream s[3] = {make_stream(), make_stream(), make_stream()};
     size_t before = device_free();
 
@@ -207,7 +210,7 @@ TEST(destroy_gives_all_back_behind_pending_frees) {
         drop_stream(s[i]);
 }
 
-TEST(create_and_destroy_a_hundred_times) {
+TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
     CUstream s = make_stream();
     size_t before = device_free();
 
@@ -243,7 +246,7 @@ TEST(several_allocators_beside_each_other) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-TEST(nothing_asked_nothing_given) {
+TEST_EACH(KIND_COUNT, nothing_asked_nothing_given) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = a;
@@ -257,7 +260,7 @@ TEST(nothing_asked_nothing_given) {
     finish(a, s);
 }
 
-TEST(every_size_is_aligned_and_whole) {
+TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
     static const size_t sizes[] = {1,   2,       255,          256,      257,          511,
                                    512, 513,     4095,         4096,     4097,         MIB - 1,
                                    MIB, MIB + 1, 3 * MIB + 77, 32 * MIB, 32 * MIB + 1, 33 * MIB};
@@ -281,7 +284,7 @@ TEST(every_size_is_aligned_and_whole) {
 }
 
 /* The memory of a block is there again for its own stream at once, though the stream is busy. */
-TEST(own_stream_reuses_at_once) {
+TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = take(a, 24 * MIB, s);
@@ -304,7 +307,7 @@ TEST(own_stream_reuses_at_once) {
 
 /* As far as a real driver has a part in it; test_misuse.c has the rest.  The pool engine alone frees
  * what the driver takes. */
-TEST(only_live_blocks_are_freed) {
+TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     weir_allocator *a = make(_i), *stranger = make(_i);
     CUstream s = make_stream();
     char *block = take(a, 100000, s), *other = take(a, 5000, s);
@@ -340,7 +343,7 @@ TEST(only_live_blocks_are_freed) {
 }
 
 /* Freed once with a use noted and still pending: the second free is a double free too. */
-TEST(a_pending_free_is_a_free) {
+TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream(), t = make_stream();
     void *block = take(a, MIB, s);
@@ -361,7 +364,7 @@ TEST(a_pending_free_is_a_free) {
 }
 
 /* One block at a time fits, so that each is what the last one was, written to late. */
-TEST(blocks_for_any_stream) {
+TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
     const size_t bytes = 20 * MIB;
     weir_allocator *a = make_limited(_i, 32 * MIB);
     CUstream s = make_stream(), t = make_stream(), u = make_stream();
@@ -394,7 +397,7 @@ TEST(blocks_for_any_stream) {
 }
 
 /* NULL, 0x1 and 0x2, in the thread's context and without any. */
-TEST(default_streams) {
+TEST_EACH(KIND_COUNT, default_streams) {
     weir_allocator *a = make(_i);
     CUcontext popped;
 
@@ -425,7 +428,7 @@ TEST(default_streams) {
 }
 
 /* A use is noted on streams that a block never saw otherwise, many of them, and twice. */
-TEST(many_uses_of_one_block) {
+TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
     enum { STREAMS = 20 };
     weir_allocator *a = make(_i);
     CUstream s[STREAMS];
@@ -457,7 +460,7 @@ TEST(many_uses_of_one_block) {
 }
 
 /* A free may name any stream that is ordered after the block's uses. */
-TEST(freed_on_another_stream) {
+TEST_EACH(KIND_COUNT, freed_on_another_stream) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream(), t = make_stream();
 
@@ -522,7 +525,7 @@ static void one_of_each_call(int kind, CUstream s, CUstream t) {
 
 /* None current, the device's own, and the device's own twice; on the model that of another device
  * too. */
-TEST(the_current_context_is_left_alone) {
+TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
     CUstream s, t;
     CUcontext popped, other;
 
@@ -580,7 +583,7 @@ static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
            weir_last_driver_result() == 0;
 }
 
-TEST(a_child_of_fork_is_refused) {
+TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
     weir_allocator *a = make(_i);
     CUstream s = make_stream();
     void *block = take(a, 100, s);
@@ -598,6 +601,19 @@ TEST(a_child_of_fork_is_refused) {
     expect_pattern(block, 100, 0x21, s); /* the parent has lost nothing */
     OK(weir_free(a, block, s));
     finish(a, s);
+}
+
+CASE("default allocator", 120, open_device_with_caches, close_device);
+
+/* No driver: no device; never the model in its place. */
+TEST(without_a_driver_there_is_no_device) {
+    struct weir_driver_failure failure;
+    weir_allocator *a = NULL;
+
+    if (on_cuda || weir__driver_open("cuda", &failure))
+        return;
+    EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(NULL, &a));
+    ck_assert_ptr_null(a);
 }
 
 /* The environment is read by the first call that succeeds; a bad variable keeps nothing. */
@@ -640,51 +656,7 @@ TEST(the_default_allocator) {
     unsetenv("WEIR_DEVICE");
 }
 
-/* No driver: no device; never the model in its place. */
-TEST(without_a_driver_there_is_no_device) {
-    struct weir_driver_failure failure;
-    weir_allocator *a = NULL;
-
-    if (on_cuda || weir__driver_open("cuda", &failure))
-        return;
-    EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(NULL, &a));
-    ck_assert_ptr_null(a);
-}
-
 /* ---- the suite ------------------------------------------------------------------------------- */
-
-static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, create_needs_a_place_to_write,
-                 create_refuses_options_out_of_range, create_accepts_every_size_from_version_1,
-                 create_finds_no_such_device, create_refuses_an_impossible_preallocation,
-                 destroy_waits_for_no_live_block, destroy_gives_all_back_behind_pending_frees,
-                 create_and_destroy_a_hundred_times, nothing_asked_nothing_given,
-                 every_size_is_aligned_and_whole, own_stream_reuses_at_once,
-                 only_live_blocks_are_freed, a_pending_free_is_a_free, blocks_for_any_stream,
-                 default_streams, many_uses_of_one_block, freed_on_another_stream,
-                 the_current_context_is_left_alone, a_child_of_fork_is_refused);
-}
-
-static Suite *make_suite(void) {
-    Suite *suite = suite_create("conformance");
-    TCase *tests;
-
-    add_each(with_caches(suite, "each engine"));
-    add_each(without_caches(suite, "each engine alone"));
-    ADD_TESTS(with_caches(suite, "several engines"), several_allocators_beside_each_other);
-    ADD_TESTS(without_caches(suite, "several engines alone"), several_allocators_beside_each_other);
-    tests = with_caches(suite, "default allocator");
-    ADD_TESTS(tests, without_a_driver_there_is_no_device, the_default_allocator);
-    add_limits(suite);
-    add_reserve(suite);
-    add_work(suite);
-    add_captures(suite);
-    add_handles(suite);
-    add_driver_points(suite);
-    add_peer_points(suite);
-    add_shared_points(suite);
-    return suite;
-}
 
 static int skip(const char *why) {
     printf("1..0 # SKIP %s\n", why);
@@ -706,9 +678,9 @@ int main(void) {
     if (getenv("WEIR_TEST_ASK"))
         return answer_alone(getenv("WEIR_TEST_ASK"));
     if (!wanted || strcmp(wanted, "cuda") != 0)
-        return run_suite(make_suite(), CK_FORK_GETENV);
+        return run_tests("conformance", CK_FORK_GETENV);
     cuda = weir__driver_open("cuda", &failure);
     if (!cuda || cuda->cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0)
         return skip("no CUDA device");
-    return run_suite(make_suite(), CK_NOFORK);
+    return run_tests("conformance", CK_NOFORK);
 }

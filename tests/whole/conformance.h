@@ -35,13 +35,7 @@ static inline void hog_takes(const struct weir_driver *driver, struct hog *hog, 
     }
 }
 
-/* conformance_driver.c: what is asked of the driver alone. */
-void add_driver_points(Suite *suite);
-/* conformance_peers.c: of several devices. */
-void add_peer_points(Suite *suite);
-/* conformance_shared.c: of memory that other processes have; and as such a process (WEIR_TEST_TEXT is set): its exit
- * status. */
-void add_shared_points(Suite *suite);
+/* What another process does with memory that the suite shares with it (WEIR_TEST_TEXT is set).  Returns its exit status. */
 int open_text(const char *told);
 /* What is asked in a process of its own, since a driver may crash there (WEIR_TEST_ASK is set): its exit
  * status. */

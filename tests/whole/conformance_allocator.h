@@ -207,20 +207,4 @@ static inline int grows_by_regions(int kind) {
     return kind == KIND_POOL || (kind == KIND_DIRECT && cache == WEIR_SWITCH_ON);
 }
 
-/* A case of the suite, with the caches or without. */
-static inline TCase *with_caches(Suite *suite, const char *name) {
-    return suite_add_case(suite, name, 120, open_device_with_caches, close_device);
-}
-
-static inline TCase *without_caches(Suite *suite, const char *name) {
-    return suite_add_case(suite, name, 120, open_device_without_caches, close_device);
-}
-
-/* The parts. */
-void add_limits(Suite *suite);
-void add_reserve(Suite *suite);
-void add_work(Suite *suite);
-void add_captures(Suite *suite);
-void add_handles(Suite *suite);
-
 #endif

@@ -30,9 +30,12 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
     return bytes;
 }
 
+CASE("captures", 120, open_device_with_caches, close_device);
+CASE_TOO("captures alone", 120, open_device_without_caches, close_device);
+
 /* One block goes within the graph, one is left by each launch; the graph also writes to a block from
  * outside. */
-TEST(captured_blocks_are_the_graph_s) {
+TEST_EACH((KIND_DIRECT * CAPTURE_MODES), captured_blocks_are_the_graph_s) {
     CUstream s = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i / CAPTURE_MODES);
@@ -111,7 +114,7 @@ end:
 }
 
 /* Beside the capture everything goes on. */
-TEST(streams_beside_a_capture_are_served) {
+TEST_EACH(KIND_COUNT, streams_beside_a_capture_are_served) {
     CUstream s = make_stream(), other = make_stream();
     weir_allocator *a = make(_i);
     void *block;
@@ -138,7 +141,7 @@ TEST(streams_beside_a_capture_are_served) {
 }
 
 /* The direct engine alone, without the caches, waits for the device, whatever uses there were. */
-TEST(frees_of_blocks_from_outside_a_capture) {
+TEST_EACH(KIND_COUNT, frees_of_blocks_from_outside_a_capture) {
     CUstream s = make_stream(), other = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i);
@@ -175,7 +178,7 @@ TEST(frees_of_blocks_from_outside_a_capture) {
 }
 
 /* By a query of the captured stream, which is not allowed. */
-TEST(aborted_capture_leaks_nothing) {
+TEST_EACH(KIND_COUNT, aborted_capture_leaks_nothing) {
     CUstream s = make_stream();
     size_t before = device_free();
     weir_allocator *a = make(_i);
@@ -494,7 +497,9 @@ static size_t try_rule(const struct rule *rule, int mode, char *text, size_t roo
     return wrote < 0 || (size_t)wrote >= room ? 0 : (size_t)wrote;
 }
 
-TEST(a_driver_forbids_what_the_model_does) {
+CASE("the rest", 120, open_device_with_caches, close_device);
+
+TEST_EACH(CAPTURE_MODES, a_driver_forbids_what_the_model_does) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
     char text[4096] = "";
@@ -517,25 +522,4 @@ TEST(a_driver_forbids_what_the_model_does) {
     CU(driver->cuEventDestroy(under.inside));
     drop_stream(under.other);
     drop_stream(under.s);
-}
-
-static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, streams_beside_a_capture_are_served,
-                 frees_of_blocks_from_outside_a_capture, aborted_capture_leaks_nothing);
-    tcase_add_test(tests, captured_requests_are_refused);
-}
-
-static void add_single(TCase *tests) {
-    tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, KIND_DIRECT * CAPTURE_MODES);
-}
-
-void add_captures(Suite *suite) {
-    TCase *tests;
-
-    add_each(with_caches(suite, "captures"));
-    add_each(without_caches(suite, "captures alone"));
-    add_single(with_caches(suite, "captures of one engine"));
-    add_single(without_caches(suite, "captures of one engine alone"));
-    tests = with_caches(suite, "the rest");
-    tcase_add_loop_test(tests, a_driver_forbids_what_the_model_does, 0, CAPTURE_MODES);
 }

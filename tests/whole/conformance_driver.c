@@ -16,6 +16,8 @@
 
 /* ---- what is asked and freed ----------------------------------------------------------------- */
 
+CASE("the driver's pools", 120, open_device, close_device);
+
 TEST(nothing_is_a_null_pointer) {
     CUdeviceptr block = 1;
 
@@ -302,7 +304,7 @@ int answer_alone(const char *question) {
     _exit(0); /* with what it may have left */
 }
 
-TEST(what_is_asked_alone) {
+TEST_EACH(ALONE, what_is_asked_alone) {
     char path[512], command[640];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned result = 0;
@@ -558,18 +560,4 @@ TEST(the_device_holds) {
            reserved() >= 3 * UNIT && left < UNIT, 1);
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what a refused request left", reserved() == 0, 1); /* assumed */
-}
-
-void add_driver_points(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "the driver's pools", 120, open_device, close_device);
-
-    ADD_TESTS(tests, nothing_is_a_null_pointer, wrong_frees_are_invalid_values,
-              either_call_frees_either_block, used_is_what_was_asked, high_marks_take_zero_alone,
-              the_range_of_a_block, a_handle_is_used_again, what_an_ended_stream_freed,
-              the_reserve_grows_by_units, trims_round_up_and_thresholds_down,
-              a_trim_of_what_was_not_seen, a_trim_of_what_another_stream_had, when_a_threshold_acts,
-              the_device_loses_the_reserve, free_units_are_moved,
-              the_best_fit_is_cut_from_its_caches, the_maximum_holds, the_device_holds);
-    tcase_add_loop_test(tests, what_is_asked_alone, 0, ALONE);
-    add_conformance_driver_reuse(suite);
 }

@@ -143,7 +143,4 @@ static inline void answer(const char *what, int is, int wanted) {
         ck_assert_msg(is == wanted, "%s: %d", what, is);
 }
 
-/* The parts. */
-void add_conformance_driver_reuse(Suite *suite);
-
 #endif

@@ -93,8 +93,10 @@ static int is_known(enum situation what, int on, int room) {
     return what == PENDING && room == ROOM;
 }
 
+CASE("the driver's reuse", 120, open_device, close_device);
+
 /* The policies one by one and together; with room for another block, and with none. */
-TEST(each_policy_alone_and_together) {
+TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
     int on = _i % POLICIES, room = _i / POLICIES;
 
     if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
@@ -363,7 +365,7 @@ TEST(frees_wait_for_a_host_function) {
 
 /* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
  * waits for that. */
-TEST(who_waits_is_at_work) {
+TEST_EACH(2, who_waits_is_at_work) {
     CUevent first, second;
 
     CU(driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING));
@@ -444,17 +446,4 @@ TEST(what_an_idle_stream_proves) {
     CU(driver->cuCtxSynchronize());
     CU(driver->cuEventDestroy(behind));
     CU(driver->cuStreamDestroy(blocking));
-}
-
-void add_conformance_driver_reuse(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
-
-    ADD_TESTS(tests, policies_are_on_at_first, room_in_pieces_behind_work,
-              an_event_before_the_free_does_not_count, an_event_recorded_again,
-              order_through_a_third_stream, what_counts_as_seen, done_or_ordered_first,
-              adjacent_ranges_of_two_streams, the_legacy_stream_is_behind_blocking_ones,
-              what_an_idle_stream_proves, frees_wait_for_a_host_function, a_refused_block_is_none,
-              who_was_given_what_is_pending_is_at_work, a_captured_stream_tells_nothing_of_itself);
-    ADD_FOR_EACH(tests, ROOMS * POLICIES, each_policy_alone_and_together);
-    ADD_FOR_EACH(tests, 2, who_waits_is_at_work);
 }

@@ -73,6 +73,8 @@ static void *at(CUdeviceptr address) {
             ck_abort_msg("%s was not refused", #call);                                             \
     } while (0)
 
+CASE("handles", 120, open_device_with_caches, close_device);
+
 TEST(handles_keep_their_bytes_wherever_they_are_mapped) {
     CUdeviceptr range, other;
     CUmemGenericAllocationHandle first, second;
@@ -322,7 +324,7 @@ static CUresult call_virtual(int call) {
 
 enum { VIRTUAL_CALLS = 7 };
 
-TEST(memory_is_mapped_beside_a_capture) {
+TEST_EACH(CAPTURE_MODES, memory_is_mapped_beside_a_capture) {
     static const char *const names[VIRTUAL_CALLS] = {
         "cuMemAddressReserve", "cuMemCreate",  "cuMemMap",        "cuMemSetAccess",
         "cuMemUnmap",          "cuMemRelease", "cuMemAddressFree"};
@@ -356,14 +358,4 @@ TEST(memory_is_mapped_beside_a_capture) {
         CU(driver->cuGraphDestroy(end_capture(space.s)));
     }
     end_virtual();
-}
-
-void add_handles(Suite *suite) {
-    TCase *tests = with_caches(suite, "handles");
-
-    ADD_TESTS(tests, handles_keep_their_bytes_wherever_they_are_mapped,
-              handles_side_by_side_are_one_range, a_released_handle_lives_while_it_is_mapped,
-              what_cannot_be_mapped_is_refused,
-              the_model_assumes_what_the_documentation_leaves_open);
-    tcase_add_loop_test(tests, memory_is_mapped_beside_a_capture, 0, CAPTURE_MODES);
 }

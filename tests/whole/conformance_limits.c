@@ -2,7 +2,10 @@
 /* conformance_limits.c: limits, and requests that are refused. */
 #include "conformance_allocator.h"
 
-TEST(the_limit_is_exact) {
+CASE("limits", 120, open_device_with_caches, close_device);
+CASE_TOO("limits alone", 120, open_device_without_caches, close_device);
+
+TEST_EACH(KIND_COUNT, the_limit_is_exact) {
     enum { COUNT = 8 };
     weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
     CUstream s = make_stream();
@@ -33,7 +36,7 @@ TEST(the_limit_is_exact) {
 }
 
 /* Limits that are no multiple of anything. */
-TEST(the_limit_can_be_lowered) {
+TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream();
     void *block = NULL;
@@ -82,7 +85,7 @@ TEST(the_pool_can_be_shared) {
     drop_stream(t);
 }
 
-TEST(the_limit_is_never_passed) {
+TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
     static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
     size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
     CUstream s = make_stream();
@@ -134,7 +137,7 @@ static weir_oom_report oom_report_of(weir_allocator *a) {
     return v;
 }
 
-TEST(a_failure_has_an_oom_report) {
+TEST_EACH(KIND_COUNT, a_failure_has_an_oom_report) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     void *block = take(a, 200 * MIB, s), *none = NULL;
@@ -157,7 +160,7 @@ TEST(a_failure_has_an_oom_report) {
     finish(a, s);
 }
 
-TEST(a_failure_tells_its_figures) {
+TEST_EACH(KIND_COUNT, a_failure_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
     weir_failure r = {.size = sizeof r};
@@ -204,7 +207,7 @@ static int free_the_other(const weir_oom *oom, void *data) {
     return 1;
 }
 
-TEST(a_callback_makes_room) {
+TEST_EACH(KIND_COUNT, a_callback_makes_room) {
     weir_options options = options_for(_i, 256 * MIB);
     CUstream s = make_stream();
     weir_allocator *a;
@@ -228,7 +231,7 @@ TEST(a_callback_makes_room) {
 }
 
 /* What a failure says could be had is available: of an empty reserve, of an idle one, of one in pieces. */
-TEST(the_largest_request_is_served) {
+TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
     CUstream s = make_stream();
@@ -265,7 +268,7 @@ TEST(the_largest_request_is_served) {
 
 /* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
  * it is told and not asserted. */
-TEST(the_largest_request_on_a_full_device) {
+TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
     weir_options options = options_for(_i, 64 * MIB);
     CUstream s = make_stream();
     weir_failure r = {.size = sizeof r};
@@ -329,7 +332,7 @@ static void *refused_once(void *arg) {
     return NULL;
 }
 
-TEST(failures_and_results_are_the_threads_own) {
+TEST_EACH(KIND_COUNT, failures_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
     weir_failure r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
@@ -344,6 +347,8 @@ TEST(failures_and_results_are_the_threads_own) {
     ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
     OK(weir_allocator_destroy(a));
 }
+
+CASE("the driver's results", 120, open_device_without_caches, close_device);
 
 /* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
 /* The caches refuses by itself what it does not know: here the driver does. */
@@ -386,27 +391,4 @@ TEST(the_driver_result_is_of_the_last_failure) {
 #undef DRIVER_HAD_NO_PART
     OK(weir_free(a, block, s));
     finish(a, s);
-}
-
-static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, the_limit_is_exact, the_limit_can_be_lowered,
-                 the_limit_is_never_passed, a_failure_tells_its_figures,
-                 a_failure_has_an_oom_report, the_largest_request_is_served,
-                 the_largest_request_on_a_full_device, a_callback_makes_room,
-                 failures_and_results_are_the_threads_own);
-}
-
-static void add_single(TCase *tests) {
-    tcase_add_test(tests, the_pool_can_be_shared);
-}
-
-void add_limits(Suite *suite) {
-    TCase *tests;
-
-    add_each(with_caches(suite, "limits"));
-    add_each(without_caches(suite, "limits alone"));
-    add_single(with_caches(suite, "limits of one engine"));
-    add_single(without_caches(suite, "limits of one engine alone"));
-    tests = without_caches(suite, "the driver's results");
-    tcase_add_test(tests, the_driver_result_is_of_the_last_failure);
 }

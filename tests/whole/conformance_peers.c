@@ -96,6 +96,8 @@ static void fill_and_see(int device, CUdeviceptr at, size_t bytes, unsigned char
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
+CASE("peers", 120, open_devices, close_devices);
+
 TEST(who_is_a_peer) {
     int can[3] = {-1, -1, -1};
     CUresult none;
@@ -221,7 +223,7 @@ static weir_allocator *make(int world, const char *peers) {
 }
 
 /* Blocks come and go, and memory grows and moves; each is filled by one device and read by the other. */
-TEST(a_peer_uses_blocks) {
+TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
     static const size_t sizes[] = {3000, 700000, 5 * MIB, 40 * MIB, 90 * MIB};
     weir_allocator *a;
     void *block[4] = {NULL};
@@ -274,11 +276,4 @@ TEST(an_allocator_on_each) {
         MUST_EQ(stats_of(a[i]).allocs, 1);
         OK(weir_allocator_destroy(a[i]));
     }
-}
-
-void add_peer_points(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "peers", 120, open_devices, close_devices);
-
-    ADD_TESTS(tests, who_is_a_peer, access_to_a_pool, access_to_handles, an_allocator_on_each);
-    tcase_add_loop_test(tests, a_peer_uses_blocks, 0, 2 * WORLDS);
 }

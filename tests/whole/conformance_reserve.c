@@ -2,7 +2,10 @@
 /* conformance_reserve.c: what is reserved ahead and given back. */
 #include "conformance_allocator.h"
 
-TEST(preallocate_grows_to_what_was_asked) {
+CASE("reserve", 120, open_device_with_caches, close_device);
+CASE_TOO("reserve alone", 120, open_device_without_caches, close_device);
+
+TEST_EACH(KIND_COUNT, preallocate_grows_to_what_was_asked) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream();
     size_t reserve = 77;
@@ -38,7 +41,7 @@ done:
 }
 
 /* The option, at creation and at the first request. */
-TEST(preallocation_as_an_option) {
+TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
     CUstream s = make_stream();
 
     for (int later = 0; later < 2; later++) {
@@ -75,7 +78,7 @@ TEST(preallocation_as_an_option) {
     drop_stream(s);
 }
 
-TEST(trim_gives_idle_reserve_back) {
+TEST_EACH(KIND_COUNT, trim_gives_idle_reserve_back) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream(), t = make_stream();
     size_t before = device_free(), released = 77;
@@ -111,7 +114,7 @@ TEST(trim_gives_idle_reserve_back) {
     drop_stream(t);
 }
 
-TEST(trim_keeps_what_it_is_told_to) {
+TEST_EACH(KIND_COUNT, trim_keeps_what_it_is_told_to) {
     weir_options options = options_for(_i, 512 * MIB);
     CUstream s = make_stream();
     weir_allocator *a;
@@ -136,7 +139,7 @@ TEST(trim_keeps_what_it_is_told_to) {
 }
 
 /* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
-TEST(idle_reserve_decays) {
+TEST_EACH(3, idle_reserve_decays) {
     weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
     CUstream s = make_stream();
     void *block[8], *kept;
@@ -175,7 +178,7 @@ TEST(idle_reserve_decays) {
 
 /* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
  * asks for 0.75.  Then the first is told that memory is low. */
-TEST(a_full_device_takes_what_another_allocator_has_idle) {
+TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_MAPPED};
     weir_options options = options_for(KIND_POOL, 0);
     CUstream s = make_stream(), t = make_stream();
@@ -268,22 +271,4 @@ TEST(the_release_threshold_holds_at_synchronisations) {
         OK(weir_allocator_destroy(a));
     }
     drop_stream(s);
-}
-
-static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, preallocate_grows_to_what_was_asked, preallocation_as_an_option, trim_gives_idle_reserve_back,
-                 trim_keeps_what_it_is_told_to);
-    ADD_FOR_EACH(tests, 3, idle_reserve_decays,
-                 a_full_device_takes_what_another_allocator_has_idle);
-}
-
-static void add_single(TCase *tests) {
-    tcase_add_test(tests, the_release_threshold_holds_at_synchronisations);
-}
-
-void add_reserve(Suite *suite) {
-    add_each(with_caches(suite, "reserve"));
-    add_each(without_caches(suite, "reserve alone"));
-    add_single(with_caches(suite, "reserve of one engine"));
-    add_single(without_caches(suite, "reserve of one engine alone"));
 }

@@ -116,6 +116,8 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file) {
     return driver->cuMemImportFromShareableHandle(handle, (void *)(intptr_t)file, KIND);
 }
 
+CASE("shared memory", 120, open_device, close_device);
+
 TEST(exported_memory_is_one) {
     const size_t bytes = 64 * UNIT;
     CUmemGenericAllocationHandle again = 0, none = 0;
@@ -239,7 +241,7 @@ static int run_receiver(const char *text, size_t offset) {
     return code == 77 << 8 ? -1 : code;
 }
 
-TEST(another_process_has_a_block) {
+TEST_EACH(PACKINGS, another_process_has_a_block) {
     weir_allocator *a;
     char text[4096];
     size_t offset = 0, released = 0, before;
@@ -265,11 +267,4 @@ TEST(another_process_has_a_block) {
     OK(weir_ipc_close(base));
     answer("and goes with the receiver's close", free_bytes() >= before + BYTES, 1);
     OK(weir_allocator_destroy(a));
-}
-
-void add_shared_points(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "shared memory", 120, open_device, close_device);
-
-    ADD_TESTS(tests, exported_memory_is_one, an_export_without_a_number);
-    tcase_add_loop_test(tests, another_process_has_a_block, 0, PACKINGS);
 }

@@ -161,7 +161,10 @@ static void check_events(weir_allocator *a) {
     free(events);
 }
 
-TEST(random_work_on_several_streams) {
+CASE("work", 120, open_device_with_caches, close_device);
+CASE_TOO("work alone", 120, open_device_without_caches, close_device);
+
+TEST_EACH(KIND_COUNT, random_work_on_several_streams) {
     size_t before = device_free();
     weir_options options = options_for(_i, 256 * MIB);
     int steps = !on_cuda ? 20000 : _i == KIND_DIRECT ? 1500 : 6000;
@@ -231,7 +234,7 @@ static void *watch(void *arg) {
 
 /* Check's assertions end the process from any thread where it forks; on a GPU a failure in a thread
  * is a crash, which is a failure too. */
-TEST(random_work_in_four_threads) {
+TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     enum { THREADS = 4 };
     size_t before = device_free();
     struct work *w = malloc(THREADS * sizeof *w);
@@ -263,7 +266,7 @@ TEST(random_work_in_four_threads) {
 
 /* ---- events and latencies -------------------------------------------------------------------- */
 
-TEST(the_ring_keeps_the_latest_events) {
+TEST_WHERE(0, KIND_COUNT, is_pool_or_regions, the_ring_keeps_the_latest_events) {
     weir_options options = options_for(_i, 0);
     weir_allocator *a;
     weir_event events[12];
@@ -334,7 +337,7 @@ TEST(events_of_other_sizes) {
     OK(weir_allocator_destroy(a));
 }
 
-TEST(latencies_are_kept_on_demand) {
+TEST_EACH(KIND_COUNT, latencies_are_kept_on_demand) {
     weir_options options = options_for(_i, ARENA_BYTES);
     weir_latency l = {.size = sizeof l};
     CUstream s = make_stream();
@@ -360,22 +363,4 @@ TEST(latencies_are_kept_on_demand) {
         ck_assert_uint_le(l.total_ns, 100 * l.max_ns);
     }
     finish(a, s);
-}
-
-static void add_each(TCase *tests) {
-    ADD_FOR_EACH(tests, KIND_COUNT, random_work_on_several_streams, random_work_in_four_threads,
-                 latencies_are_kept_on_demand);
-}
-
-static void add_single(TCase *tests) {
-    tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);
-    tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_REGIONS, KIND_REGIONS + 1);
-    tcase_add_test(tests, events_of_other_sizes);
-}
-
-void add_work(Suite *suite) {
-    add_each(with_caches(suite, "work"));
-    add_each(without_caches(suite, "work alone"));
-    add_single(with_caches(suite, "work of one engine"));
-    add_single(without_caches(suite, "work of one engine alone"));
 }

@@ -403,6 +403,12 @@ static uint64_t fail_each_call(const struct world *world, const struct situation
     }
 }
 
+static void drop_profile(void) {
+    (void)unlink(profile);
+}
+
+CASE("driver calls", 300, NULL, drop_profile);
+
 /* The same in pieces. */
 TEST(each_driver_call_among_pieces_fails) {
     weir_status clean;
@@ -418,7 +424,9 @@ TEST(each_driver_call_among_pieces_fails) {
 }
 
 /* Shelves know nothing of what lies below: some worlds will do, and some without ids. */
-static int has_shelves(const struct world *world) {
+static int has_shelves(int row) {
+    const struct world *world = &worlds[row];
+
     return (world->kind == KIND_POOL || world->kind == KIND_REGIONS) &&
            (world->cache == WEIR_SWITCH_ON || (world->without & WEIR_CAP_STREAM_ID));
 }
@@ -441,14 +449,14 @@ static uint64_t behind_shelves(const struct world *world,
     return points;
 }
 
-TEST(each_driver_call_behind_shelves_fails) {
+TEST_WHERE(0, WORLDS, has_shelves, each_driver_call_behind_shelves_fails) {
     uint64_t points = behind_shelves(&worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed behind shelves", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
-TEST(each_driver_call_fails) {
+TEST_EACH(WORLDS, each_driver_call_fails) {
     uint64_t points = in_each_situation(&worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed", points);
@@ -473,7 +481,9 @@ static uint64_t fail_pairs(const struct world *world, const struct situation *it
     return points;
 }
 
-TEST(pairs_of_driver_calls_fail) {
+CASE("pairs", 3600, NULL, drop_profile);
+
+TEST_EACH(WORLDS, pairs_of_driver_calls_fail) {
     uint64_t points = in_each_situation(&worlds[_i], fail_pairs);
 
     say(&worlds[_i], "pairs of driver calls that failed", points);
@@ -494,14 +504,16 @@ static uint64_t fail_each_request(const struct world *world, const struct situat
     return points;
 }
 
-TEST(each_request_for_host_memory_fails) {
+CASE("host memory", 300, NULL, drop_profile);
+
+TEST_EACH(WORLDS, each_request_for_host_memory_fails) {
     uint64_t points = in_each_situation(&worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
-TEST(each_request_behind_shelves_fails) {
+TEST_WHERE(0, WORLDS, has_shelves, each_request_behind_shelves_fails) {
     uint64_t points = behind_shelves(&worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed behind shelves", points);
@@ -523,28 +535,6 @@ TEST(each_request_among_pieces_fails) {
 }
 #endif
 
-static void drop_profile(void) {
-    (void)unlink(profile);
-}
-
 int main(void) {
-    Suite *suite = suite_create("faults");
-    TCase *calls_fail = suite_add_case(suite, "driver calls", 300, NULL, drop_profile);
-    TCase *pairs_fail = suite_add_case(suite, "pairs", 3600, NULL, drop_profile);
-
-    tcase_add_loop_test(calls_fail, each_driver_call_fails, 0, WORLDS);
-    tcase_add_test(calls_fail, each_driver_call_among_pieces_fails);
-    for (int i = 0; i < WORLDS; i++)
-        if (has_shelves(&worlds[i]))
-            tcase_add_loop_test(calls_fail, each_driver_call_behind_shelves_fails, i, i + 1);
-    tcase_add_loop_test(pairs_fail, pairs_of_driver_calls_fail, 0, WORLDS);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    TCase *memory_fails = suite_add_case(suite, "host memory", 300, NULL, drop_profile);
-    tcase_add_loop_test(memory_fails, each_request_for_host_memory_fails, 0, WORLDS);
-    tcase_add_test(memory_fails, each_request_among_pieces_fails);
-    for (int i = 0; i < WORLDS; i++)
-        if (has_shelves(&worlds[i]))
-            tcase_add_loop_test(memory_fails, each_request_behind_shelves_fails, i, i + 1);
-#endif
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("faults", CK_FORK_GETENV);
 }

@@ -53,8 +53,10 @@ static const size_t equal_kib[] = {1024,  1536,  3072,  5120,  7168,   9216,  11
                                    50176, 66560, 71680, 99328, 102400, 132096};
 enum { SIZES = sizeof equal_kib / sizeof equal_kib[0] };
 
+CASE("user", 60, set_up, tear_down);
+
 /* Equal blocks, until there is no memory for another. */
-TEST(most_of_the_device_can_be_used) {
+TEST_EACH((OWN_KINDS * SIZES), most_of_the_device_can_be_used) {
     const int kind = kinds[_i / SIZES];
     const size_t bytes = equal_kib[_i % SIZES] * KIB;
     uint64_t used = 0;
@@ -73,7 +75,7 @@ TEST(most_of_the_device_can_be_used) {
 /* ---- what is reserved -------------------------------------------------------------------------- */
 
 /* One block of 4 KiB on each of so many streams. */
-TEST(streams_share_what_is_reserved) {
+TEST_EACH(KINDS * 3, streams_share_what_is_reserved) {
     static const struct {
         int streams;
         uint64_t most; /* bytes */
@@ -121,7 +123,7 @@ static const struct model {
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
-TEST(weights_take_little_more_than_they_are) {
+TEST_EACH(3 * MODELS, weights_take_little_more_than_they_are) {
     static const struct {
         int kind;
         double most; /* times the request */
@@ -336,7 +338,7 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
 
-TEST(patterns_reserve_no_more_than_their_bounds) {
+TEST_EACH((OWN_KINDS * PATTERNS), patterns_reserve_no_more_than_their_bounds) {
     const int kind = _i / PATTERNS, pattern = _i % PATTERNS;
     weir_statistics now = {.size = sizeof now};
     double part;
@@ -381,7 +383,7 @@ static void make_with_cache(int kind, uint64_t most) {
 }
 
 /* All caches together keep no more than the limit, whichever stream is silent by then, and they serve all the same. */
-TEST(caches_keep_no_more_than_their_limit) {
+TEST_EACH(2 * OWN_KINDS, caches_keep_no_more_than_their_limit) {
     enum { SOME = 64 };
     const int is_watched = _i / OWN_KINDS; /* else nobody asks for figures meanwhile */
     const uint64_t most = 64 * MIB;
@@ -403,7 +405,7 @@ TEST(caches_keep_no_more_than_their_limit) {
 }
 
 /* A silent stream may keep less at once when another comes, which has its share then, though nobody asks for figures. */
-TEST(a_silent_stream_leaves_others_their_share) {
+TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
     CUstream other;
     weir_statistics now;
 
@@ -417,7 +419,7 @@ TEST(a_silent_stream_leaves_others_their_share) {
 }
 
 /* What a stream has kept and a trim has taken does not count: the next stream has the whole limit. */
-TEST(a_trim_gives_caches_their_share_back) {
+TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
     CUstream other;
     weir_statistics before, after;
 
@@ -434,7 +436,7 @@ TEST(a_trim_gives_caches_their_share_back) {
 }
 
 /* What ended streams have left is within the limit: a stream that comes after them takes hardly more than it asks for. */
-TEST(ended_streams_keep_what_the_limit_lets_them) {
+TEST_EACH(OWN_KINDS, ended_streams_keep_what_the_limit_lets_them) {
     enum { SOME = 1000 };
 
     make_with_cache(kinds[_i], 32 * MIB);
@@ -450,7 +452,7 @@ TEST(ended_streams_keep_what_the_limit_lets_them) {
 }
 
 /* By default too, where weir is told that a stream ends: what it had serves the next, though nobody waits for it. */
-TEST(ended_streams_leave_all_where_they_are_told) {
+TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
     enum { SOME = 1000 };
     uint64_t before;
 
@@ -475,7 +477,7 @@ TEST(ended_streams_leave_all_where_they_are_told) {
 /* ---- how long a request takes ------------------------------------------------------------------ */
 
 /* Streams come and go below a limit that has room for two units alone: nothing is ever queued, so nobody need wait. */
-TEST(no_request_waits_while_nothing_is_queued) {
+TEST_EACH(KINDS, no_request_waits_while_nothing_is_queued) {
     enum { TURNS = 300, SOME = 8 };
     const int kind = kinds[_i];
     void *blocks[SOME];
@@ -500,17 +502,5 @@ TEST(no_request_waits_while_nothing_is_queued) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("service");
-    TCase *tests = suite_add_case(suite, "user", 60, set_up, tear_down);
-
-    tcase_add_loop_test(tests, most_of_the_device_can_be_used, 0, OWN_KINDS * SIZES);
-    tcase_add_loop_test(tests, streams_share_what_is_reserved, 0, KINDS * 3);
-    tcase_add_loop_test(tests, weights_take_little_more_than_they_are, 0, 3 * MODELS);
-    tcase_add_loop_test(tests, patterns_reserve_no_more_than_their_bounds, 0, OWN_KINDS * PATTERNS);
-    tcase_add_loop_test(tests, caches_keep_no_more_than_their_limit, 0, 2 * OWN_KINDS);
-    ADD_FOR_EACH(tests, OWN_KINDS, a_silent_stream_leaves_others_their_share,
-                 a_trim_gives_caches_their_share_back, ended_streams_keep_what_the_limit_lets_them,
-                 ended_streams_leave_all_where_they_are_told);
-    tcase_add_loop_test(tests, no_request_waits_while_nothing_is_queued, 0, KINDS);
-    return run_suite(suite, CK_FORK);
+    return run_tests("service", CK_FORK);
 }

@@ -306,7 +306,9 @@ static void explore_arena(const struct outlook *o) {
         try_call(o, TRIM, 0, 0);
 }
 
-TEST(every_short_life_of_an_arena) {
+CASE("arenas", 300, start_calls, NULL);
+
+TEST_EACH(SMALL_ARENAS, every_short_life_of_an_arena) {
     struct outlook nothing = {0};
 
     arena = &small_arenas[_i];
@@ -548,7 +550,9 @@ static void explore_caches(const struct outlook *o) {
         try_in_caches(TRIM, 0, 0);
 }
 
-TEST(every_short_life_in_a_cache) {
+CASE("caches", 300, start_calls, NULL);
+
+TEST_EACH(SMALL_CACHES, every_short_life_in_a_cache) {
     struct outlook nothing = {0};
 
     cache = &small_caches[_i];
@@ -564,12 +568,5 @@ TEST(every_short_life_in_a_cache) {
 }
 
 int main(void) {
-    Suite *suite = suite_create("worlds");
-    TCase *tests = suite_add_case(suite, "arenas", 300, start_calls, NULL);
-
-    ADD_FOR_EACH(tests, SMALL_ARENAS, every_short_life_of_an_arena);
-    tests = suite_add_case(suite, "caches", 300, start_calls, NULL);
-    ADD_FOR_EACH(tests, SMALL_CACHES, every_short_life_in_a_cache);
-    add_worlds_placements(suite);
-    return run_suite(suite, CK_FORK_GETENV);
+    return run_tests("worlds", CK_FORK_GETENV);
 }

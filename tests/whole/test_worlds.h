@@ -69,7 +69,4 @@ static inline void same(uint64_t a, uint64_t b, const char *what, int line) {
 
 #define G ((size_t)256)
 
-/* The parts. */
-void add_worlds_placements(Suite *suite);
-
 #endif

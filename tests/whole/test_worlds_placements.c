@@ -391,7 +391,9 @@ static void explore(int named) {
         try_step(named, (struct step){LOOK, 0, 0});
 }
 
-TEST(every_short_life_of_a_placement) {
+CASE("placements", 300, NULL, NULL);
+
+TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement) {
     const struct small_placement *w = &small_placements[_i];
     int first = 0;
 
@@ -408,10 +410,4 @@ TEST(every_short_life_of_a_placement) {
     ref_begin(w->regions);
     explore(0);
     show_bounds("placement", w->name);
-}
-
-void add_worlds_placements(Suite *suite) {
-    TCase *tests = suite_add_case(suite, "placements", 300, NULL, NULL);
-
-    ADD_FOR_EACH(tests, SMALL_PLACEMENTS, every_short_life_of_a_placement);
 }
