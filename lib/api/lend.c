@@ -130,7 +130,12 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
     uint64_t given = 0, more = wanted, idle, above;
     size_t released = 0;
 
-    while (given < wanted && (idle = could_give(a, &above)) > 0) {
+    while (given < wanted) {
+        idle = could_give(a, &above);
+        if (!may_wait) /* private pools free their memory only after a wait */
+            idle = weir__size_less(idle, above);
+        if (idle == 0)
+            break;
         if (weir__relieve(a, more, WEIR_EVENT_RELEASE, &released) != WEIR_OK)
             break;
         given += released;

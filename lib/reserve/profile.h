@@ -3,7 +3,7 @@
  *
  *     weir profile 3
  *     device cuda NVIDIA H200 GPU-... 143771MiB
- *     settings engine=bfc arena=mapped packing=balanced growth=exact limit=max cache=on
+ *     settings engine=mapped packing=balanced growth=exact limit=max cache=on
  *     target 8GiB
  *     runs 3
  *     basis 8589934592 8000000000

@@ -21,9 +21,6 @@ int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pendin
 }
 
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
-    uint64_t pending;
-
-    (void)weir__reserve_reclaim(v, 0, &pending);
     return atomic_load_explicit(&v->reclaim, memory_order_acquire)
                ? v->reclaimable(v->reclaim_context)
                : 0;

@@ -61,7 +61,8 @@ struct weir_reserve {
 
 /* Has the layer above free what it does not need, as weir__reclaim_fn describes.  Returns 0 if there is no such layer. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
-/* Has the layer above free what takes no wait.  Returns the bytes that it would free after a wait for the device. */
+/* Returns the bytes that the layer above would free after a wait for the device.  Frees nothing, since the thread that
+ * publishes figures calls it. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
 /* Bytes of reserve that stay if `wanted` bytes are to go: at least what is in use plus what is kept idle, and at least
