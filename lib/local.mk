@@ -121,12 +121,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement/free_tree.h \
 	lib/placement/placement.c \
 	lib/placement/placement.h \
-	lib/placement/placement_behind.c \
 	lib/placement/placement_chunks.c \
-	lib/placement/placement_chunks.h \
 	lib/placement/placement_figures.c \
-	lib/placement/placement_unmapped.c \
-	lib/placement/placement_records.c \
 	lib/placement/placement_regions.c \
 	lib/placement/placement_state.h \
 	lib/placement/placement_streams.c \
@@ -139,41 +135,21 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/driver_blocks.h \
 	lib/engine/engine.c \
 	lib/engine/engine.h \
-	lib/engine/engine_questions.h \
 	lib/engine/graph_blocks.c \
 	lib/engine/graph_blocks.h \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
-	lib/engine/mapped_figures.c \
 	lib/engine/mapped_files.c \
-	lib/engine/mapped_files.h \
 	lib/engine/mapped_grow.c \
 	lib/engine/mapped_memory.c \
-	lib/engine/mapped_moves.c \
-	lib/engine/mapped_place.c \
 	lib/engine/mapped_plan.c \
-	lib/engine/mapped_plan.h \
-	lib/engine/mapped_shadows.c \
-	lib/engine/mapped_share.c \
-	lib/engine/mapped_sizes.c \
 	lib/engine/mapped_state.h \
 	lib/engine/mapped_survey.c \
-	lib/engine/mapped_survey.h \
-	lib/engine/mapped_trim.c \
-	lib/engine/mapped_window.c \
 	lib/engine/pool.c \
-	lib/engine/pool_figures.c \
-	lib/engine/pool_grow.c \
-	lib/engine/pool_state.h \
-	lib/engine/pool_trim.c \
 	lib/engine/stream_order.c \
 	lib/engine/stream_order.h \
 	lib/engine/stream_suballoc.c \
 	lib/engine/stream_suballoc.h \
-	lib/engine/suballoc_free.c \
-	lib/engine/suballoc_regions.c \
-	lib/engine/suballoc_show.c \
-	lib/engine/suballoc_state.h \
 	lib/engine/stream_uses.c \
 	lib/engine/stream_uses.h \
 	lib/engine/backing_engine.c \

@@ -6,7 +6,7 @@
  * is TensorFlow's Extend (tsl/framework/bfc_allocator.cc) step for step, so that an arena grows as
  * TensorFlow's and XLA's does, to the byte.
  *
- * The mapped engine fits the step to its physical allocations: engine/mapped_sizes.c.
+ * The mapped engine fits the step to its physical allocations: engine/mapped_plan.c.
  *
  * Sums and products saturate at SIZE_MAX: a wish too large for size_t is cut by the limit like any
  * other.

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "engine/mapped_plan.h"
+#include "engine/mapped_state.h"
 
 #define GRANULARITY ((size_t)512)
 
@@ -98,6 +98,318 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
         status = make_room(a, r, bytes, SQUEEZED);
     return status;
 }
+
+/* ---- requests that name an address ---- */
+
+/* Far from all that lies there: what lies before may grow in its place.  NOWHERE: there are too few addresses. */
+static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
+    uint64_t at = NOWHERE;
+    size_t most = 2 * bytes;
+
+    for (size_t i = g->apart_pieces; i < g->piece_count; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+
+        if (p->what != UNMAPPED || p->bytes <= most)
+            continue;
+        most = p->bytes;
+        at = p->base == apart_base(g) ? p->base
+                                      : p->base + weir__size_round_down(p->bytes / 2, PAGE);
+    }
+    return at;
+}
+
+/* How far an idle physical allocation may reach that fills [from, to) of an unmapped range. */
+static uint64_t most_there(const struct weir_mapped_piece *p, uint64_t from, uint64_t to) {
+    uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
+
+    return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
+}
+
+/* Plans what the window lacks, in which only unmapped ranges and free memory may lie: exactly, but for what is idle elsewhere, of
+ * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
+static weir_status plan_there(struct weir_block_engine *a, const struct weir_mapped_window *w,
+                              size_t *planned) {
+    struct weir_mapped_range *g = a->range;
+
+    g->move_count = 0;
+    *planned = 0;
+    for (size_t i = weir__mapped_piece_of(g, w->base); g->pieces[i].base < w->end; i++) {
+        const struct weir_mapped_piece *p = &g->pieces[i];
+        uint64_t from, to;
+
+        if (p->what != UNMAPPED && p->what != CLEAN)
+            return weir__without_driver(WEIR_E_NO_MEMORY);
+        if (weir__mapped_covers(w, p, &from, &to) &&
+            !weir__mapped_plan_unmapped(a, 1, 0, from, to, most_there(p, from, to), planned))
+            return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    return *planned > weir__blocks_room(a) ? weir__blocks_are_full(a) : WEIR_OK;
+}
+
+static weir_status mapped_place(struct weir_block_engine *a, struct weir_request *r,
+                                struct weir_placement_block *out) {
+    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_window w = {.what = CLEAN};
+    weir_status status;
+    size_t planned;
+    int may, placed;
+
+    (void)weir__mapped_await(a, r);
+    weir__suballoc_ask(&a->blocks, r->id, r->stream);
+    weir__suballoc_look_around(&a->blocks);
+    weir__mapped_lift_shadows(a, 1);
+    if (!weir__mapped_survey(a, r->id))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    w.base = r->at == WEIR_ENGINE_FAR ? find_far(g, r->bytes) : r->at;
+    w.end = w.base + r->bytes;
+    if (w.base == NOWHERE || w.end > g->base + g->bytes)
+        return weir__without_driver(WEIR_E_NO_MEMORY);
+    g->spare_count = 0;
+    may = weir__mapped_may_move(a, LEAST);
+    if (may)
+        weir__mapped_find_spares(g, &w, CLEAN);
+    status = plan_there(a, &w, &planned);
+    if (weir__is_failure(status) && !may) { /* it cannot grow instead */
+        weir__mapped_find_spares(g, &w, CLEAN);
+        status = plan_there(a, &w, &planned);
+    }
+    if (status != WEIR_OK)
+        return status;
+    if (planned > 0)
+        weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
+    status = weir__mapped_carry_out(a, r, CLEAN, may);
+    if (status != WEIR_OK)
+        return status;
+    placed = weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out);
+    /* What lay before it was given back meanwhile, and both are one now. */
+    return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
+                                           : placed_or(placed);
+}
+
+/* ---- trims ---- */
+
+/* 1 if a handle is idle that was not completed.  The survey is of now. */
+static int has_unseen(const struct weir_mapped_range *g) {
+    size_t i = 0;
+
+    for (size_t at = 0; at < g->handle_count; at++) {
+        const struct weir_mapped_handle *h = &g->handles[at];
+        size_t unseen;
+
+        while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
+            i++;
+        if (weir__mapped_what_holds(g, i, h, &unseen) != TAKEN && unseen > 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* 1 if a handle went with its old place, but that was not completed. */
+static int has_unseen_alias(const struct weir_block_engine *a) {
+    const struct weir_mapped_range *g = a->range;
+
+    for (size_t at = 0; at < g->alias_count; at++)
+        if (g->shadows[at].last && !weir__mapped_is_seen(a, &g->shadows[at]))
+            return 1;
+    return 0;
+}
+
+/* Gives idle handles back, the highest first, until at most `keep` bytes are left.  *unseen: 1 if more would be idle
+ * once it was completed, else as it was. */
+static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unseen) {
+    struct weir_mapped_range *g = a->range;
+    const struct weir_mapped_window none = {0};
+    struct weir_driver_scope scope;
+    weir_status status = WEIR_OK;
+    struct weir_mapped_handle h;
+    CUresult result;
+
+    weir__mapped_lift_shadows(a, 0);
+    if (!weir__mapped_survey(a, 0))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    *unseen |= has_unseen(g);
+    weir__mapped_find_spares(g, &none, CLEAN);
+    if (!weir__mapped_make_place(g, 0, g->spare_count))
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(a->e.device, result);
+    for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
+        const struct weir_mapped_spare *s = &g->spares[i];
+
+        if (weir__blocks_reserve(a) < keep + s->bytes)
+            continue;
+        status = weir__mapped_lift(a, g->pieces[s->piece].base, s->base, &h);
+        if (status == WEIR_OK)
+            weir__mapped_release_handle(a, h);
+    }
+    *unseen |= has_unseen_alias(a);
+    weir__driver_leave(a->e.device->driver, &scope);
+    return status;
+}
+
+static weir_status mapped_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
+    int unseen = 0;
+    weir_status status = give_idle(a, trim->keep, &unseen);
+
+    if (status != WEIR_OK || weir__blocks_reserve(a) <= trim->keep || !unseen)
+        return status;
+    status = weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 1));
+    return status == WEIR_OK ? give_idle(a, trim->keep, &unseen) : status;
+}
+
+static weir_status mapped_shed(struct weir_block_engine *a, struct weir_trim *trim) {
+    int unseen = 0;
+
+    (void)give_idle(a, trim->keep, &unseen);
+    return WEIR_OK;
+}
+
+/* ---- access and descriptors ---- */
+
+/* Returns the access that a device has now. */
+static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
+    for (size_t i = 0; i < access->count; i++)
+        if (access->list[i].location.id == device)
+            return access->list[i].flags;
+    return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+/* Sets a device's access to all mapped memory.  Aliased mappings are left out, since no later work uses them. */
+static weir_status mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
+    const struct weir_driver *driver = a->e.device->driver;
+    struct weir_mapped_range *g = a->range;
+    CUmemAccessDesc before = *access;
+    struct weir_driver_scope scope;
+    CUresult result;
+    size_t i;
+
+    weir__mapped_begin_bringing(a);
+    result = weir__driver_enter(driver, a->e.device->context, &scope);
+    if (result != CUDA_SUCCESS) {
+        weir__mapped_end_bringing(a);
+        return weir__device_status(a->e.device, result);
+    }
+    before.flags = flags_of(&g->access, access->location.id);
+    for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
+        result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
+    if (result == CUDA_SUCCESS)
+        weir__peers_note(&g->access, access);
+    else
+        while (i-- > 0)
+            (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
+    weir__driver_leave(driver, &scope);
+    weir__mapped_end_bringing(a);
+    return weir__device_status(a->e.device, result);
+}
+
+/* Appends the physical allocations of the range to `out`.  A live block lies there, so no part is unmapped.  Each physical
+ * allocation is mapped whole, at one address besides its aliased mappings.  The caller holds the lock, in a scope. */
+static weir_status list_files(struct weir_block_engine *a, uint64_t base, size_t bytes,
+                              struct weir_memory_files *out) {
+    struct weir_mapped_range *g = a->range;
+    weir_status status = WEIR_OK;
+    uint64_t at = base;
+
+    for (size_t i = handle_above(g, base); at < base + bytes && status == WEIR_OK; i++) {
+        const struct weir_mapped_handle *h = &g->handles[i];
+
+        if (i == g->handle_count || h->base > at)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+        status = weir__mapped_files_add(&g->files, a->e.device, h->handle,
+                                        &(struct weir_memory_file){h->base, h->bytes, -1, 0}, out);
+        at = h->base + h->bytes;
+    }
+    return status;
+}
+
+weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
+                               struct weir_memory_files *out) {
+    struct weir_block_engine *a = (struct weir_block_engine *)e;
+    struct weir_mapped_range *g = a->range;
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result;
+    uint64_t mark;
+
+    if (g->kind.requestedHandleTypes == 0)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    weir__lock_take(&a->lock);
+    result = weir__driver_enter(e->device->driver, e->device->context, &scope);
+    status = weir__device_status(e->device, result);
+    if (status == WEIR_OK) {
+        mark = weir__mapped_files_mark();
+        status = list_files(a, base, bytes, out);
+        if (status != WEIR_OK)
+            weir__mapped_files_undo(&g->files, mark);
+        weir__driver_leave(e->device->driver, &scope);
+    }
+    weir__lock_give(&a->lock);
+    return status;
+}
+
+/* ---- what there is ---- */
+
+/* Of the device, what its programs are taken to need at least; host tables are made for it at once. */
+enum { FORESEEN_PART = 8 };
+#define FORESEEN_MOST ((size_t)8 << 30)
+
+static int mapped_wholes(struct weir_block_engine *a, const struct weir_visit *visit) {
+    const struct weir_mapped_range *g = a->range;
+    int count = 0;
+
+    for (size_t i = 0; i < g->handle_count; i++)
+        count += weir__engine_show(
+            visit, &(struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes},
+            1);
+    return count;
+}
+
+/* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
+static size_t mapped_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
+    struct weir_mapped_range *g = a->range;
+    struct weir_mapped_window tail;
+    size_t bytes;
+
+    if (!weir__mapped_survey(a, asked->id))
+        return 0;
+    weir__mapped_find_tail(g, 0, 0, &tail);
+    tail.end = g->pieces[g->small_pieces - 1].base;
+    if (tail.missing > 0)
+        return 0;
+    weir__mapped_find_spares(g, &tail, CLEAN);
+    bytes = weir__size_round_down(weir__device_room(a->e.device, weir__blocks_room(a), 0), PAGE);
+    bytes += (size_t)(tail.end - tail.base);
+    for (size_t i = 0; i < g->spare_count; i++)
+        bytes += g->spares[i].bytes;
+    bytes = (size_t)weir__size_smaller(bytes,
+                                       tail.end + g->pieces[g->small_pieces - 1].bytes - tail.base);
+    return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
+}
+
+/* The beginnings of both parts. */
+static size_t mapped_foresee(const struct weir_block_engine *a, struct weir_extent *out) {
+    const struct weir_mapped_range *g = a->range;
+    size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
+
+    n = weir__engine_extend(out, 0, WEIR_BLOCKS_FORESEEN,
+                            (struct weir_extent){.base = small_base(g), .bytes = SPARE_SMALL});
+    return weir__engine_extend(out, n, WEIR_BLOCKS_FORESEEN,
+                               (struct weir_extent){.base = g->base,
+                                                    .bytes = weir__size_round_down(bytes, PAGE),
+                                                    .large = 1});
+}
+
+static void mapped_survey_pieces(struct weir_block_engine *a, struct weir_survey *out) {
+    struct weir_placement *p = a->blocks.placement[WEIR_SUBALLOC_COMMON];
+
+    if (!(out->what & WEIR_SURVEY_PIECES))
+        return;
+    out->piece.largest = weir__placement_largest(p, 0);
+    out->piece.last = weir__placement_tail(p);
+}
+
+/* ---- beginning and end ---- */
 
 /* The driver and the device know memory by handles. */
 static weir_status check_device(struct weir_device *device) {
@@ -207,13 +519,13 @@ const struct weir_backing weir__backing_mapped = {
     .close = mapped_close,
     .make_room = mapped_make_room,
     .await = weir__mapped_await,
-    .place = weir__mapped_place,
+    .place = mapped_place,
     .grow = weir__mapped_grow,
-    .shrink = weir__mapped_shrink,
-    .foresee = weir__mapped_foresee,
-    .wholes = weir__mapped_wholes,
-    .largest = weir__mapped_largest,
-    .survey = weir__mapped_survey_pieces,
-    .allow = weir__mapped_allow,
-    .shed = weir__mapped_shed,
+    .shrink = mapped_shrink,
+    .foresee = mapped_foresee,
+    .wholes = mapped_wholes,
+    .largest = mapped_largest,
+    .survey = mapped_survey_pieces,
+    .allow = mapped_allow,
+    .shed = mapped_shed,
 };

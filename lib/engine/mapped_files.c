@@ -4,7 +4,7 @@
  * A program may close a descriptor of weir's (kept.h).  Then weir exports the physical allocation again, under another
  * name, so that no receiver opens another file instead.
  */
-#include "engine/mapped_files.h"
+#include "engine/mapped_state.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * A thread that has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
  * else is placed in the unmapped range where it comes.
  */
-#include "engine/mapped_plan.h"
+#include "engine/mapped_state.h"
 
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have so much idle */
 

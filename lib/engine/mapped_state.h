@@ -18,10 +18,10 @@
 #include <pthread.h>
 
 #include "base/bounds.h"
+#include "base/map.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "engine/block_engine.h"
-#include "engine/mapped_files.h"
 
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
@@ -58,6 +58,89 @@ struct weir_mapped_alias {
     int last; /* the handle is nowhere else but in other shadows, and goes with it if they went before */
     size_t tags;
     struct weir_mapped_tag tag[TAGS]; /* of its users */
+};
+
+/* What a piece of the range is, as the caller's stream sees it. */
+enum {
+    BORDER, /* of no bytes: where the addresses of large or of small requests begin, or end */
+    TAKEN,
+    ALIAS,  /* in an unmapped range, but not to be used */
+    OTHERS, /* free, but not for this stream; its last uses were not completed */
+    BEHIND, /* the same, but they could be waited for */
+    OWN,    /* free for this stream; its last uses were not completed */
+    CLEAN,  /* free for everybody, and done */
+    UNMAPPED
+};
+
+struct weir_mapped_piece {
+    uint64_t base;
+    size_t bytes;
+    int what;
+    uint64_t
+        chunk; /* where the placement's chunk begins that it is of: an unmapped range may be in pieces */
+    struct weir_mapped_tag tag; /* BEHIND and OWN */
+};
+
+/* An idle handle: the piece that it begins in, and where it is mapped. */
+struct weir_mapped_spare {
+    size_t piece;
+    uint64_t base;
+    size_t bytes;
+    int what; /* CLEAN, or the least of its pieces: OWN or BEHIND */
+};
+
+/* Where a request goes. */
+struct weir_mapped_window {
+    uint64_t base, end;
+    size_t missing;
+    int what; /* the free memory around is that, or better: CLEAN, OWN or BEHIND */
+};
+
+/* One physical allocation that will be mapped at `to`: one that is idle now, or a new one. */
+struct weir_mapped_move {
+    struct weir_mapped_handle to;
+    uint64_t from; /* its address now, or NOWHERE for a new one */
+    size_t least;  /* the least size of a new one */
+    int what;      /* the kind of the idle memory; CLEAN for a new one */
+    int in_hand;   /* `to` holds the physical allocation */
+    int is_mapped; /* it is mapped at `to`, perhaps without access for all devices */
+};
+
+/* How large new physical allocations are.
+ *
+ * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at
+ * least a `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
+ *
+ * A request of `large_least` gets its own physical allocations if it is a `large_part` of the arena or as large as
+ * `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE
+ * or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
+ *
+ * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.  While
+ * work is pending, physical allocations are smaller still, and a growth adds only what the request lacks.
+ */
+struct weir_mapped_packing {
+    size_t unit_part, unit_least, unit_most, unit_most_several, unit_most_pending;
+    size_t step_part, step_least, step_most;
+    size_t large_part, large_least; /* SIZE_MAX: no request is large */
+    size_t pieces, pieces_several;
+    size_t patience;    /* bytes that may move for each that the arena grows by */
+    size_t moves_part;  /* a request may move such a part of its bytes */
+    size_t moved_least; /* the bytes that one move counts at least */
+    /* A physical allocation of background growth has at most `ahead_most`.  One of preallocation has at most a
+     * `prealloc_part` of the goal, or the least size, since memory inside a large one cannot move. */
+    size_t ahead_most, prealloc_part;
+};
+
+/* The ways to make room.  Each is for a request for which the way before finds too little. */
+enum {
+    OF_ITS_OWN, /* a large request gets its own physical allocations */
+    LEAST,      /* the place that lacks least memory */
+    SQUEEZED    /* the end of the range, with all idle memory */
+};
+
+/* All descriptors of an engine.  A struct of zero bytes has none. */
+struct weir_mapped_files {
+    struct weir_map exported; /* the key is the physical allocation's handle */
 };
 
 struct weir_mapped_range {
@@ -124,6 +207,16 @@ static inline weir_status placed_or(int placed) {
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
 
+static inline size_t within(size_t least, size_t value, size_t most) {
+    return weir__size_larger(least, weir__size_smaller(value, most));
+}
+
+/* Returns 1 if short waits count more than little reserved memory, because background growth keeps memory idle.  The
+ * engine then makes one physical allocation where it would move several, since a move takes as long. */
+static inline int hurries(const struct weir_block_engine *a) {
+    return (a->e.traits & WEIR_ENGINE_GROWS_AHEAD) && range_of(a)->packing->pieces > 0;
+}
+
 /* ---- physical allocations: mapped_memory.c ---- */
 
 /* Room for so many more handles, with as many spares, and shadows, and for one more of each, which is what is coming.
@@ -132,8 +225,6 @@ int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t 
 /* The device has the memory back, if other processes have nothing of it. */
 CUresult weir__mapped_release(const struct weir_block_engine *a,
                               CUmemGenericAllocationHandle handle);
-
-struct weir_mapped_move;
 
 CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir_mapped_handle *h);
 /* Makes a handle, unless there is one, and maps it: an error may leave it in hand, and mapped. */
@@ -152,7 +243,7 @@ weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint6
 weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
                                      size_t piece, uint64_t base, struct weir_mapped_handle *h);
 
-/* ---- those that are mapped at two places: mapped_shadows.c ---- */
+/* ---- aliased mappings: mapped_memory.c ---- */
 
 /* There is room for one more. */
 struct weir_mapped_alias *weir__mapped_add_alias(struct weir_block_engine *a,
@@ -171,19 +262,86 @@ void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped
 void weir__mapped_begin_bringing(struct weir_block_engine *a);
 void weir__mapped_end_bringing(struct weir_block_engine *a);
 
-/* ---- of struct weir_backing ---- */
+/* ---- file descriptors of physical allocations: mapped_files.c ---- */
+
+/* Appends a physical allocation to the list `out`, with its descriptor.  Exports the physical allocation if it has no
+ * descriptor.  Returns E_HOST_MEMORY if no host memory or no descriptor is left, else the status of the driver's call. */
+weir_status weir__mapped_files_add(struct weir_mapped_files *f, struct weir_device *device,
+                                   CUmemGenericAllocationHandle handle,
+                                   const struct weir_memory_file *piece,
+                                   struct weir_memory_files *out);
+/* Returns a mark for weir__mapped_files_undo. */
+uint64_t weir__mapped_files_mark(void);
+/* Closes the descriptors made since the mark, after a list could not be completed. */
+void weir__mapped_files_undo(struct weir_mapped_files *f, uint64_t mark);
+/* Closes the descriptor of a physical allocation that is about to be released, if it has one. */
+void weir__mapped_files_close(struct weir_mapped_files *f, CUmemGenericAllocationHandle handle);
+/* Closes all descriptors, and frees the host memory. */
+void weir__mapped_files_end(struct weir_mapped_files *f);
+
+/* ---- pieces and windows: mapped_survey.c ---- */
+
+/* Sees the pieces as the stream of that id does; 0: as nobody's. 1, or 0: no host memory. */
+int weir__mapped_survey(struct weir_block_engine *a, uint64_t id);
+/* The piece that has the address, by the last survey. */
+size_t weir__mapped_piece_of(const struct weir_mapped_range *g, uint64_t address);
+/* What a handle in pieces from `first` on is, the least of them, and how many were not completed. */
+int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
+                            const struct weir_mapped_handle *h, size_t *unseen);
+/* Finds the idle handles outside the window, in what is `least` or better. */
+void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
+                              int least);
+
+/* The part of an unmapped range that the window covers, in whole pages.  0: none. */
+int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
+                        uint64_t *from, uint64_t *to);
+/* The window that lacks least, and of these the lowest. */
+void weir__mapped_find_window(const struct weir_mapped_range *g, int small, size_t bytes, int what,
+                              struct weir_mapped_window *best);
+/* For a request with handles of its own: the window that lacks least of those that begin with a handle, or in a
+ * unmapped range. */
+void weir__mapped_find_own(const struct weir_mapped_range *g, size_t bytes, int what,
+                           struct weir_mapped_window *best);
+/* Behind the last memory of its range; what is free there counts in. */
+void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
+                            struct weir_mapped_window *w);
+
+/* ---- plans: mapped_plan.c ---- */
+
+extern const struct weir_mapped_packing weir__mapped_packings[]; /* by WEIR_PACKING_... */
+
+/* Returns the bytes in memory of large or of small requests. */
+size_t weir__mapped_held(const struct weir_mapped_range *g, int small);
+/* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
+ * policy other than exact the policy decides. */
+size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes);
+/* The largest handle that is made for a request.  If the free memory of its stream exceeds it by an eighth of the arena,
+ * the arena is fragmented: handles are small then, so that they can move later. */
+size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, size_t bytes);
+/* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
+size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
+
+/* Plans memory for [at, to) of an unmapped range, or for more, up to `most`.  Returns 1 on success, 0 if there is no
+ * host memory. */
+int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
+                               uint64_t to, uint64_t most, size_t *planned);
+/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 1 on success, 0 if there is no host
+ * memory. */
+int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
+                      size_t *planned);
+
+/* Updates the allowance of bytes that may move.  Handles may move for a request that gets room in that way: there have
+ * not been too many moves, or nothing else is left. */
+int weir__mapped_may_move(const struct weir_block_engine *a, int way);
+
+/* Carries the plan out for a request whose window is `what`.  `counts`: what moves is taken off the allowance. */
+weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
+                                   int counts);
+
+/* ---- of struct weir_backing: mapped_grow.c ---- */
 
 int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r);
 weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
                               int cause, size_t *got);
-weir_status weir__mapped_place(struct weir_block_engine *a, struct weir_request *r,
-                               struct weir_placement_block *out);
-weir_status weir__mapped_shrink(struct weir_block_engine *a, struct weir_trim *trim);
-weir_status weir__mapped_shed(struct weir_block_engine *a, struct weir_trim *trim);
-weir_status weir__mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access);
-size_t weir__mapped_foresee(const struct weir_block_engine *a, struct weir_extent *out);
-int weir__mapped_wholes(struct weir_block_engine *a, const struct weir_visit *visit);
-size_t weir__mapped_largest(struct weir_block_engine *a, const struct weir_survey *asked);
-void weir__mapped_survey_pieces(struct weir_block_engine *a, struct weir_survey *out);
 
 #endif

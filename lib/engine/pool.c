@@ -2,7 +2,7 @@
 /* pool.c: requests to a private CUDA memory pool.
  *
  * What: the driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a
- * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants (pool_grow.c).
+ * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
  *
  * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
  * this memory back after OOM recovery (TRIM_REFUSED), or at once if it is above the limit.
@@ -11,19 +11,614 @@
  * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a deadline
  * instead.
  *
- * driver_blocks.h frees blocks.
+ * Growth.  The driver has no call that tells whether a request would fit, and a growth step first uses up free units.  So
+ * a step allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as
+ * wanted.  Once they are freed there, every stream can have the memory at once.  The bytes that a step got are the rise of
+ * RESERVED, never the bytes that it requested.
+ *
+ * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  Completed
+ * work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams, breaks captures
+ * (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on a stream that runs
+ * nothing, frees them there and waits for that stream.  Then the trim releases the memory.
+ *
+ * Figures.  A driver without the pool's figures (11.2) leaves the sizes to a table, and reserved memory is estimated as the
+ * peak of the memory in use, in whole units.
+ *
+ * Locks: `growing` is held while reserved memory is raised, trimmed or unwound; the lock of the books and `sizing` are taken
+ * under it, and a growth callback runs under it.  A request that hits takes no lock, except that it tries `growing` if the
+ * release threshold is finite.
+ *
+ * Must not know: other engines, settings' names, how a trace or a cache uses it.
  */
-#include "engine/pool_state.h"
+#include "engine/engine.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bounds.h"
 #include "base/result.h"
 #include "base/size.h"
 #include "config/growth_policy.h"
+#include "engine/driver_blocks.h"
+
+#define UNIT WEIR_POOL_UNIT
 
 /* The assumed time of growth by one unit, until a step was timed: 27 to 35 us on an H200. */
 #define UNIT_NS UINT64_C(31000)
+
+/* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
+#define PROBE_BYTES ((size_t)1 << 30)
+
+enum {
+    WEIR_POOL_PROBES = 512,
+    WEIR_POOL_EXTENTS = 16,
+    WEIR_POOL_STEADY =
+        4096 /* without growth, after which the next ones are no longer timed: see is_steady() */
+};
+
+struct weir_pool_engine {
+    struct weir_engine e;
+    CUstream grow_stream; /* runs nothing: what is freed there is free for all at once */
+    uint64_t told;        /* of the limit to the driver, in whole units; UINT64_MAX: nothing */
+    /* The least that it was as a request began that the driver refused; UINT64_MAX: none was, since the last unwind. */
+    _Atomic uint64_t unwind_to;
+    int has_figures; /* the driver tells RESERVED and USED */
+    /* What the reserved memory may rise to: the limit, or what it was when that was seen, as long as it has not fallen.
+     * Written under `growing`, as is the limit that it was made of. */
+    _Atomic uint64_t ceiling, limit_seen;
+    uint64_t threshold; /* the pool's; raised under `growing` */
+    int shrinks; /* a synchronisation may lower the reserved memory: the threshold is finite */
+    _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
+    _Atomic uint64_t unit_ns; /* what growth by a unit took when it was timed last */
+    _Atomic uint64_t used, reserved_peak; /* as last seen by pool_figures */
+    _Atomic uint64_t used_peak;           /* the most that was seen, probe blocks left out */
+    pthread_mutex_t growing;
+    struct weir_growth_cursor cursor; /* guarded by `growing` */
+    /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
+    CUdeviceptr probes[WEIR_POOL_PROBES];
+    /* Where those of the last preallocation lay, which took all that was idle too. */
+    struct weir_extent preallocated[WEIR_POOL_EXTENTS];
+    size_t preallocated_count;
+    int is_preallocating;         /* the step under way is a preallocation */
+    _Atomic uint32_t probe_count; /* also read without the lock */
+    _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
+    _Atomic uint32_t raises;      /* times that there were any */
+    _Atomic int peak_has_probes;  /* the driver's own peak counts them, and tells nothing */
+    int undone;                   /* one of them lies behind work of another stream */
+
+    struct weir_async async; /* how blocks are freed */
+
+    pthread_mutex_t sizing; /* without figures only: guards what follows */
+    struct weir_map sizes;  /* address -> bytes */
+    uint64_t in_use;
+    uint64_t in_use_peak;
+};
+
+/* ---- limits ---- */
+
+static inline uint64_t limit_of(const struct weir_pool_engine *p) {
+    return weir__engine_limit(&p->e);
+}
+
+/* There is a limit that the driver does not know. */
+static inline int exceeds(const struct weir_pool_engine *p) {
+    return limit_of(p) < p->told;
+}
+
+static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
+    return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
+}
+
+static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
+    uint64_t limit = limit_of(p);
+
+    atomic_store_explicit(&p->ceiling, weir__size_larger(limit, reserve), memory_order_relaxed);
+    atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
+}
+
+static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
+    if (reserve < ceiling_of(p))
+        pool_set_ceiling(p, reserve);
+}
+
+/* ---- what the driver tells ---- */
+
+/* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
+ * 580). */
+static inline CUresult ask(const struct weir_pool_engine *p, CUmemPool_attribute which,
+                           uint64_t *value) {
+    const struct weir_driver *driver = p->e.device->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemPoolGetAttribute(p->e.driver_pool, which, value);
+    weir__driver_unrelax(driver, &scope);
+    return result;
+}
+
+/* The figure, or `last` if the driver does not tell it (any more). */
+static inline uint64_t attribute(const struct weir_pool_engine *p, CUmemPool_attribute which,
+                                 uint64_t last) {
+    uint64_t value = last;
+
+    return ask(p, which, &value) == CUDA_SUCCESS ? value : last;
+}
+
+static uint64_t pool_read_reserve(struct weir_pool_engine *p) {
+    uint64_t peak;
+
+    if (p->has_figures)
+        return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                         atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed));
+    pthread_mutex_lock(&p->sizing);
+    peak = p->in_use_peak;
+    pthread_mutex_unlock(&p->sizing);
+    return (peak + UNIT - 1) / UNIT * UNIT;
+}
+
+static uint64_t pool_read_in_use(struct weir_pool_engine *p) {
+    uint64_t in_use;
+
+    if (p->has_figures)
+        return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0);
+    pthread_mutex_lock(&p->sizing);
+    in_use = p->in_use;
+    pthread_mutex_unlock(&p->sizing);
+    return in_use;
+}
+
+static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribute which,
+                                   void *value) {
+    return p->e.device->driver->cuMemPoolSetAttribute(p->e.driver_pool, which, value);
+}
+
+/* ---- the peak ---- */
+
+static void pool_renew_peak(struct weir_pool_engine *p) {
+    uint64_t zero = 0;
+
+    if (p->probe_count == 0 && atomic_load(&p->peak_has_probes) &&
+        pool_set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero) == CUDA_SUCCESS)
+        atomic_store(&p->peak_has_probes, 0);
+}
+
+static void pool_note_used_peak(struct weir_pool_engine *p) {
+    if (!atomic_load(&p->peak_has_probes))
+        weir__raise_to(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
+}
+
+/* ---- sizes ---- */
+
+static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes) {
+    int kept;
+
+    pthread_mutex_lock(&p->sizing);
+    kept = weir__map_put(&p->sizes, block, bytes);
+    if (kept) {
+        p->in_use += bytes;
+        if (p->in_use > p->in_use_peak)
+            p->in_use_peak = p->in_use;
+    }
+    pthread_mutex_unlock(&p->sizing);
+    return kept;
+}
+
+static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t *bytes) {
+    uintptr_t known = 0;
+    int ours;
+
+    pthread_mutex_lock(&p->sizing);
+    ours = weir__map_take(&p->sizes, block, &known);
+    p->in_use -= known;
+    pthread_mutex_unlock(&p->sizing);
+    *bytes = known;
+    return ours;
+}
+
+/* ---- probe blocks ---- */
+
+static void pool_drop_probes(struct weir_pool_engine *p) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint32_t count = p->probe_count, kept = 0;
+
+    if (p->undone && weir__device_wait(p->e.device) != CUDA_SUCCESS)
+        return;
+    p->undone = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
+            p->probes[kept++] = p->probes[i];
+    p->probe_count = kept;
+    if (kept > 0)
+        return;
+    atomic_store(&p->probing, 0);
+    pool_renew_peak(p);
+}
+
+static void pool_drop_left_probes(struct weir_pool_engine *p) {
+    if ((atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 &&
+         !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
+        pthread_mutex_trylock(&p->growing) != 0)
+        return;
+    (void)WEIR_IN_SCOPE(p->e.device->driver, p->e.device->context,
+                        (pool_drop_probes(p), CUDA_SUCCESS));
+    pthread_mutex_unlock(&p->growing);
+}
+
+/* What lies idle is taken first: half of the probe blocks are enough for it. */
+static size_t least_probe(struct weir_pool_engine *p, uint64_t reserve) {
+    uint64_t in_use = pool_read_in_use(p), idle = reserve > in_use ? reserve - in_use : 0;
+    size_t bytes = (size_t)weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), PROBE_BYTES);
+
+    return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
+}
+
+/* One more probe block, for which there is room in the list, and the reserved memory then. */
+static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
+    CUdeviceptr *probe = &p->probes[p->probe_count];
+    CUresult result;
+
+    atomic_fetch_add(&p->probing, bytes);
+    result = p->e.device->driver->cuMemAllocFromPoolAsync(probe, bytes, p->e.driver_pool,
+                                                          p->grow_stream);
+    if (result != CUDA_SUCCESS) {
+        atomic_fetch_sub(&p->probing, bytes);
+        return result;
+    }
+    if (p->is_preallocating)
+        p->preallocated_count =
+            weir__engine_extend(p->preallocated, p->preallocated_count, WEIR_POOL_EXTENTS,
+                                (struct weir_extent){.base = *probe, .bytes = bytes});
+    p->probe_count++;
+    atomic_store(&p->peak_has_probes, 1);
+    return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
+}
+
+/* ---- figures ---- */
+
+/* Kept, so that there is something to say when the device is lost. */
+static uint64_t figure(struct weir_pool_engine *p, CUmemPool_attribute which,
+                       _Atomic uint64_t *kept) {
+    uint64_t value = attribute(p, which, atomic_load_explicit(kept, memory_order_relaxed));
+
+    atomic_store_explicit(kept, value, memory_order_relaxed);
+    return value;
+}
+
+/* Bytes in blocks, some of which may have been freed by the driver's own call.  Where the driver does not answer, the
+ * books tell whether there are any. */
+static uint64_t figure_of_use(struct weir_pool_engine *p) {
+    const struct weir_striped *striped = &p->e.events->counters->striped;
+    uint64_t used;
+
+    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) != CUDA_SUCCESS)
+        return weir__striped_sum(striped, WEIR_STRIPED_ALLOCS) >
+                       weir__striped_sum(striped, WEIR_STRIPED_FREES)
+                   ? weir__size_larger(1, atomic_load_explicit(&p->used, memory_order_relaxed))
+                   : 0;
+    atomic_store_explicit(&p->used, used, memory_order_relaxed);
+    return used;
+}
+
+/* What the driver counts as used, and the most it ever was.  Probe blocks that another thread holds just
+ * now, or that the driver did not take back, are left out, as far as can be; and its own peak while it has
+ * any in it, also of those that are gone. */
+static void used_figures(struct weir_pool_engine *p, weir_statistics *out) {
+    uint32_t raises = atomic_load(&p->raises);
+    int has_probes = atomic_load(&p->peak_has_probes);
+    uint64_t probing = atomic_load(&p->probing), later;
+    uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
+
+    out->requested = figure_of_use(p);
+    out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+    later = atomic_load(&p->probing);
+    /* unreached: what another thread does between the readings */
+    if (has_probes || probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
+        probing = later > probing ? later : probing;
+        out->requested -= probing < out->requested ? probing : out->requested;
+        out->requested_peak = out->requested;
+    }
+    if (out->requested_peak < peak)
+        out->requested_peak = peak;
+    else
+        atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
+}
+
+static void pool_figures(struct weir_engine *e, weir_statistics *out) {
+    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+
+    pool_drop_left_probes(p);
+    if (p->has_figures) {
+        used_figures(p, out);
+        out->reserved = pool_read_reserve(p);
+        out->reserved_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserved_peak);
+    } else {
+        pthread_mutex_lock(&p->sizing);
+        out->requested = p->in_use;
+        out->requested_peak = p->in_use_peak;
+        out->host_bytes = p->sizes.capacity * sizeof *p->sizes.slots;
+        pthread_mutex_unlock(&p->sizing);
+        out->reserved = out->reserved_peak = pool_read_reserve(p);
+    }
+    out->in_use = out->requested; /* the driver counts blocks as asked */
+    out->in_use_peak = out->requested_peak;
+}
+
+/* ---- growth ---- */
+
+/* Raises the reserved memory to `target` with probe blocks, as far as the device and the limit let it; the
+ * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserved memory.  *why: what the driver
+ * had against it other than that memory is short. */
+static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUresult *why) {
+    uint64_t reserve = pool_read_reserve(p);
+    size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
+
+    *why = CUDA_SUCCESS;
+    atomic_fetch_add(&p->raises, 1);
+    pool_note_used_peak(p);
+    while (reserve < target && p->probe_count < WEIR_POOL_PROBES) {
+        uint64_t missing = target - reserve;
+        size_t bytes = largest;
+        CUresult result;
+
+        if (missing < largest) /* whole units, so that one that stayed shifts no block */
+            bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
+        if (bytes < least)
+            bytes = least;
+        result = take_probe(p, bytes, &reserve);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            if (bytes <= UNIT)
+                break;
+            largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
+            least = UNIT;
+            continue;
+        }
+        if (result != CUDA_SUCCESS) {
+            *why = result;
+            break;
+        }
+    }
+    pool_drop_probes(p);
+    return reserve;
+}
+
+static void pool_let_trim_see(struct weir_pool_engine *p, uint64_t most) {
+    uint64_t reserve = pool_read_reserve(p), now = reserve;
+
+    atomic_fetch_add(&p->raises, 1);
+    pool_note_used_peak(p);
+    for (; most >= UNIT && now <= reserve && p->probe_count < WEIR_POOL_PROBES; most -= UNIT)
+        if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
+            break;
+    pool_drop_probes(p);
+    (void)p->e.device->driver->cuStreamSynchronize(p->grow_stream);
+}
+
+/* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
+ * holds `growing`. */
+static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uint64_t reserve) {
+    const struct weir_driver *driver = p->e.device->driver;
+    weir_growth_state state = {.size = sizeof state};
+    uint64_t started = driver->ticks();
+    struct weir_driver_scope scope;
+    uint64_t device_free, after;
+    CUresult ignored; /* the request has been served */
+    size_t step;
+
+    if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
+        return;
+    device_free = weir__device_free(p->e.device);
+    state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
+    state.reserved = (size_t)(reserve - got);
+    state.in_use = (size_t)pool_read_in_use(p);
+    state.limit = (size_t)limit_of(p);
+    state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
+    step = weir__growth_step(p->e.options, &state, UNIT, &p->cursor);
+    if (step <= got || weir__driver_enter(driver, p->e.device->context, &scope) != CUDA_SUCCESS)
+        return;
+    after = raise_reserve(p, reserve + (step - got), &ignored);
+    weir__driver_leave(driver, &scope);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
+    if (after > reserve)
+        weir__engine_note(&p->e, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                          weir__device_since(p->e.device, started), after);
+    else
+        weir__growth_refused(&p->cursor);
+}
+
+/* How long a caller waited for growth by `got` bytes.  Timed from `started`, which is then the rate
+ * for those that were not (0). */
+static uint64_t stall_of(struct weir_pool_engine *p, uint64_t started, uint64_t got) {
+    uint64_t units = (got + UNIT - 1) / UNIT, stall;
+
+    if (started == 0)
+        return units * atomic_load_explicit(&p->unit_ns, memory_order_relaxed);
+    stall = weir__device_since(p->e.device, started);
+    atomic_store_explicit(&p->unit_ns, stall / units, memory_order_relaxed);
+    return stall;
+}
+
+static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
+    uint64_t before, now;
+    int grew;
+
+    /* The thread that holds the lock is growing, and takes the rise into its own account; this request met
+     * growth all the same. */
+    if (pthread_mutex_trylock(&p->growing) != 0)
+        return 1;
+    before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
+    now = pool_read_reserve(p);
+    atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
+    grew = now > before;
+    if (grew) {
+        weir__engine_note(&p->e, WEIR_EVENT_REQUEST, 0, request, now - before,
+                          stall_of(p, started, now - before), now);
+        atomic_store_explicit(&p->quiet, 0, memory_order_relaxed);
+        top_up(p, request, now - before, now);
+    } else if (now < before) {
+        weir__growth_shrunk(&p->cursor, now);
+    }
+    pthread_mutex_unlock(&p->growing);
+    return grew;
+}
+
+/* What was taken on request is not for the next synchronisation to give back, which goes down to whole
+ * units. */
+static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
+    if (bytes % UNIT > 0)
+        bytes = bytes < UINT64_MAX - UNIT ? bytes + UNIT - bytes % UNIT : UINT64_MAX;
+    if (bytes <= p->threshold)
+        return;
+    if (pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
+        p->threshold = bytes;
+}
+
+static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t goal, int cause) {
+    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+    const struct weir_driver *driver = e->device->driver;
+    uint64_t started = driver->ticks(), limit = limit_of(p), before, after;
+    struct weir_driver_scope scope;
+    CUresult result, why;
+
+    (void)goal; /* a unit is as good as any */
+    if (!p->has_figures)
+        return weir__without_driver(WEIR_E_NOT_SUPPORTED);
+    result = weir__driver_enter(driver, e->device->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(e->device, result);
+    pthread_mutex_lock(&p->growing);
+    if (cause == WEIR_EVENT_PREALLOC)
+        keep_at_least(p, target < limit ? target : limit);
+    before = pool_read_reserve(p);
+    p->is_preallocating = cause == WEIR_EVENT_PREALLOC;
+    if (p->is_preallocating)
+        p->preallocated_count = 0;
+    after = raise_reserve(p, target < limit ? target : limit, &why);
+    p->is_preallocating = 0;
+    if (after > before) {
+        /* unreached: there was enough, and another thread grew it since it was read */
+        weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
+                          stall_of(p, started, after - before), after);
+        if (cause == WEIR_EVENT_PREALLOC)
+            atomic_store_explicit(&p->quiet, WEIR_POOL_STEADY, memory_order_relaxed);
+    }
+    /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
+     * threshold have its say, so that what is read afterwards is what was kept. */
+    result = driver->cuStreamSynchronize(p->grow_stream);
+    if (result == CUDA_SUCCESS)
+        result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
+    pthread_mutex_unlock(&p->growing);
+    weir__driver_leave(driver, &scope);
+    if (why != CUDA_SUCCESS && after < target)
+        result = why;
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(e->device, result);
+    if (after >= target)
+        return WEIR_OK;
+    return weir__without_driver(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+}
+
+/* ---- trims ---- */
+
+static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
+    const struct weir_driver *driver = p->e.device->driver;
+
+    if (p->has_figures && pool_read_reserve(p) > most)
+        (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
+}
+
+static void pool_note_refused(struct weir_pool_engine *p, uint64_t reserve) {
+    weir__lower_to(&p->unwind_to, reserve);
+}
+
+static void unwind(struct weir_pool_engine *p, int is_refused) {
+    uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
+
+    if (!is_refused)
+        return;
+    pthread_mutex_lock(&p->growing);
+    pool_undo_growth(p, weir__size_smaller(least, atomic_load_explicit(&p->e.seen.reserved,
+                                                                       memory_order_relaxed)));
+    pthread_mutex_unlock(&p->growing);
+}
+
+/* Returns the idle bytes that a trim to `keep` may release. */
+static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep) {
+    return weir__size_smaller(weir__size_less(reserve, keep),
+                              weir__size_less(reserve, pool_read_in_use(p)));
+}
+
+/* Returns 1 if pool_let_trim_see() may make a trim release more, else 0.  The function needs the driver's figures,
+ * and has no effect while a probe block is left that the driver did not free. */
+static int sees_more(const struct weir_pool_engine *p) {
+    return p->has_figures && p->probe_count == 0;
+}
+
+/* Trims as far as the host need not wait for another's work.  The caller holds `growing` and is in the driver's scope. */
+static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint64_t reserve = UINT64_MAX, now;
+    CUresult result;
+
+    for (;;) {
+        result = driver->cuMemPoolTrimTo(p->e.driver_pool, keep);
+        now = pool_read_reserve(p);
+        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
+            return result;
+        reserve = now;
+        pool_let_trim_see(p, spare(p, now, keep));
+    }
+}
+
+static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim) {
+    const struct weir_driver *driver = p->e.device->driver;
+    uint64_t started = driver->ticks(), before, after;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(driver, p->e.device->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return weir__device_status(p->e.device, result);
+    pthread_mutex_lock(&p->growing);
+    before = pool_read_reserve(p);
+    pool_drop_probes(p);
+    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
+     * threshold has its say then. */
+    (void)driver->cuStreamSynchronize(p->grow_stream);
+    result = trim_to(p, trim->keep);
+    weir__driver_leave(driver, &scope);
+    after = pool_read_reserve(p);
+    atomic_store_explicit(&p->e.seen.reserved, after, memory_order_relaxed);
+    pool_lower_ceiling(p, after);
+    trim->released = (size_t)weir__size_less(before, after);
+    if (trim->released > 0) {
+        weir__growth_shrunk(&p->cursor, after);
+        /* unreached: no more than that, and another thread freed it since it was read */
+        weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
+                          trim->released, weir__device_since(p->e.device, started), after);
+    }
+    pthread_mutex_unlock(&p->growing);
+    return weir__device_status(p->e.device, result);
+}
+
+static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
+    struct weir_pool_engine *p = (struct weir_pool_engine *)e;
+
+    switch (trim->mode) {
+    case WEIR_TRIM_REFUSED:
+    case WEIR_TRIM_SERVED:
+        unwind(p, trim->mode == WEIR_TRIM_REFUSED);
+        return WEIR_OK;
+    case WEIR_TRIM_MAINTAIN:
+    case WEIR_TRIM_ASK:
+        return WEIR_OK;
+    default:
+        return give_back(p, trim);
+    }
+}
 
 /* ---- requests ---- */
 
@@ -34,7 +629,7 @@ static weir_status out_of_memory(struct weir_pool_engine *p, size_t bytes) {
 
     /* unreached: an overflow, since no request is above the device's memory */
     if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
-        (weir__device_free(p->e.device) >= most || weir__pool_read_reserve(p) >= limit_of(p)))
+        (weir__device_free(p->e.device) >= most || pool_read_reserve(p) >= limit_of(p)))
         return weir__without_driver(WEIR_E_LIMIT);
     return status;
 }
@@ -52,7 +647,7 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
         p->undone = 1;
     }
     atomic_store(&p->peak_has_probes, p->has_figures);
-    weir__pool_renew_peak(p);
+    pool_renew_peak(p);
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -81,7 +676,7 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
         weir__driver_unrelax(driver, &scope);
     }
     pthread_mutex_lock(&p->growing); /* idle memory may have gone with it, and must not come back */
-    weir__pool_lower_ceiling(p, weir__pool_read_reserve(p));
+    pool_lower_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
     return weir__without_driver(WEIR_E_LIMIT);
 }
@@ -93,12 +688,12 @@ static void see_fall(struct weir_pool_engine *p) {
 
     if (pthread_mutex_trylock(&p->growing) != 0)
         return;
-    now = weir__pool_read_reserve(p);
+    now = pool_read_reserve(p);
     if (now < atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed)) {
         atomic_store_explicit(&p->e.seen.reserved, now, memory_order_relaxed);
         weir__growth_shrunk(&p->cursor, now);
     }
-    weir__pool_lower_ceiling(p, now);
+    pool_lower_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -110,9 +705,9 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, r->bytes);
 
-        weir__pool_note_refused(p, reserve);
+        pool_note_refused(p, reserve);
         if (exceeds(p))
-            weir__pool_undo_growth(p, ceiling_of(p));
+            pool_undo_growth(p, ceiling_of(p));
         return status;
     }
     return weir__device_status(p->e.device, result);
@@ -123,7 +718,7 @@ static __attribute__((noinline)) weir_status
 look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
     uint64_t reserve;
 
-    if (!p->has_figures && !weir__pool_keep_size(p, r->block, r->bytes)) {
+    if (!p->has_figures && !pool_keep_size(p, r->block, r->bytes)) {
         take_back(p, r->block, r->bytes, r->stream);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }
@@ -136,9 +731,9 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
             return result == CUDA_SUCCESS ? status : weir__device_status(p->e.device, result);
         }
     }
-    reserve = weir__pool_read_reserve(p);
+    reserve = pool_read_reserve(p);
     if (reserve != atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed))
-        r->grew |= weir__pool_reserve_moved(p, r->bytes, started);
+        r->grew |= pool_reserve_moved(p, r->bytes, started);
     return WEIR_OK;
 }
 
@@ -156,7 +751,7 @@ static int is_steady(struct weir_pool_engine *p) {
 /* Applies a changed limit.  Reserved memory above the limit stays, and must not rise. */
 static __attribute__((noinline, cold)) void see_limit(struct weir_pool_engine *p) {
     pthread_mutex_lock(&p->growing);
-    weir__pool_set_ceiling(p, weir__pool_read_reserve(p));
+    pool_set_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -169,15 +764,15 @@ static weir_status serve(struct weir_pool_engine *p, struct weir_request *r) {
 
     if (limit != atomic_load_explicit(&p->limit_seen, memory_order_relaxed))
         see_limit(p);
-    if (r->bytes > limit || (!p->has_figures && weir__pool_read_in_use(p) > limit - r->bytes))
+    if (r->bytes > limit || (!p->has_figures && pool_read_in_use(p) > limit - r->bytes))
         return weir__without_driver(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
     if (exceeds(p) && p->has_figures) {
         /* If the pool grew for a block that is undone, the growth would go back only after the stream's work. */
-        if (weir__pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
+        if (pool_read_in_use(p) > weir__size_less(ceiling_of(p), r->bytes))
             return weir__without_driver(WEIR_E_LIMIT);
-        weir__pool_note_used_peak(p); /* the block may have to be undone */
+        pool_note_used_peak(p); /* the block may have to be undone */
     }
     result = driver->cuMemAllocFromPoolAsync(&r->block, r->bytes, p->e.driver_pool, r->stream);
     if (result != CUDA_SUCCESS) {
@@ -198,7 +793,7 @@ static weir_status pool_alloc(struct weir_engine *e, struct weir_request *r) {
     weir_status status = serve(p, r);
 
     if (status == WEIR_OK && (e->traits & WEIR_ENGINE_IS_PEEKED))
-        atomic_store_explicit(&e->seen.in_use, weir__pool_read_in_use(p), memory_order_relaxed);
+        atomic_store_explicit(&e->seen.in_use, pool_read_in_use(p), memory_order_relaxed);
     return status;
 }
 
@@ -208,11 +803,11 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     size_t bytes = 0;
     weir_status status;
 
-    if (!p->has_figures && !weir__pool_take_size(p, block, &bytes))
+    if (!p->has_figures && !pool_take_size(p, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__async_free(&p->async, block, stream, uses);
     if (status != WEIR_OK && !p->has_figures)
-        (void)weir__pool_keep_size(p, block, bytes); /* the place it left is still there */
+        (void)pool_keep_size(p, block, bytes); /* the place it left is still there */
     return status;
 }
 
@@ -228,7 +823,7 @@ static int is_uncut(const struct weir_pool_engine *p) {
 /* Returns the bytes of the whole units that the pool could add after OOM recovery has released `back` bytes.  A request
  * of this size succeeds however fragmented the pool's free memory is. */
 static size_t largest(struct weir_pool_engine *p, uint64_t back) {
-    uint64_t reserve = weir__pool_read_reserve(p), stays;
+    uint64_t reserve = pool_read_reserve(p), stays;
 
     if (is_uncut(p))
         back = reserve;
@@ -291,10 +886,9 @@ static CUresult make_pool(struct weir_pool_engine *p) {
     result = driver->cuMemPoolCreate(&p->e.driver_pool, &properties);
     if (result != CUDA_SUCCESS)
         return result;
-    result = weir__pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+    result = pool_set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
     if (result == CUDA_SUCCESS)
-        result =
-            weir__pool_set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
+        result = pool_set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
     if (result == CUDA_SUCCESS && p->e.device->access.count > 1)
         result = driver->cuMemPoolSetAccess(p->e.driver_pool, p->e.device->access.list + 1,
                                             p->e.device->access.count - 1);
@@ -311,7 +905,7 @@ static void pool_close(struct weir_engine *e) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->e.device->context, &scope) == CUDA_SUCCESS) {
-        weir__pool_drop_probes(p);
+        pool_drop_probes(p);
         driver->cuMemPoolDestroy(p->e.driver_pool);
         driver->cuStreamDestroy(p->grow_stream);
         weir__driver_leave(driver, &scope);
@@ -327,10 +921,10 @@ static const struct weir_engine_ops pool_ops = {
     .alloc = pool_alloc,
     .free = pool_free,
     .give = weir__engine_gives_nothing,
-    .grow = weir__pool_grow,
-    .trim = weir__pool_trim,
+    .grow = pool_grow,
+    .trim = pool_trim,
     .allow = pool_allow,
-    .figures = weir__pool_figures,
+    .figures = pool_figures,
     .survey = pool_survey,
     .visit = pool_visit,
     .close = pool_close,

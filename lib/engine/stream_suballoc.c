@@ -1,10 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_suballoc.c: requests for blocks in stream order: placement and order together. */
-#include "engine/suballoc_state.h"
+/* stream_suballoc.c: see stream_suballoc.h.
+ *
+ * A free that is not of one stream alone has an id that is no stream: OBSERVED frees are observed at once, QUARANTINE
+ * frees only by a wait for the device.
+ *
+ * Locks: the caller's, as stream_suballoc.h says.
+ *
+ * Must not know: where regions come from, which of them to give back, growth, engines.
+ */
+#include "engine/stream_suballoc.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/bounds.h"
+#include "base/hostmem.h"
 #include "base/result.h"
+#include "base/size.h"
+
+/* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
+ * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
+#define OBSERVED WEIR_ENGINE_OBSERVED
+
+#define QUARANTINE (UINT64_MAX - 1)
 
 /* Places of regions go down from here: enough for 2^33 regions of a GiB. */
 #define FIRST_PLACE (UINT64_C(1) << 63)
@@ -12,35 +30,91 @@
 /* Asked about by a request that does not fit, before it is known that the reserved memory would grow. */
 enum { PEEKED = 32 };
 
-weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
-                                const struct weir_suballoc_rule *rule) {
-    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE, .engine = engine};
-    for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
-        if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
-            continue;
-        while (i-- > 0)
-            weir__placement_destroy(s->placement[i]);
-        return weir__without_driver(WEIR_E_HOST_MEMORY);
-    }
-    weir__order_open(&s->order, engine->device, weir__suballoc_observed, s);
-    s->pending_end = &s->pending;
-    return WEIR_OK;
+/* Looked at after a free with uses, so that they do not pile up while every request fits. */
+enum { PENDING_PEEKED = 2 };
+
+/* Of all memory, what is worth an event. */
+enum { WORTH_PART = 256 };
+
+/* Of memory, what there is a chunk for beforehand; and how many at most, which nearly all first iterations do with.  More
+ * are made on demand. */
+#define STOCK_PART ((size_t)16 << 20)
+
+enum { STOCK_MOST = 400 };
+
+/* A free that waits for other streams: the block stays placed until the fence is done. */
+struct weir_suballoc_pending {
+    CUdeviceptr block;
+    struct weir_fence *fence;
+    struct weir_suballoc_pending *next;
+};
+
+/* Returns 1 if a block was freed but is still placed. */
+static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
+    return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
 
-void weir__suballoc_close(struct weir_suballoc *s) {
-    while (s->pending) {
-        struct weir_suballoc_pending *p = s->pending;
+/* ---- places ---- */
 
-        s->pending = p->next;
-        weir__order_fence_drop(&s->order, p->fence);
-        free(p);
-    }
-    weir__order_close(&s->order);
-    weir__map_clear(&s->pending_blocks);
-    for (int i = 0; i < WEIR_SUBALLOC_KINDS; i++)
-        weir__placement_destroy(s->placement[i]);
-    free(s->regions);
-    free(s->places);
+static struct weir_suballoc_region *suballoc_search(const struct weir_suballoc *s,
+                                                    uint64_t address) {
+    size_t first = s->region_count, at; /* that ends above the address */
+
+    WEIR_FIND_FIRST(first, at, s->regions[at].base + s->regions[at].bytes > address);
+    return first < s->region_count && s->regions[first].base <= address ? &s->regions[first] : NULL;
+}
+
+/* Returns the slot of region_seen or place_seen for an address. */
+static inline size_t seen_slot(uint64_t address) {
+    return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
+}
+
+/* Returns the region around an address, or NULL.  Looks first at the position where the last region of the address's
+ * unit was found.  Another region may have that position now, so its bounds are compared. */
+static inline struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
+    uint32_t *seen = &s->region_seen[seen_slot(address)];
+    struct weir_suballoc_region *r;
+
+    if (*seen < s->region_count && address - s->regions[*seen].base < s->regions[*seen].bytes)
+        return &s->regions[*seen];
+    r = suballoc_search(s, address);
+    if (r)
+        *seen = (uint32_t)(r - s->regions);
+    return r;
+}
+
+/* Finds the block at an address, with the results of weir__placement_find. */
+static inline int find(struct weir_suballoc *s, CUdeviceptr block,
+                       struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+
+    return r ? weir__placement_find(s->placement[r->kind], r->place + (block - r->base), out)
+             : WEIR_PLACEMENT_FOREIGN;
+}
+
+/* Returns the position in `places` of a place that is there.  The search works as region_of. */
+static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
+    uint32_t *seen = &s->place_seen[seen_slot(place)];
+    size_t first = s->region_count, at;
+
+    if (*seen < first && place - s->places[*seen].place < s->places[*seen].bytes)
+        return *seen;
+    WEIR_FIND_FIRST(first, at, s->places[at].place <= place);
+    *seen = (uint32_t)first;
+    return first;
+}
+
+/* The region that has this place, which is one of them. */
+static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, uint64_t place) {
+    return suballoc_search(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
+}
+
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+
+    if (r && base)
+        *base = r->base;
+    return r != NULL;
 }
 
 /* ---- accounts ---- */
@@ -56,6 +130,12 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
     }
     if (s->requested > s->requested_peak)
         s->requested_peak = s->requested;
+}
+
+/* The block's owner has freed it. */
+static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    s->in_use -= block->size;
+    s->requested -= block->requested;
 }
 
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out) {
@@ -74,6 +154,145 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->in_use_peak = s->in_use_peak;
     out->steals = s->steals;
     out->event_records = s->order.event_records;
+}
+
+/* ---- completed frees ---- */
+
+static void suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
+    struct weir_suballoc *s = context;
+
+    s->changes++;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_observe(s->placement[i], id, sequence);
+}
+
+static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
+                       struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+
+    s->changes++;
+    return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
+                                    sequence, out)
+             : WEIR_PLACEMENT_FOREIGN;
+}
+
+/* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
+static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
+    weir__order_several(&s->order);
+    s->observed++;
+    (void)give(s, block, OBSERVED, s->observed, NULL);
+    suballoc_observed(s, OBSERVED, s->observed);
+}
+
+/* Gives a block back that nobody may have before the device was waited for. */
+static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
+    struct weir_placement_block was;
+
+    if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    weir__order_several(&s->order);
+    s->quarantined += was.size;
+    atomic_fetch_add_explicit(&s->engine->seen.quarantined, was.size, memory_order_relaxed);
+    unaccount(s, &was);
+    return WEIR_OK;
+}
+
+/* Takes a pending free off that has completed. */
+static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **link) {
+    struct weir_suballoc_pending *p = *link;
+
+    *link = p->next;
+    if (s->pending_end == &p->next)
+        s->pending_end = link;
+    weir__map_take(&s->pending_blocks, p->block, NULL);
+    weir__order_fence_drop(&s->order, p->fence);
+    give_observed(s, p->block);
+    free(p);
+}
+
+static int suballoc_settle(struct weir_suballoc *s, size_t most) {
+    struct weir_suballoc_pending **link = &s->pending;
+    int settled = 0;
+
+    for (; *link && most > 0; most--) {
+        if (weir__order_fence_done(&s->order, (*link)->fence)) {
+            pop_pending(s, link);
+            settled = 1;
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    return settled;
+}
+
+/* Observes the quarantined frees up to `sequence`. */
+static void observe_quarantine(struct weir_suballoc *s, uint64_t sequence) {
+    size_t left = (size_t)(s->quarantined - sequence);
+
+    suballoc_observed(s, QUARANTINE, sequence);
+    if (left < atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed))
+        atomic_store_explicit(&s->engine->seen.quarantined, left, memory_order_relaxed);
+}
+
+void weir__suballoc_observe_all(struct weir_suballoc *s) {
+    weir__order_observe_all(&s->order);
+    observe_quarantine(s, s->quarantined);
+    while (s->pending)
+        pop_pending(s, &s->pending);
+}
+
+/* Frees are open that others could have, or something is quarantined. */
+static int is_silent(const struct weir_suballoc *s) {
+    return atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed) > 0 ||
+           (s->order.several && s->order.silent_streams > 0);
+}
+
+CUresult weir__suballoc_wait_beside(struct weir_suballoc *s, struct weir_lock *lock, int must) {
+    uint64_t sequence = s->order.sequence, quarantined = s->quarantined;
+    CUresult result;
+
+    if (!must && !is_silent(s))
+        return CUDA_SUCCESS;
+    weir__lock_give(lock);
+    result = weir__device_wait(s->engine->device);
+    weir__lock_take(lock);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__order_observe_until(&s->order, sequence);
+    observe_quarantine(s, quarantined);
+    suballoc_settle(s, SIZE_MAX);
+    return result;
+}
+
+weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
+                                const struct weir_suballoc_rule *rule) {
+    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE, .engine = engine};
+    for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
+        if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
+            continue;
+        while (i-- > 0)
+            weir__placement_destroy(s->placement[i]);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    weir__order_open(&s->order, engine->device, suballoc_observed, s);
+    s->pending_end = &s->pending;
+    return WEIR_OK;
+}
+
+void weir__suballoc_close(struct weir_suballoc *s) {
+    while (s->pending) {
+        struct weir_suballoc_pending *p = s->pending;
+
+        s->pending = p->next;
+        weir__order_fence_drop(&s->order, p->fence);
+        free(p);
+    }
+    weir__order_close(&s->order);
+    weir__map_clear(&s->pending_blocks);
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS; i++)
+        weir__placement_destroy(s->placement[i]);
+    free(s->regions);
+    free(s->places);
 }
 
 /* ---- requests ---- */
@@ -120,7 +339,7 @@ static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t
 }
 
 static int look_around(struct weir_suballoc *s, size_t most) {
-    int settled = weir__suballoc_settle(s, most);
+    int settled = suballoc_settle(s, most);
 
     return weir__order_look_around(&s->order, most) | settled;
 }
@@ -240,4 +459,463 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
 
 int weir__suballoc_look_around(struct weir_suballoc *s) {
     return look_around(s, SIZE_MAX);
+}
+
+/* ---- frees ---- */
+
+/* Makes the block, which stays placed, wait for the fence.  Returns 0 if there is no host memory. */
+static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
+    struct weir_suballoc_pending *p = malloc(sizeof *p);
+
+    if (!p)
+        return 0;
+    if (!weir__map_put(&s->pending_blocks, block, 1)) {
+        free(p);
+        return 0;
+    }
+    *p = (struct weir_suballoc_pending){.block = block, .fence = fence};
+    *s->pending_end = p;
+    s->pending_end = &p->next;
+    return 1;
+}
+
+/* Keeps the block until `stream` and every noted stream are past this point. */
+static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    struct weir_placement_block found;
+    struct weir_fence *fence;
+    weir_status status;
+
+    /* unreached: it is not live, as it was when its uses were noted */
+    if (find(s, block, &found) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_fence(&s->order, stream, uses, &fence);
+    if (status == WEIR_E_HOST_MEMORY)
+        return give_quarantined(s, block);
+    if (status != WEIR_OK)
+        return status;
+    if (!add_pending(s, block, fence)) {
+        weir__order_fence_drop(&s->order, fence);
+        return give_quarantined(s, block);
+    }
+    unaccount(s, &found);
+    return WEIR_OK;
+}
+
+/* A free on a stream without an id: its event comes first. */
+static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
+                                struct weir_order_stream *on, weir_stream stream) {
+    struct weir_placement_block was;
+    uint64_t sequence;
+    weir_status status;
+
+    if (find(s, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    status = weir__order_freed_marked(&s->order, on, stream, &sequence);
+    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
+        return status;
+    if (status != WEIR_OK)
+        return give_quarantined(s, block);
+    (void)give(s, block, on->id, sequence, NULL);
+    unaccount(s, &was);
+    weir__order_observe(&s->order, on);
+    return WEIR_OK;
+}
+
+/* Frees the block under the next sequence of the stream.  A stream that holds no more than at its low frees for other
+ * streams.  So its frees that an event covers do not coalesce with later ones, and other streams may use that memory as soon
+ * as the event has completed. */
+static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_order_stream *on,
+                     struct weir_placement_block *was) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+    int result;
+
+    if (r && on->held <= on->low && on->open == 0)
+        weir__placement_part(s->placement[r->kind], on->id);
+    result = give(s, block, on->id, s->order.sequence + 1, was);
+    if (result == WEIR_PLACEMENT_OK)
+        weir__order_freed(&s->order, on, was->size);
+    return result;
+}
+
+/* A free on one stream alone. */
+static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                           weir_stream stream) {
+    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+    struct weir_placement_block was;
+
+    if (!on)
+        return give_quarantined(s, block);
+    if (id == 0)
+        return give_unknown(s, block, on, stream);
+    if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    unaccount(s, &was);
+    weir__order_maintain(&s->order, on, stream);
+    return WEIR_OK;
+}
+
+weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                                weir_stream stream, struct weir_use_list *uses) {
+    weir_status status;
+
+    if (is_pending(s, block))
+        status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
+    else if (!uses)
+        status = give_on(s, block, id, stream);
+    else
+        status = give_with_uses(s, block, stream, uses);
+    if (uses)
+        suballoc_settle(s, PENDING_PEEKED);
+    return status;
+}
+
+weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
+    struct weir_order_stream *on;
+    struct weir_placement_block was;
+
+    if (is_pending(s, block))
+        return weir__without_driver(WEIR_E_NOT_OWNED);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
+                                                     : weir__order_stream_silently(&s->order, id);
+    if (id != OBSERVED && !on)
+        return give_quarantined(s, block);
+    if (id == OBSERVED) {
+        /* unreached: not owned, since a cache gives only blocks that it has taken */
+        if (find(s, block, &was) != WEIR_PLACEMENT_OK)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+        give_observed(s, block);
+    } else {
+        /* unreached: likewise */
+        if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
+            return weir__without_driver(WEIR_E_NOT_OWNED);
+    }
+    unaccount(s, &was);
+    return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
+}
+
+weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr block,
+                                         weir_stream stream) {
+    uint64_t id = weir__order_last_with(&s->order, stream);
+
+    return weir__suballoc_give_silently(s, block, id ? id : WEIR_ENGINE_UNKNOWN);
+}
+
+/* ---- regions ---- */
+
+/* Tells the placement.  Memory that came in the order of one stream is as if it had been taken and freed
+ * there. */
+static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
+                        size_t bytes, uint64_t id) {
+    struct weir_order_stream *on;
+
+    if (id == OBSERVED)
+        return weir__placement_add(p, place, bytes);
+    on = weir__order_stream(&s->order, id);
+    if (!on) /* unreached: no host memory for it, since it is known from the request */
+        return WEIR_PLACEMENT_NO_MEMORY;
+    weir__order_taken(&s->order, bytes);
+    return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
+}
+
+static void count_total(struct weir_suballoc *s, uint64_t total) {
+    s->changes++;
+    s->total = total;
+    s->order.worth = total / WORTH_PART;
+}
+
+int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
+    return bytes <= s->rule.small;
+}
+
+static void widen(struct weir_engine *e, uint64_t base, size_t bytes) {
+    uint64_t low = atomic_load_explicit(&e->seen.low, memory_order_relaxed);
+
+    if (low == 0 || base < low)
+        atomic_store_explicit(&e->seen.low, base, memory_order_relaxed);
+    if (base + bytes > atomic_load_explicit(&e->seen.high, memory_order_relaxed))
+        atomic_store_explicit(&e->seen.high, base + bytes, memory_order_relaxed);
+}
+
+/* `hollow`: it has no memory. */
+static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id,
+                      int hollow) {
+    uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
+    struct weir_suballoc_region *regions =
+        weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
+    size_t at = s->region_count;
+    int placed;
+
+    if (!regions)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    s->regions = regions;
+    if (s->rule.newest_first) {
+        struct weir_suballoc_place *places =
+            weir__hostmem_room(s->places, s->region_count, &s->place_capacity, sizeof *places);
+
+        if (!places)
+            return WEIR_PLACEMENT_NO_MEMORY;
+        s->places = places;
+    }
+    placed = hollow ? weir__placement_add_unmapped(s->placement[kind], place, bytes)
+                    : place_region(s, s->placement[kind], place, bytes, id);
+    if (placed != WEIR_PLACEMENT_OK)
+        return placed;
+    if (s->rule.newest_first) {
+        s->next_place = place;
+        s->places[s->region_count] = (struct weir_suballoc_place){place, base, bytes};
+    }
+    for (; at > 0 && regions[at - 1].base > base; at--)
+        regions[at] = regions[at - 1];
+    regions[at] =
+        (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .kind = kind};
+    s->region_count++;
+    widen(s->engine, base, bytes);
+    s->bases += kind == WEIR_SUBALLOC_BASE;
+    if (!hollow)
+        count_total(s, s->total + bytes);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
+                       uint64_t id) {
+    return add_region(s, base, bytes, kind, id, 0);
+}
+
+int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind) {
+    return add_region(s, base, bytes, kind, OBSERVED, 1);
+}
+
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
+                        uint64_t id) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&s->order, id);
+    uint64_t sequence = 0;
+    int placed;
+
+    /* unreached: no host memory for it, since it is known from the request */
+    if (id != OBSERVED && !on)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    if (on) {
+        weir__order_taken(&s->order, bytes);
+        sequence = weir__order_freed(&s->order, on, bytes);
+    }
+    placed = weir__placement_fill(s->placement[r->kind], unmapped, address, bytes, id, sequence);
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total + bytes);
+    return placed;
+}
+
+int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    int placed = weir__placement_hollow(s->placement[r->kind], chunk, address, bytes);
+
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total - bytes);
+    return placed;
+}
+
+int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    int placed = weir__placement_punch(s->placement[r->kind], chunk, address, bytes);
+
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total - bytes);
+    return placed;
+}
+
+void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *on = id == 0 ? NULL : weir__order_stream(&s->order, id);
+
+    if (on)
+        weir__order_ask(&s->order, on, stream);
+}
+
+void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+    weir__order_mark(&s->order, weir__order_stream(&s->order, id), stream);
+}
+
+struct survey {
+    struct weir_suballoc *blocks;
+    struct weir_suballoc_region *region; /* the one that the walk is in; NULL: at its beginning */
+    int serves;                          /* so far */
+    uint64_t id;
+};
+
+static int visit(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+    struct weir_suballoc_region *r = v->region;
+
+    if (span->live) { /* often at once: blocks lie low */
+        v->region = NULL;
+        return WEIR_PLACEMENT_NEXT_REGION;
+    }
+    if (!r) {
+        v->region = r = region_at(v->blocks, span->address);
+        v->serves = 1;
+    }
+    v->serves &= span->sequence == 0 || (span->stream == v->id && v->id != 0);
+    if (span->address + span->size == r->place + r->bytes) {
+        r->idle = 1;
+        r->serves = v->serves;
+        v->region = NULL;
+    }
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
+    struct survey v = {.blocks = s, .id = id};
+
+    for (size_t i = 0; i < s->region_count; i++)
+        s->regions[i].idle = s->regions[i].serves = 0;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_walk(s->placement[i], visit, &v);
+}
+
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
+    struct weir_suballoc_region *r = &s->regions[at];
+
+    if (id == OBSERVED)
+        (void)weir__placement_remove(s->placement[r->kind], r->place);
+    else
+        (void)weir__placement_withdraw(s->placement[r->kind], r->place, id);
+    count_total(s, s->total - r->bytes);
+    s->bases -= r->kind == WEIR_SUBALLOC_BASE;
+    if (s->rule.newest_first) {
+        size_t i = place_index(s, r->place);
+
+        memmove(&s->places[i], &s->places[i + 1], (s->region_count - i - 1) * sizeof s->places[0]);
+    }
+    s->region_count--;
+    memmove(r, r + 1, (s->region_count - at) * sizeof *r);
+}
+
+/* ---- what there is ---- */
+
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is; linear in what its region
+ * is cut into, but for its first byte. */
+static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir_extent *out) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    struct weir_placement_block found;
+    int result = find(s, address, &found);
+
+    if (result != WEIR_PLACEMENT_OK && result != WEIR_PLACEMENT_INTERIOR)
+        return 0;
+    *out = (struct weir_extent){.base = r->base + (found.address - r->place),
+                                .bytes = found.requested};
+    return address - out->base < out->bytes && !is_pending(s, out->base);
+}
+
+struct telling {
+    struct weir_suballoc *blocks;
+    struct weir_survey *out;
+    uint64_t id;
+    uint64_t end, run; /* free memory side by side: where it ends so far, and its bytes */
+};
+
+static CUdeviceptr address_at(struct weir_suballoc *s, uint64_t place) {
+    const struct weir_suballoc_region *r = region_at(s, place);
+
+    return r->base + (place - r->place);
+}
+
+static int tell_of_span(void *context, const struct weir_placement_span *span) {
+    struct telling *t = context;
+    int pending = span->live && t->blocks->pending &&
+                  is_pending(t->blocks, address_at(t->blocks, span->address));
+
+    if (span->unmapped || (span->live && !pending))
+        return WEIR_PLACEMENT_GO_ON;
+    t->run = (span->address == t->end ? t->run : 0) + span->size;
+    t->end = span->address + span->size;
+    if (t->run > t->out->largest_free_at_rest)
+        t->out->largest_free_at_rest = t->run;
+    if (pending)
+        weir__engine_pends(t->out, 0, span->size);
+    else if (span->sequence != 0 && span->stream != t->id)
+        weir__engine_pends(t->out, span->stream == QUARANTINE ? 0 : span->stream, span->size);
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+static void survey_idle(struct weir_suballoc *s, struct weir_survey *out) {
+    struct telling t = {.blocks = s, .out = out, .id = out->id};
+    size_t largest = weir__suballoc_largest(s, out->id); /* looks at what is done, too */
+
+    if (largest > out->largest_free)
+        out->largest_free = largest;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+        t.end = t.run = 0;
+        weir__placement_walk(s->placement[i], tell_of_span, &t);
+    }
+}
+
+void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out) {
+    if (out->what & WEIR_SURVEY_IDLE)
+        survey_idle(s, out);
+    if (out->what & WEIR_SURVEY_PENDING) {
+        weir__suballoc_look_around(s);
+        out->frees.silent = s->order.several ? s->order.silent_streams : 0;
+        out->frees.waiting = s->order.waiting_marks + s->pending_blocks.count;
+    }
+}
+
+void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
+    size_t chunks = (size_t)weir__size_smaller(bytes / STOCK_PART, STOCK_MOST);
+
+    for (int i = 0; i < kinds && s->placement[i]; i++)
+        weir__placement_stock(s->placement[i], chunks);
+}
+
+struct visiting {
+    struct weir_suballoc *blocks;
+    const struct weir_visit *visit;
+    int count;
+};
+
+static int visit_live(void *context, const struct weir_placement_span *span) {
+    struct visiting *v = context;
+    struct weir_extent block = {.bytes = span->requested};
+
+    if (!span->live)
+        return WEIR_PLACEMENT_GO_ON;
+    block.base = address_at(v->blocks, span->address);
+    if (!is_pending(v->blocks, block.base))
+        v->count += weir__engine_show(v->visit, &block, 1);
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+static int show_live(struct weir_suballoc *s, const struct weir_visit *visit) {
+    struct visiting v = {.blocks = s, .visit = visit};
+
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_walk(s->placement[i], visit_live, &v);
+    return v.count;
+}
+
+static int show_region(const struct weir_suballoc_region *r, const struct weir_visit *visit) {
+    return weir__engine_show(visit, &(struct weir_extent){.base = r->base, .bytes = r->bytes}, 1);
+}
+
+int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit) {
+    const struct weir_suballoc_region *r;
+    struct weir_extent block;
+    int count = 0;
+
+    switch (visit->what) {
+    case WEIR_VISIT_BLOCKS:
+        return show_live(s, visit);
+    case WEIR_VISIT_BLOCK_AT:
+        return find_around(s, visit->address, &block) ? weir__engine_show(visit, &block, 1) : 0;
+    case WEIR_VISIT_PIECE_AT:
+        r = region_of(s, visit->address);
+        return r ? show_region(r, visit) : 0;
+    case WEIR_VISIT_WHOLES:
+    case WEIR_VISIT_APART:
+        for (size_t i = 0; i < s->region_count; i++)
+            if (visit->what == WEIR_VISIT_WHOLES || s->regions[i].kind == WEIR_SUBALLOC_APART)
+                count += show_region(&s->regions[i], visit);
+        return count;
+    default: /* unreached: the engine's own */
+        return -1;
+    }
 }

@@ -7,7 +7,7 @@
  * Numbers: the table is open addressing, at most half full.  A stream without tagged chunks is forgotten when the table
  * grows.
  */
-#include "placement/placement_chunks.h"
+#include "placement/placement_state.h"
 
 #include <string.h>
 
