@@ -72,7 +72,6 @@ enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
 
 struct spans {
     struct weir_block_engine a;
-    struct weir_engine *inner;
     CUstream resting; /* runs nothing: regions given back there is available by all at once, */
     uint64_t
         resting_id; /* as can those that were taken there.  The lock guards all that follows: */
@@ -95,10 +94,6 @@ struct spans {
 };
 
 /* ---- regions --------------------------------------------------------------------------------- */
-
-static uint64_t reserve_of(const struct spans *s) {
-    return weir__engine_reserve(s->inner);
-}
 
 /* Bytes of the reserved memory that are in no region. */
 static uint64_t room_in(const struct spans *s, uint64_t reserve) {
@@ -149,7 +144,7 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
 
 /* The device is waited for before the end if there are any, or if the inner engine wants it. */
 static void note_regions(struct spans *s) {
-    if (s->a.blocks.region_count > 0 || (s->inner->traits & WEIR_ENGINE_SETTLES))
+    if (s->a.blocks.region_count > 0 || (s->a.inner->traits & WEIR_ENGINE_SETTLES))
         s->a.e.traits |= WEIR_ENGINE_SETTLES;
     else
         s->a.e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
@@ -166,9 +161,9 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(s->a.e.device, result);
-    status = s->inner->ops->free(s->inner, s->a.blocks.regions[at].base, stream, NULL);
+    status = s->a.inner->ops->free(s->a.inner, s->a.blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting &&
-        (s->inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
+        (s->a.inner->traits & WEIR_ENGINE_HIDES_PENDING)) {
         s->gone++;
         note_work_behind(s, stream);
     }
@@ -190,15 +185,17 @@ static int take_in(struct spans *s, const struct weir_request *region, int kind,
 
     if (placed == WEIR_PLACEMENT_OK) {
         note_regions(s);
-    } else if (s->inner->ops->free(s->inner, base, region->stream, NULL) != WEIR_OK)
-        (void)s->inner->ops->free(s->inner, base, region->stream, NULL); /* else it would be lost */
+    } else if (s->a.inner->ops->free(s->a.inner, base, region->stream, NULL) != WEIR_OK)
+        (void)s->a.inner->ops->free(s->a.inner, base, region->stream,
+                                    NULL); /* else it would be lost */
     return placed;
 }
 
 /* A unit that comes from the device, so that no stream's work is to be waited for: it is asked for on the stream that
  * runs nothing, and all streams may cut it at once. */
 static int is_for_all(const struct spans *s, size_t bytes) {
-    return bytes == UNIT && s->a.blocks.order.several && room_in(s, reserve_of(s)) < UNIT &&
+    return bytes == UNIT && s->a.blocks.order.several &&
+           room_in(s, weir__blocks_reserve(&s->a)) < UNIT &&
            s->a.e.options->internal_dependencies != WEIR_SWITCH_ON;
 }
 
@@ -218,17 +215,17 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
     if (result != CUDA_SUCCESS)
         return weir__device_status(s->a.e.device, result);
     if (bytes >= WEIR_ENGINE_LARGE &&
-        weir__engine_would_refuse(&s->a.e, r, bytes, room_in(s, reserve_of(s))))
+        weir__engine_would_refuse(&s->a.e, r, bytes, room_in(s, weir__blocks_reserve(&s->a))))
         status = weir__device_status(s->a.e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
-        status = s->inner->ops->alloc(s->inner, &region);
+        status = s->a.inner->ops->alloc(s->a.inner, &region);
     if (status == WEIR_OK && for_all) /* the driver has it there, for all to see */
         result = s->a.e.device->driver->cuStreamSynchronize(s->resting);
     if (status == WEIR_OK && result == CUDA_SUCCESS) {
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
     } else if (status == WEIR_OK) {
         status = weir__device_status(s->a.e.device, result);
-        if (s->inner->ops->free(s->inner, region.block, s->resting, NULL) != WEIR_OK)
+        if (s->a.inner->ops->free(s->a.inner, region.block, s->resting, NULL) != WEIR_OK)
             (void)take_in(s, &region, kind, region.id); /* else it would be lost */
     }
     weir__driver_unrelax(s->a.e.device->driver, &scope);
@@ -360,7 +357,7 @@ static weir_status extend_for_several(struct spans *s, struct weir_request *r, s
     if (weir__is_failure(status) && region > needed) {
         struct weir_trim trim = {.mode = WEIR_TRIM_REFUSED}; /* what the driver took for it */
 
-        (void)s->inner->ops->trim(s->inner, &trim);
+        (void)s->a.inner->ops->trim(s->a.inner, &trim);
         region = needed;
         status = extend(s, r, region);
     }
@@ -458,7 +455,7 @@ static void make_base(struct spans *s, struct weir_request *r) {
     if (s->a.blocks.region_count > 1 && is_busy(s, r->stream))
         return;
     s->looked_at = s->deepest;
-    bytes = s->a.blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
+    bytes = s->a.blocks.region_count > 1 ? size_of_base(s, r, weir__blocks_reserve(&s->a)) : 0;
     if (bytes == 0 || (s->a.e.events->peers && weir__process_peers_any(s->a.e.events->peers)))
         return;
     s->base_is_over = 1;
@@ -484,12 +481,6 @@ static int spans_await(struct weir_block_engine *a, const struct weir_request *r
 
 /* ---- what lies in no region: memory of a graph, or nobody's ------------------------------------ */
 
-static weir_status spans_alloc_other(struct weir_block_engine *a, struct weir_request *r) {
-    struct spans *s = (struct spans *)a;
-
-    return s->inner->ops->alloc(s->inner, r);
-}
-
 static weir_status spans_free_other(struct weir_block_engine *a, CUdeviceptr block,
                                     weir_stream stream, struct weir_use_list *uses) {
     struct spans *s = (struct spans *)a;
@@ -499,7 +490,7 @@ static weir_status spans_free_other(struct weir_block_engine *a, CUdeviceptr blo
 
     if (result != CUDA_SUCCESS)
         return weir__device_status(a->e.device, result);
-    status = s->inner->ops->free(s->inner, block, stream, uses);
+    status = s->a.inner->ops->free(s->a.inner, block, stream, uses);
     weir__driver_unrelax(a->e.device->driver, &scope);
     return status;
 }
@@ -531,17 +522,10 @@ static void spans_settle(struct weir_block_engine *a, uint64_t id, weir_stream s
 
 /* ---- reserve --------------------------------------------------------------------------------- */
 
-static uint64_t spans_reserve(const struct weir_block_engine *a, int exactly) {
-    const struct spans *s = (const struct spans *)a;
-
-    return exactly ? reserve_of(s)
-                   : atomic_load_explicit(&s->inner->seen.reserved, memory_order_relaxed);
-}
-
 static weir_status spans_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
     struct spans *s = (struct spans *)a;
 
-    return s->inner->ops->allow(s->inner, access);
+    return s->a.inner->ops->allow(s->a.inner, access);
 }
 
 /* What was taken on request is not for the next free to give back, nor to be moved in the first iteration, which it was
@@ -557,7 +541,7 @@ static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uin
         s->base_is_over = 1;
     }
     weir__lock_give(&a->lock);
-    status = s->inner->ops->grow(s->inner, reserve, goal, cause);
+    status = s->a.inner->ops->grow(s->a.inner, reserve, goal, cause);
     weir__lock_take(&a->lock);
     return status;
 }
@@ -594,7 +578,7 @@ static weir_status give_idle_back(struct spans *s, struct weir_trim *trim) {
     if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
         status = weir__device_status(s->a.e.device,
                                      s->a.e.device->driver->cuStreamSynchronize(s->resting));
-    return status == WEIR_OK ? s->inner->ops->trim(s->inner, trim) : status;
+    return status == WEIR_OK ? s->a.inner->ops->trim(s->a.inner, trim) : status;
 }
 
 static weir_status spans_shrink(struct weir_block_engine *a, struct weir_trim *trim) {
@@ -613,14 +597,8 @@ static weir_status spans_shed(struct weir_block_engine *a, struct weir_trim *tri
     while (a->blocks.total > trim->keep && find_spare(s, a->blocks.total - trim->keep, &at))
         if (give_back(s, at, trim->id, trim->stream) != WEIR_OK)
             break;
-    (void)s->inner->ops->trim(s->inner, trim);
+    (void)s->a.inner->ops->trim(s->a.inner, trim);
     return WEIR_OK;
-}
-
-static weir_status spans_unwind(struct weir_block_engine *a, struct weir_trim *trim) {
-    struct spans *s = (struct spans *)a;
-
-    return s->inner->ops->trim(s->inner, trim);
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -634,7 +612,7 @@ static size_t spans_largest(struct weir_block_engine *a, const struct weir_surve
     for (size_t i = 0; i < a->blocks.region_count; i++)
         if (a->blocks.regions[i].serves && a->e.options->recovery_timeout_ms != UINT32_MAX)
             below.back += a->blocks.regions[i].bytes;
-    s->inner->ops->survey(s->inner, &below);
+    s->a.inner->ops->survey(s->a.inner, &below);
     return weir__size_round_down((size_t)below.largest, UNIT);
 }
 
@@ -642,36 +620,19 @@ static size_t spans_largest(struct weir_block_engine *a, const struct weir_surve
 static void spans_survey(struct weir_block_engine *a, struct weir_survey *out) {
     struct spans *s = (struct spans *)a;
 
-    if ((out->what & WEIR_SURVEY_IDLE) && room_in(s, reserve_of(s)) > out->largest_free)
+    if ((out->what & WEIR_SURVEY_IDLE) &&
+        room_in(s, weir__blocks_reserve(&s->a)) > out->largest_free)
         out->largest_free = UINT64_MAX;
     if (!(out->what & WEIR_SURVEY_PENDING))
         return;
-    out->frees.waiting += weir__engine_reclaim(s->inner, NULL);
+    out->frees.waiting += weir__engine_reclaim(s->a.inner, NULL);
     if (s->behind && weir__order_fence_done(&a->blocks.order, s->behind))
         forget_work_behind(s);
     out->frees.silent += s->behind != NULL;
 }
 
-static int spans_extents(struct weir_block_engine *a, const struct weir_visit *visit) {
-    struct spans *s = (struct spans *)a;
-
-    return s->inner->ops->visit(s->inner, visit);
-}
-
 static int spans_wholes(struct weir_block_engine *a, const struct weir_visit *visit) {
     return a->e.traits & WEIR_ENGINE_TAKES ? weir__suballoc_show(&a->blocks, visit) : -1;
-}
-
-/* What does not lie in regions is memory of graphs, which is no reserved memory. */
-static void spans_figures(struct weir_block_engine *a, weir_statistics *out) {
-    struct spans *s = (struct spans *)a;
-    weir_statistics below = {.size = sizeof below};
-
-    s->inner->ops->figures(s->inner, &below);
-    out->reserved = below.reserved;
-    out->reserved_peak = below.reserved_peak;
-    out->extent = 0; /* the inner engine's regions come and go anywhere */
-    out->host_bytes += below.host_bytes;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -696,12 +657,12 @@ static void spans_close(struct weir_block_engine *a) {
 
     if (weir__driver_enter(driver, a->e.device->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < a->blocks.region_count; i++)
-            (void)s->inner->ops->free(s->inner, a->blocks.regions[i].base, s->resting, NULL);
+            (void)s->a.inner->ops->free(s->a.inner, a->blocks.regions[i].base, s->resting, NULL);
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }
     forget_work_behind(s);
-    s->inner->ops->close(s->inner);
+    s->a.inner->ops->close(s->a.inner);
 }
 
 /* What of the inner engine's traits is this one's, too. */
@@ -710,8 +671,8 @@ enum { OF_INNER = WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES };
 static weir_status spans_open(struct weir_block_engine *a, const struct weir_engine *setup) {
     struct spans *s = (struct spans *)a;
     weir_status status = setup->options->engine == WEIR_ENGINE_DIRECT
-                             ? weir__direct_open(setup, &s->inner)
-                             : weir__pool_open(setup, &s->inner);
+                             ? weir__direct_open(setup, &s->a.inner)
+                             : weir__pool_open(setup, &s->a.inner);
 
     if (status != WEIR_OK)
         return status;
@@ -719,12 +680,12 @@ static weir_status spans_open(struct weir_block_engine *a, const struct weir_eng
         weir__device_status(setup->device, WEIR_IN_SCOPE(setup->device->driver,
                                                          setup->device->context, make_resting(s)));
     if (status != WEIR_OK) {
-        s->inner->ops->close(s->inner);
+        s->a.inner->ops->close(s->a.inner);
         return status;
     }
-    a->e.traits |= s->inner->traits & OF_INNER;
-    a->e.step_bytes = s->inner->step_bytes;
-    a->e.driver_pool = s->inner->driver_pool;
+    a->e.traits |= s->a.inner->traits & OF_INNER;
+    a->e.step_bytes = s->a.inner->step_bytes;
+    a->e.driver_pool = s->a.inner->driver_pool;
     s->reluctance = RELUCTANCE;
     s->threshold = setup->threshold < setup->device->total ? setup->threshold : UINT64_MAX;
     s->base_is_over =
@@ -739,7 +700,6 @@ const struct weir_backing weir__backing_engine = {
              .newest_first = 1},
     .granularity = UNIT,
     .least_limit = UNIT,
-    .is_told = 1,
     .open = spans_open,
     .close = spans_close,
     .prepare = spans_prepare,
@@ -747,18 +707,13 @@ const struct weir_backing weir__backing_engine = {
     .await = spans_await,
     .has_room = spans_has_room,
     .make_room = spans_make_room,
-    .alloc_other = spans_alloc_other,
     .free_other = spans_free_other,
     .settle = spans_settle,
     .grow = spans_grow,
     .shrink = spans_shrink,
     .shed = spans_shed,
-    .unwind = spans_unwind,
     .allow = spans_allow,
-    .reserve = spans_reserve,
-    .extents = spans_extents,
     .wholes = spans_wholes,
     .largest = spans_largest,
     .survey = spans_survey,
-    .figures = spans_figures,
 };

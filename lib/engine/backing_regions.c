@@ -200,11 +200,6 @@ static size_t regions_largest(struct weir_block_engine *a, const struct weir_sur
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static weir_status regions_open(struct weir_block_engine *a, const struct weir_engine *setup) {
-    (void)a, (void)setup;
-    return WEIR_OK;
-}
-
 static void regions_close(struct weir_block_engine *a) {
     struct weir_driver_scope scope;
 
@@ -221,7 +216,6 @@ const struct weir_backing weir__backing_regions = {
     .granularity = GRANULARITY,
     .step_bytes = (size_t)1 << 30,
     .traits = WEIR_ENGINE_TAKES,
-    .open = regions_open,
     .close = regions_close,
     .make_room = regions_make_room,
     .grow = regions_grow,

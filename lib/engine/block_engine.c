@@ -33,7 +33,8 @@ static void blocks_close(struct weir_engine *e) {
 
 /* The reserved memory as last seen. */
 static uint64_t seen_reserve(const struct weir_block_engine *a) {
-    return a->backing->reserve ? a->backing->reserve(a, 0) : weir__blocks_reserve(a);
+    return a->inner ? atomic_load_explicit(&a->inner->seen.reserved, memory_order_relaxed)
+                    : weir__blocks_reserve(a);
 }
 
 /* Publishes the figures that are read without the lock. */
@@ -115,7 +116,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
         return placed_or(placed);
     reserve = weir__blocks_reserve(a);
     /* Memory that returns to an engine below is lost above a lowered limit.  Other memory moves. */
-    is_above = a->backing->is_told && reserve > weir__engine_limit(&a->e);
+    is_above = a->inner && reserve > weir__engine_limit(&a->e);
     grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
         return is_above ? place_anywhere(a, r, WEIR_ENGINE_DRY, out) : WEIR_ENGINE_DRY;
@@ -130,8 +131,8 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
 /* Serves a request on a captured stream, or on the legacy stream beside a capture, where the driver answers no
  * question (error 906). */
 static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *r) {
-    if (a->backing->alloc_other)
-        return a->backing->alloc_other(a, r);
+    if (a->inner)
+        return a->inner->ops->alloc(a->inner, r);
     return weir__driver_result == CUDA_SUCCESS ? weir__nodes_alloc(&a->nodes, r) : WEIR_E_CAPTURE;
 }
 
@@ -176,7 +177,7 @@ static int is_other(struct weir_block_engine *a, CUdeviceptr block) {
     if (!a->backing->free_other && !weir__graphs_has(a->e.graphs, block))
         return 0;
     weir__lock_take(&a->lock);
-    ours = weir__suballoc_holds(&a->blocks, block, NULL);
+    ours = weir__suballoc_holds(&a->blocks, block);
     weir__lock_give(&a->lock);
     return !ours;
 }
@@ -239,7 +240,7 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     most = weir__size_round_down((size_t)weir__engine_limit(&a->e), a->backing->granularity);
     wanted = weir__size_smaller(rounded, most);
     reserve = seen_reserve(a);
-    if (wanted > reserve || a->backing->is_told) {
+    if (wanted > reserve || a->inner) {
         status = a->backing->grow(a, wanted, goal, cause, &got);
         if (got > 0)
             weir__engine_note(&a->e, cause, 0, wanted - reserve, got,
@@ -260,14 +261,9 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
 /* Sees that all frees so far are observed or have events.  The caller holds the lock. */
 static weir_status observe_silent(struct weir_block_engine *a) {
     weir__suballoc_look_around(&a->blocks);
-    if (a->backing->is_told) /* a trim may have more to wait for, and waits itself */
+    if (a->inner) /* a trim may have more to wait for, and waits itself */
         return WEIR_OK;
     return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 0));
-}
-
-/* Gives idle memory back, all of whose frees were observed or have events.  The caller holds the lock. */
-static weir_status give_all_idle(struct weir_block_engine *a, struct weir_trim *trim) {
-    return a->backing->shrink(a, trim);
 }
 
 /* Gives idle, observed memory back, after a query of the caller's stream.  The caller holds the lock. */
@@ -303,12 +299,12 @@ static weir_status give_back(struct weir_block_engine *a, struct weir_trim *trim
         status = observe_silent(a);
     before = weir__blocks_reserve(a);
     if (status == WEIR_OK && trim->mode == WEIR_TRIM_FULLY)
-        status = give_all_idle(a, trim);
+        status = a->backing->shrink(a, trim);
     else if (status == WEIR_OK)
         status = trim->mode == WEIR_TRIM_DONE ? give_done(a, trim) : give_at_once(a, trim);
     after = weir__blocks_reserve(a);
     trim->released = (size_t)weir__size_less(before, after);
-    if (trim->released > 0 && !a->backing->is_told) {
+    if (trim->released > 0 && !a->inner) {
         weir__growth_shrunk(&a->cursor, after);
         weir__engine_note(&a->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(a->e.device, started), after);
@@ -337,7 +333,7 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
     case WEIR_TRIM_FULLY:
         return give_back(a, trim);
     default: /* most backings have nothing to undo after a failure */
-        return a->backing->unwind ? a->backing->unwind(a, trim) : WEIR_OK;
+        return a->inner ? a->inner->ops->trim(a->inner, trim) : WEIR_OK;
     }
 }
 
@@ -413,8 +409,8 @@ static int blocks_visit(struct weir_engine *e, const struct weir_visit *visit) {
 
     if (visit->what == WEIR_VISIT_BLOCK_AT)
         return show_block_at(a, visit);
-    if (visit->what == WEIR_VISIT_EXTENTS && a->backing->extents)
-        return a->backing->extents(a, visit);
+    if (visit->what == WEIR_VISIT_EXTENTS && a->inner)
+        return a->inner->ops->visit(a->inner, visit);
     weir__lock_take(&a->lock);
     if (visit->what == WEIR_VISIT_EXTENTS)
         count = show_extents(a, visit);
@@ -442,11 +438,16 @@ static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *ac
 
 static void blocks_figures(struct weir_engine *e, weir_statistics *out) {
     struct weir_block_engine *a = (struct weir_block_engine *)e;
+    weir_statistics below = {.size = sizeof below};
 
     weir__lock_take(&a->lock);
     weir__suballoc_figures(&a->blocks, out);
-    if (a->backing->figures) {
-        a->backing->figures(a, out);
+    if (a->inner) {
+        a->inner->ops->figures(a->inner, &below);
+        out->reserved = below.reserved;
+        out->reserved_peak = below.reserved_peak;
+        out->extent = 0; /* the inner engine's regions come and go anywhere */
+        out->host_bytes += below.host_bytes;
     } else {
         out->reserved = weir__blocks_reserve(a);
         out->reserved_peak = a->reserved_peak;
@@ -497,7 +498,7 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     status = weir__suballoc_open(&a->blocks, &a->e, &rule);
     if (status != WEIR_OK)
         goto free_engine;
-    status = backing->open(a, setup);
+    status = backing->open ? backing->open(a, setup) : WEIR_OK;
     if (status != WEIR_OK)
         goto close_blocks;
     weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, stock_of(a));

@@ -24,6 +24,7 @@ enum { WEIR_BLOCKS_FORESEEN = 2 };
 struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
+    struct weir_engine *inner; /* of backing_engine.c: the engine that regions come from; else NULL */
     void *range;             /* of backing_mapped.c: mapped_state.h */
     struct weir_nodes nodes; /* what graphs have */
     struct weir_lock lock;   /* guards all that follows, and what the backing has */
@@ -43,7 +44,6 @@ struct weir_backing {
     size_t least_limit; /* as an engine's, */
     size_t step_bytes;  /* likewise, */
     unsigned traits;    /* likewise */
-    int is_told;        /* the engine below decides on growth, and notes it and what goes back */
     weir_status (*open)(struct weir_block_engine *a, const struct weir_engine *setup);
     void (*close)(struct weir_block_engine *a);
 
@@ -64,8 +64,7 @@ struct weir_backing {
     /* Places a request that names an address, of whole pages.  NULL: there are none. */
     weir_status (*place)(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out);
-    /* A request on a captured stream, and the free of what lies in no region.  NULL: the driver's (graph_blocks.h). */
-    weir_status (*alloc_other)(struct weir_block_engine *a, struct weir_request *r);
+    /* The free of what lies in no region.  NULL: the driver's (graph_blocks.h). */
     weir_status (*free_other)(struct weir_block_engine *a, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
     /* In a call on the stream of that id, after a free: gives back what the release threshold does not keep.  May be
@@ -82,28 +81,19 @@ struct weir_backing {
     weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
     /* The same without waiting, for AT_ONCE and DONE: what is done as far as was observed.  NULL without SHEDS. */
     weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* As an engine's trim, REFUSED and SERVED.  NULL: a failure leaves nothing behind. */
-    weir_status (*unwind)(struct weir_block_engine *a, struct weir_trim *trim);
     /* As an engine's.  NULL: the memory cannot be opened. */
     weir_status (*allow)(struct weir_block_engine *a, const CUmemAccessDesc *access);
 
     /* ---- what there is */
 
-    /* Bytes of the reserved memory: as they are, or as last seen, which costs nothing.  NULL: all regions, and what is
-     * `kept`. */
-    uint64_t (*reserve)(const struct weir_block_engine *a, int exactly);
     /* Where memory will lie first: up to WEIR_BLOCKS_FORESEEN pieces.  NULL: not known. */
     size_t (*foresee)(const struct weir_block_engine *a, struct weir_extent *out);
-    /* As an engine's visit of EXTENTS.  NULL: regions, and what is foreseen. */
-    int (*extents)(struct weir_block_engine *a, const struct weir_visit *visit);
     /* As an engine's visit of WHOLES.  NULL: regions. */
     int (*wholes)(struct weir_block_engine *a, const struct weir_visit *visit);
     /* Bytes of the largest request that `make_room` would surely serve now, or after what OOM recovery does. */
     size_t (*largest)(struct weir_block_engine *a, const struct weir_survey *asked);
     /* Adds to an engine's survey.  May be NULL. */
     void (*survey)(struct weir_block_engine *a, struct weir_survey *out);
-    /* Adds to an engine's figures.  May be NULL. */
-    void (*figures)(struct weir_block_engine *a, weir_statistics *out);
 };
 
 extern const struct weir_backing weir__backing_regions;
@@ -111,7 +101,7 @@ extern const struct weir_backing weir__backing_mapped;
 extern const struct weir_backing weir__backing_engine;
 
 static inline uint64_t weir__blocks_reserve(const struct weir_block_engine *a) {
-    return a->backing->reserve ? a->backing->reserve(a, 1) : a->blocks.total + a->kept;
+    return a->inner ? weir__engine_reserve(a->inner) : a->blocks.total + a->kept;
 }
 
 /* Bytes that may still be taken. */

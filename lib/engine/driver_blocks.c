@@ -50,19 +50,6 @@ static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) 
     return result;
 }
 
-/* Frees behind the block's stream and every noted one.  The caller holds `joining`. */
-static CUresult free_behind_all(struct weir_async *async, CUdeviceptr block, weir_stream stream,
-                                struct weir_use_list *uses) {
-    CUresult result = join(async, stream, 0);
-
-    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
-        result = join(async, uses->use[i].stream, uses->use[i].id);
-        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
-    }
-    return result == CUDA_SUCCESS ? async->device->driver->cuMemFreeAsync(block, async->joined)
-                                  : result;
-}
-
 /* An event recorded on a captured stream would draw the joining stream into the capture. */
 static weir_status any_captured(struct weir_async *async, weir_stream stream,
                                 struct weir_use_list *uses) {
@@ -75,12 +62,19 @@ static weir_status any_captured(struct weir_async *async, weir_stream stream,
     return status;
 }
 
+/* Frees behind the block's stream and every noted one. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
 
     pthread_mutex_lock(&async->joining);
-    result = free_behind_all(async, block, stream, uses);
+    result = join(async, stream, 0);
+    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
+        result = join(async, uses->use[i].stream, uses->use[i].id);
+        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (result == CUDA_SUCCESS)
+        result = async->device->driver->cuMemFreeAsync(block, async->joined);
     pthread_mutex_unlock(&async->joining);
     return result;
 }

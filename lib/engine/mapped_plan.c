@@ -34,7 +34,8 @@ const struct weir_mapped_packing weir__mapped_packings[] = {
                            SIZE_MAX, 0, 0, 0, 64, 0, 4096 * MIB, 1},
 };
 
-size_t weir__mapped_held(const struct weir_mapped_range *g, int small) {
+/* Returns the bytes in memory of large or of small requests. */
+static size_t mapped_held(const struct weir_mapped_range *g, int small) {
     size_t bytes = 0, end = small ? g->apart_pieces : g->small_pieces;
 
     for (size_t i = small ? g->small_pieces : 0; i < end; i++)
@@ -60,7 +61,7 @@ static size_t mapped_step_for(struct weir_block_engine *a, int small, size_t wan
     struct weir_mapped_range *g = a->range;
     const struct weir_mapped_packing *p = g->packing;
     size_t room = weir__blocks_room(a), step, least, unit, wanted = 0;
-    size_t total = weir__mapped_held(g, small) + planned;
+    size_t total = mapped_held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
                                .reserved = (size_t)a->blocks.total + planned,
                                .in_use = (size_t)a->blocks.in_use,
@@ -99,7 +100,7 @@ size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes) {
     size_t pieces;
 
     if (bytes < p->large_least || a->e.options->growth != WEIR_GROWTH_EXACT ||
-        bytes < weir__size_smaller(weir__mapped_held(g, 0) / p->large_part, p->unit_most))
+        bytes < weir__size_smaller(mapped_held(g, 0) / p->large_part, p->unit_most))
         return 0;
     pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
     pieces = within((bytes + p->unit_most - 1) / p->unit_most, (bytes + PIECE / 2) / PIECE, pieces);
@@ -110,7 +111,7 @@ size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes) {
 
 size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, size_t bytes) {
     const struct weir_mapped_range *g = a->range;
-    size_t free_bytes = 0, total = weir__mapped_held(g, 0);
+    size_t free_bytes = 0, total = mapped_held(g, 0);
 
     if (small || hurries(a) || g->packing->patience == 0)
         return SIZE_MAX;

@@ -245,9 +245,6 @@ weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_re
 
 /* ---- aliased mappings: mapped_memory.c ---- */
 
-/* There is room for one more. */
-struct weir_mapped_alias *weir__mapped_add_alias(struct weir_block_engine *a,
-                                                 const struct weir_mapped_handle *h, int last);
 /* The users of its place were completed. */
 int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
 /* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
@@ -310,8 +307,6 @@ void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t
 
 extern const struct weir_mapped_packing weir__mapped_packings[]; /* by WEIR_PACKING_... */
 
-/* Returns the bytes in memory of large or of small requests. */
-size_t weir__mapped_held(const struct weir_mapped_range *g, int small);
 /* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
  * policy other than exact the policy decides. */
 size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes);

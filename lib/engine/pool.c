@@ -531,10 +531,6 @@ static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
         (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
 }
 
-static void pool_note_refused(struct weir_pool_engine *p, uint64_t reserve) {
-    weir__lower_to(&p->unwind_to, reserve);
-}
-
 static void unwind(struct weir_pool_engine *p, int is_refused) {
     uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
 
@@ -705,7 +701,7 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, r->bytes);
 
-        pool_note_refused(p, reserve);
+        weir__lower_to(&p->unwind_to, reserve);
         if (exceeds(p))
             pool_undo_growth(p, ceiling_of(p));
         return status;

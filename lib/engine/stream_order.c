@@ -233,19 +233,14 @@ static void forget(struct weir_order *o, struct weir_order_stream *s) {
     free(s);
 }
 
-/* Everything is as if it were done, and nobody is told. */
-static void settle_all(struct weir_order *o) {
-    while (o->marked.first)
-        drop_mark(o, o->marked.first);
-    while (o->silent.first)
-        cover(o, o->silent.first);
-}
-
 void weir__order_close(struct weir_order *o) {
     const struct weir_driver *driver = o->device->driver;
     struct weir_driver_scope scope;
 
-    settle_all(o);
+    while (o->marked.first)
+        drop_mark(o, o->marked.first);
+    while (o->silent.first)
+        cover(o, o->silent.first);
     while (o->quiet.first)
         forget(o, o->quiet.first);
     weir__map_clear(&o->streams);
@@ -271,7 +266,7 @@ static void forget_old(struct weir_order *o) {
 }
 
 /* NULL: it is not known. */
-static struct weir_order_stream *find_stream(struct weir_order *o, uint64_t id) {
+static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
     if (o->recent && o->recent->id == id)
@@ -546,17 +541,8 @@ void weir__order_observe_all(struct weir_order *o) {
         finish(o, o->marked.first ? o->marked.first : o->silent.first);
 }
 
-/* NULL: it is not known, or was forgotten. */
-static const struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
-    uintptr_t found = 0;
-
-    if (id == 0)
-        return o->unknown;
-    return weir__map_get(&o->streams, id, &found) ? (const struct weir_order_stream *)found : NULL;
-}
-
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    const struct weir_order_stream *s = look_up(o, id);
+    const struct weir_order_stream *s = find_stream(o, id);
 
     return !s || s->observed >= sequence; /* only quiet ones are forgotten */
 }
@@ -569,7 +555,7 @@ void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_st
 /* The oldest mark that covers the sequence; NULL: there is none. */
 static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
                                              uint64_t sequence) {
-    const struct weir_order_stream *s = look_up(o, id);
+    const struct weir_order_stream *s = find_stream(o, id);
     const struct weir_order_mark *mark = s ? s->marks : NULL;
 
     while (mark && mark->sequence < sequence)

@@ -148,11 +148,6 @@ static inline int weir__order_is_only(const struct weir_order *o, uint64_t id) {
     return !o->several && o->recent && o->recent->id == id;
 }
 
-/* Events recorded so far. */
-static inline uint64_t weir__order_records(const struct weir_order *o) {
-    return o->event_records;
-}
-
 /* A call on the stream: what is kept about it, made when it is seen first; NULL: no host memory.  Valid
  * until the next such call.  A new stream makes others be asked about and forgotten. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);

@@ -109,12 +109,8 @@ static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, ui
     return suballoc_search(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
 }
 
-int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base) {
-    const struct weir_suballoc_region *r = region_of(s, address);
-
-    if (r && base)
-        *base = r->base;
-    return r != NULL;
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
+    return region_of(s, address) != NULL;
 }
 
 /* ---- accounts ---- */

@@ -181,8 +181,8 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 /* Observes the frees of the stream with that id if it is idle, in a call on it.  Does nothing if the id is not known.
  */
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* 1 if the address lies in a region, and where that begins (NULL: not wanted). */
-int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base);
+/* Returns 1 if the address lies in a region, 0 otherwise. */
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the regions, and in the free chunks
  * that lie before their first block. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);

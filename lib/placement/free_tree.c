@@ -77,7 +77,7 @@ static void node_clear(node *n) {
 }
 
 /* Adds at least `want` spare nodes.  1 or 0; nodes have moved. */
-static int pool_grow(pool *p, size_t want) {
+static int nodes_grow(pool *p, size_t want) {
     size_t nodes = p->nodes > 1 ? 2 * (size_t)p->nodes : FIRST_NODES;
     size_t bytes;
     void *memory;
@@ -104,8 +104,8 @@ static int pool_grow(pool *p, size_t want) {
 }
 
 /* Makes sure of `want` spare nodes.  1 or 0; nodes may have moved. */
-static inline int pool_reserve(pool *p, size_t want) {
-    return p->spares >= want || pool_grow(p, want);
+static inline int nodes_reserve(pool *p, size_t want) {
+    return p->spares >= want || nodes_grow(p, want);
 }
 
 /* --------------------------------------------------------------- classes -- */
@@ -332,7 +332,7 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     ref right;
 
     if (*root == 0) {
-        if (!pool_reserve(p, 1))
+        if (!nodes_reserve(p, 1))
             return 0;
         *root = node_take(p);
     }
@@ -341,7 +341,7 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
         node_add(leaf, mark, value);
         return 1;
     }
-    if (!pool_reserve(p, tree_height(p, *root) + 1))
+    if (!nodes_reserve(p, tree_height(p, *root) + 1))
         return 0;
     right = tree_insert(p, *root, mark, value, &bound);
     if (right != 0) {
