@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* block_engine.h: what the block engine and its backings share.
+/* block_engine.h: the interface between the block engine and its backings.
  *
  * The block engine cuts blocks from memory and keeps stream order (stream_suballoc.h).  A backing takes the memory from
  * the device, or from another engine, and gives it back.
  *
- * Must not know: settings' names, who is above.
+ * Must not know: settings' names, the layers above.
  */
 #ifndef WEIR_BLOCK_ENGINE_H
 #define WEIR_BLOCK_ENGINE_H
@@ -20,79 +20,84 @@ struct weir_backing;
 
 enum { WEIR_BLOCKS_FORESEEN = 2 };
 
-/* Begins what a backing of larger `size` has for itself. */
+/* A block engine.  A backing with a larger `size` begins its own struct with it. */
 struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
-    struct weir_engine *inner; /* of backing_engine.c: the engine that regions come from; else NULL */
-    void *range;             /* of backing_mapped.c: mapped_state.h */
-    struct weir_nodes nodes; /* what graphs have */
-    struct weir_lock lock;   /* guards all that follows, and what the backing has */
+    struct weir_engine *inner; /* the engine that backing_engine.c takes regions from; else NULL */
+    void *range;             /* the range of backing_mapped.c (mapped_state.h) */
+    struct weir_nodes nodes; /* the memory nodes of graphs */
+    struct weir_lock lock;   /* guards all fields below, and the backing's own fields */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
-    uint64_t
-        kept; /* bytes that the driver did not take back, or that are coming: part of the reserved memory, and in no region */
+    /* The bytes that the driver did not take back, or that are being mapped.  They are reserved memory, but lie in no
+     * region. */
+    uint64_t kept;
     uint64_t reserved_peak;
 };
 
-/* What backs a block engine.  All but open, close, `reserve`, `extents` and the two of `other` are called under the
- * lock; `await`, `grow`, `shrink` and `allow` may release it for a while.  What may be NULL says so. */
+/* The functions of a backing.  All but open, close and free_other are called under the engine's lock; `await`, `grow`,
+ * `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
 struct weir_backing {
-    size_t size; /* of its engine; 0: struct weir_block_engine */
+    size_t size; /* the size of its struct, or 0 for struct weir_block_engine */
     struct weir_suballoc_rule rule;
-    size_t granularity; /* of what it takes from the device */
-    size_t least_limit; /* as an engine's, */
-    size_t step_bytes;  /* likewise, */
-    unsigned traits;    /* likewise */
+    size_t granularity; /* the unit of memory that it takes from the device */
+    size_t least_limit; /* the engine's least_limit */
+    size_t step_bytes;  /* the engine's step_bytes */
+    unsigned traits;    /* the engine's traits */
     weir_status (*open)(struct weir_block_engine *a, const struct weir_engine *setup);
     void (*close)(struct weir_block_engine *a);
 
     /* ---- a request; first the optional ones, in their order */
 
-    /* Before the request is placed, may make one region of idle ones, of kind BASE. */
+    /* Prepares a request before it is placed: may join idle regions into one of kind BASE.  NULL: does nothing. */
     void (*prepare)(struct weir_block_engine *a, struct weir_request *r);
-    /* Bytes of the largest idle region that the request may cut.  NULL: any. */
+    /* Returns the bytes of the largest idle region that the request may cut.  NULL: it may cut any. */
     size_t (*cuts)(const struct weir_block_engine *a, size_t bytes);
-    /* The request did not fit.  1: it may now, in any region: memory that was on its way to another thread has come,
-     * or the regions cannot be exchanged just now. */
+    /* Waits for memory that another thread is bringing, after a request did not fit.  Returns 1 if the request may fit
+     * now, in any region, or if idle regions cannot be exchanged now; else 0.  `r` is NULL before growth.  NULL:
+     * returns 0. */
     int (*await)(struct weir_block_engine *a, const struct weir_request *r);
-    /* 1: `make_room` would serve the request without growth.  NULL: perhaps not. */
+    /* Returns 1 if `make_room` would serve the request without growth, else 0.  NULL: returns 0. */
     int (*has_room)(const struct weir_block_engine *a, const struct weir_request *r,
                     uint64_t reserve);
-    /* Makes room for a request that does not fit: with OK it does.  `reserve`: as it was before. */
+    /* Makes room for a request that does not fit.  `reserve` is the reserved memory before the call. */
     weir_status (*make_room)(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve);
-    /* Places a request that names an address, of whole pages.  NULL: there are none. */
+    /* Places a request that names an address; its size is a multiple of a page.  NULL: there are no such requests. */
     weir_status (*place)(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out);
-    /* The free of what lies in no region.  NULL: the driver's (graph_blocks.h). */
+    /* Frees a block that lies in no region.  NULL: such blocks are memory nodes of graphs (graph_blocks.h). */
     weir_status (*free_other)(struct weir_block_engine *a, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
-    /* In a call on the stream of that id, after a free: gives back what the release threshold does not keep.  May be
-     * NULL. */
+    /* Gives idle memory beyond the release threshold back, in a call on the stream with that id, after a free.  NULL:
+     * does nothing. */
     void (*settle)(struct weir_block_engine *a, uint64_t id, weir_stream stream);
 
     /* ---- memory */
 
-    /* Takes what a reserve of so many bytes lacks: *got, which was 0.  OK: all of it, though another thread may have
-     * given some back meanwhile.  `goal` and `cause` as an engine's. */
+    /* Grows until `reserve` bytes are reserved.  *got, 0 before the call, gets the bytes added.  Returns OK if all were
+     * added, even if another thread has given some back since.  `goal` and `cause` are those of an engine's `grow`. */
     weir_status (*grow)(struct weir_block_engine *a, uint64_t reserve, uint64_t goal, int cause,
                         size_t *got);
-    /* Gives idle memory back until at most `keep` bytes are left, and waits for the device where it must. */
+    /* Gives idle memory back until at most `keep` bytes are left, and waits for the device if necessary. */
     weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* The same without waiting, for AT_ONCE and DONE: what is done as far as was observed.  NULL without SHEDS. */
+    /* Gives idle memory back that is observed to be complete, without a wait, for AT_ONCE and DONE.  NULL without
+     * SHEDS. */
     weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* As an engine's.  NULL: the memory cannot be opened. */
+    /* Changes a device's access, with the results of an engine's `allow`.  NULL: returns E_NOT_SUPPORTED. */
     weir_status (*allow)(struct weir_block_engine *a, const CUmemAccessDesc *access);
 
     /* ---- what there is */
 
-    /* Where memory will lie first: up to WEIR_BLOCKS_FORESEEN pieces.  NULL: not known. */
+    /* Lists the ranges, up to WEIR_BLOCKS_FORESEEN, in which memory will lie first.  NULL: the backing does not
+     * know. */
     size_t (*foresee)(const struct weir_block_engine *a, struct weir_extent *out);
-    /* As an engine's visit of WHOLES.  NULL: regions. */
+    /* Shows the pieces that go back to the device as a whole, as an engine's visit of WHOLES.  NULL: these are the
+     * regions. */
     int (*wholes)(struct weir_block_engine *a, const struct weir_visit *visit);
-    /* Bytes of the largest request that `make_room` would surely serve now, or after what OOM recovery does. */
+    /* Returns the bytes of the largest request that `make_room` would surely serve, now or after OOM recovery. */
     size_t (*largest)(struct weir_block_engine *a, const struct weir_survey *asked);
-    /* Adds to an engine's survey.  May be NULL. */
+    /* Adds figures to an engine's survey.  NULL: adds none. */
     void (*survey)(struct weir_block_engine *a, struct weir_survey *out);
 };
 
@@ -104,26 +109,26 @@ static inline uint64_t weir__blocks_reserve(const struct weir_block_engine *a) {
     return a->inner ? weir__engine_reserve(a->inner) : a->blocks.total + a->kept;
 }
 
-/* Bytes that may still be taken. */
+/* Returns the bytes by which reserved memory may still grow. */
 static inline size_t weir__blocks_room(const struct weir_block_engine *a) {
     return (size_t)weir__size_less(
         weir__size_smaller(weir__engine_limit(&a->e), a->e.device->total), weir__blocks_reserve(a));
 }
 
-/* A growth policy's limit: one of the program's own hears of no limit where there is none. */
+/* Returns the limit that a growth policy gets.  A callback of the program gets SIZE_MAX if there is no limit. */
 static inline size_t weir__blocks_growth_limit(const struct weir_block_engine *a) {
     return weir__engine_limit(&a->e) == UINT64_MAX && a->e.options->growth == WEIR_GROWTH_CALLBACK
                ? SIZE_MAX
                : (size_t)a->blocks.total + weir__blocks_room(a);
 }
 
-/* Why there is no room. */
+/* Returns the status of a request for which the limit or the device has no memory. */
 static inline weir_status weir__blocks_are_full(const struct weir_block_engine *a) {
     return weir__without_driver(weir__engine_limit(&a->e) < a->e.device->total ? WEIR_E_LIMIT
                                                                                : WEIR_E_NO_MEMORY);
 }
 
-/* Memory was added. */
+/* Updates the peak of reserved memory after growth. */
 static inline void weir__blocks_grown(struct weir_block_engine *a) {
     a->reserved_peak = weir__size_larger(a->reserved_peak, weir__blocks_reserve(a));
 }

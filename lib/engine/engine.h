@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.h: what an engine is.
  *
- * An engine is where blocks come from.  It knows the device, growth and the limit.  It does not know the allocator's
- * life cycle, the settings' names, or other engines.  Each engine guards itself: every function but open and close may
- * be called from any thread.
+ * An engine provides blocks.  It knows the device, growth and the limit.  It does not know the allocator's life cycle, the
+ * settings' names, or other engines.  Each engine has its own lock: every function but open and close may be called from
+ * any thread.
  *
  * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s the engine may hand
  * the memory out on s at once, and on another stream only behind an ordering that it establishes itself or has observed.
@@ -31,12 +31,12 @@
 /* `give` returns this if it has freed the block and an event is due.  It is no public status. */
 #define WEIR_ENGINE_DUE ((weir_status)2)
 
-/* Ids under which `give` takes a block back, beside those of streams.  OBSERVED: the host has seen
- * that all its uses are done.  UNKNOWN: nobody knows when they will be. */
+/* Special ids under which `give` takes a block back.  OBSERVED: the host has observed that all uses of the block have
+ * completed.  UNKNOWN: no event will show when they have. */
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* For `at` of a request: no address of any block. */
+/* The value of a request's `at` that asks for an address far from all blocks. */
 #define WEIR_ENGINE_FAR UINT64_MAX
 
 /* ---- a request --------------------------------------------------------------------------------- */
@@ -45,37 +45,38 @@ enum {
     /* The engine may grow for the request.  Without this flag, an engine that can foresee growth returns DRY; it has
      * then changed nothing, but all streams will record events for their frees.  Other engines ignore the flag. */
     WEIR_REQUEST_MAY_GROW = 1,
-    WEIR_REQUEST_INSISTS = 2,  /* the driver is asked even where it says that it has too little */
-    WEIR_REQUEST_CAPTURED = 4, /* it is for a graph's node, or was served by one */
-    WEIR_REQUEST_WAS_DRY = 8,  /* it was not served as things stood when it came */
-    /* Set after a request: the device has become short of memory, so the caches should give theirs. */
+    /* the request goes to the driver even if the driver reports too little memory */
+    WEIR_REQUEST_INSISTS = 2,
+    /* the request is for a memory node of a graph, or was served by one */
+    WEIR_REQUEST_CAPTURED = 4,
+    WEIR_REQUEST_WAS_DRY = 8, /* the request did not fit in the memory that was free when it came */
+    /* Set after a request: the device has become short of memory, so the caches should release memory. */
     WEIR_REQUEST_PRESSURE = 16
 };
 
-/* From the caches to the placement, by pointer. */
+/* One request.  The caches pass it by pointer down to the placement. */
 struct weir_request {
     size_t bytes; /* the bytes that the engine shall serve; above 0 */
-    size_t
-        least; /* the bytes that suffice if there is no memory for `bytes`; 0: nothing less suffices */
+    /* The bytes that suffice if there is no memory for `bytes`, or 0 if nothing less suffices. */
+    size_t least;
     size_t asked; /* the bytes that the program requested */
-    /* Above 0, and only of an engine that shows WEIR_VISIT_APART: where the block is to begin among those addresses, at
-     * the end of another or far from all (WEIR_ENGINE_FAR).  It is refused without waiting where something else lies. */
+    /* If above 0, the address at which the block must begin, in the range that the engine shows as WEIR_VISIT_APART:
+     * the end of another block, or WEIR_ENGINE_FAR.  The request fails without a wait if the address is not free. */
     uint64_t at;
     weir_stream stream;
     /* The stream's id, if this call has asked the driver for the id or the program vouches for the stream; the stream
-     * is not captured then.  If it is 0, an engine that needs the id asks for the id and stores it here. */
+     * is not captured then.  If it is 0, an engine that needs the id asks the driver for it and stores it here. */
     uint64_t id;
     unsigned flags;
-    /* Results. */
     CUdeviceptr block;
-    /* Above 0: the request did not fit; this is the engine's count of changes at that time, plus 1.  Until the next
-     * change the engine need not search again. */
+    /* Above 0 if the request did not fit: the engine's count of changes at that time, plus 1.  Until the next change
+     * the engine need not search again. */
     uint64_t dry_at;
-    int grew;     /* the reserved memory had to grow for it */
-    int foretold; /* it was refused since the driver says that it has too little, and was not asked */
-    int result;   /* the driver's, of the last failure */
-    struct weir_failed_request
-        *refused; /* filled where it is refused for good; NULL: nobody wants to know */
+    int grew;     /* reserved memory grew for the request */
+    int foretold; /* the engine did not ask the driver, which reports too little free memory */
+    int result;   /* the driver's result of the last failure */
+    /* Filled if the request finally fails.  NULL if the caller does not want it. */
+    struct weir_failed_request *refused;
 };
 
 static inline int weir__is_failure(weir_status status) {
@@ -87,15 +88,16 @@ static inline int weir__is_failure(weir_status status) {
 /* A piece of the device's addresses, or a block. */
 struct weir_extent {
     uint64_t base;
-    size_t bytes;    /* of a block as asked */
-    uint64_t stream; /* of a block: the id of the stream that it was fetched for, 0 if not known */
-    int large;       /* what requests up to 512 KiB have will not lie there */
+    size_t bytes; /* the length; of a block, the bytes that the program requested */
+    /* the id of the stream that the block was allocated on; 0 if it is not known or this is no block */
+    uint64_t stream;
+    int large; /* requests of up to 512 KiB are never placed there */
 };
 
-/* What `visit` shows. */
+/* The kinds of objects that `visit` shows. */
 enum weir_visited {
-    /* Where the reserved memory lies, or what of it was preallocated last, and behind that where it will come, as far as that
-     * can be told; those first that small requests will have. */
+    /* The ranges of reserved memory, or those of the last preallocation, and then the ranges that growth will add, as
+     * far as the engine knows them.  The ranges that small requests will use come first. */
     WEIR_VISIT_EXTENTS,
     /* The pieces of the reserved memory that go back to the device whole or not at all, from low addresses to high. */
     WEIR_VISIT_WHOLES,
@@ -105,7 +107,7 @@ enum weir_visited {
     WEIR_VISIT_APART     /* the addresses that a request may name: at most one piece */
 };
 
-/* A physical allocation that other processes may open (mapped_files.h). */
+/* A physical allocation that other processes may open (mapped_files.c). */
 struct weir_memory_file {
     uint64_t base; /* the address of its mapping */
     size_t bytes;
@@ -120,50 +122,49 @@ struct weir_memory_files {
 
 typedef void weir__engine_visit_fn(void *context, const struct weir_extent *extent);
 
-/* NULL: it is only counted. */
+/* A question for `visit`.  If `show` is NULL, the engine only counts the objects. */
 struct weir_visit {
     enum weir_visited what;
-    uint64_t address; /* of what is AT one */
+    uint64_t address; /* the address that BLOCK_AT and PIECE_AT look for */
     weir__engine_visit_fn *show;
     void *context;
 };
 
 enum { WEIR_SURVEY_STREAMS = 16 };
 
-/* What `survey` tells. */
+/* The figures that a survey fills in. */
 enum {
-    WEIR_SURVEY_IDLE = 1,    /* unmapped range to by[] */
+    WEIR_SURVEY_IDLE = 1,    /* largest_free to is_untold */
     WEIR_SURVEY_LARGEST = 2, /* largest */
     WEIR_SURVEY_PIECES = 4,  /* piece */
-    WEIR_SURVEY_PENDING = 8  /* frees; looks at what is pending first */
+    WEIR_SURVEY_PENDING = 8  /* frees; first queries the pending events */
 };
 
-/* Begins zeroed, but for what is asked. */
+/* The figures of an engine's memory.  All fields but what, id and back are zero before the call. */
 struct weir_survey {
     unsigned what;
-    uint64_t id; /* of the stream that asks, 0: not known */
-    uint64_t
-        back; /* LARGEST: after so many bytes of blocks, whole units, had been given back and trimmed */
-    /* What of the reserved memory is idle, as that stream sees it. */
-    uint64_t
-        largest_free; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
-    uint64_t largest_free_at_rest; /* and of the largest that there were if all streams were done */
-    uint64_t pending;              /* free bytes that wait for others; of this, by stream: */
+    uint64_t id; /* the id of the stream that asks, or 0 if it is not known */
+    /* For LARGEST: the bytes of blocks, in whole units, that are given back and trimmed before the request. */
+    uint64_t back;
+    /* The bytes of the largest free piece that the stream may use, or UINT64_MAX if it is not known. */
+    uint64_t largest_free;
+    uint64_t largest_free_at_rest; /* the value of largest_free if all streams were idle */
+    uint64_t pending; /* free bytes that wait for other streams; `by` has them for each stream */
     size_t streams;
     struct {
-        uint64_t stream, bytes; /* 0: several, or not known */
+        uint64_t stream, bytes; /* stream 0: several streams, or an unknown one */
     } by[WEIR_SURVEY_STREAMS];
-    int is_untold; /* the engine cannot tell what is idle */
-    /* Bytes of the largest request that would surely be served now, or by OOM recovery, on that stream,
-     * which has just been refused one.  0: none that is known. */
+    int is_untold; /* the engine does not know how much is idle */
+    /* The bytes of the largest request on that stream, whose last request has failed, that would surely succeed now or
+     * after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;
-    /* Of what is idle and everybody's: bytes of the largest piece, and of the one at the end, which grows with
-     * reserved memory.  Both 0: it has no end, or that cannot be told. */
+    /* Among idle memory that every stream may use: the bytes of the largest piece, and of the piece at the end of
+     * reserved memory, which grows with it.  Both are 0 if there is no such end or the engine does not know. */
     struct {
         uint64_t largest, last;
     } piece;
-    /* Frees, or batches of them, that will be known to have completed by asking again; and streams whose frees only
-     * their owner's next call will tell of, with what is pending that an allocator's end need not wait for. */
+    /* waiting: the frees, or batches of frees, that a later query of their events can find complete.  silent: the
+     * streams with frees that no event covers, and pending work that the end of an allocator need not wait for. */
     struct {
         size_t waiting, silent;
     } frees;
@@ -173,15 +174,15 @@ struct weir_survey {
 
 enum weir_trim_mode {
     WEIR_TRIM_FULLY, /* idle memory, until at most `keep` is left */
-    /* Gives back memory that needs no wait, after a request on the stream with that id (0: not known). */
+    /* Gives back memory that needs no wait, after a request on the stream with that id (0 if the id is not known). */
     WEIR_TRIM_AT_ONCE,
-    /* Runs in a call on that stream, which is not captured: records the event for which returned memory waits, if one
-     * is due, and frees what the release threshold does not keep. */
+    /* Runs in a call on that stream, which is not captured.  Records an event for the stream's frees if one is due, and
+     * gives back the idle memory beyond the release threshold. */
     WEIR_TRIM_MAINTAIN,
-    /* Any thread may call this for a stream of that id that exists and is not being captured.  If the stream is idle,
-     * its frees are observed to be complete; else an event covers them.  A default stream that is at work gets no
-     * event.  With id 0 nothing is asked; WEIR_E_BUSY: a request holds the engine, maybe while it waits for the
-     * device. */
+    /* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this.
+     * If the stream is idle, its frees are observed to be complete; else the engine records an event, except on a
+     * default stream.  With id 0 the engine only returns WEIR_E_BUSY if a request holds its lock, maybe while that
+     * request waits for the device. */
     WEIR_TRIM_ASK,
     /* Does what FULLY does, but only for memory whose work is known to be complete; waits for no work. */
     WEIR_TRIM_DONE,
@@ -193,11 +194,11 @@ enum weir_trim_mode {
 
 struct weir_trim {
     enum weir_trim_mode mode;
-    int cause; /* of the event */
+    int cause; /* the cause that the event of the trim gets */
     size_t keep;
     weir_stream stream;
     uint64_t id;
-    size_t released; /* out: bytes */
+    size_t released; /* result: the bytes given back */
 };
 
 /* ---- an engine --------------------------------------------------------------------------------- */
@@ -205,56 +206,57 @@ struct weir_trim {
 /* The receivers of events about growth and returned memory. */
 struct weir_event_sink {
     struct weir_counters *counters;
-    struct weir_process_peers *peers; /* the device's other processes; NULL: none are known of */
-    _Atomic uint64_t shown;           /* the reserved memory, as they were told */
-    _Atomic int *grew;                /* set by growth for a request; NULL: nobody looks */
+    struct weir_process_peers *peers; /* the other processes on the device, or NULL */
+    _Atomic uint64_t shown;           /* the reserved memory that `peers` were told last */
+    _Atomic int *grew; /* Growth for a request sets it to 1.  NULL if nobody reads it. */
 };
 
 enum {
-    WEIR_ENGINE_HIDES_PENDING =
-        1, /* frees may be pending that PENDING cannot count; only another try tells */
-    WEIR_ENGINE_TRIM_WAITS = 2, /* FULLY waits for the device */
-    WEIR_ENGINE_MOVES = 4,      /* idle memory moves to where a request has too little */
-    WEIR_ENGINE_SETTLES = 8,    /* the caller waits for the device before `close` */
-    WEIR_ENGINE_SHEDS = 16,     /* AT_ONCE and DONE may give something back */
-    WEIR_ENGINE_CUTS = 32,      /* it cuts blocks from pieces itself, and has `give` */
-    WEIR_ENGINE_TAKES = 64,     /* it takes memory beforehand, and tells where: EXTENTS */
-    /* Set by others, before it is opened or before the first request: */
-    WEIR_ENGINE_IS_FOLLOWED = 128, /* memory goes back by itself, or the limit follows others */
+    /* Frees may be pending that the survey PENDING cannot count.  Only another request shows whether they have
+     * completed. */
+    WEIR_ENGINE_HIDES_PENDING = 1,
+    WEIR_ENGINE_TRIM_WAITS = 2, /* a FULLY trim waits for the device */
+    WEIR_ENGINE_MOVES = 4,   /* idle memory moves to a request that finds too little in one place */
+    WEIR_ENGINE_SETTLES = 8, /* the caller waits for the device before `close` */
+    WEIR_ENGINE_SHEDS = 16,  /* AT_ONCE and DONE trims may give memory back */
+    WEIR_ENGINE_CUTS = 32,   /* the engine cuts blocks from regions itself, and has `give` */
+    WEIR_ENGINE_TAKES = 64,  /* the engine can preallocate, and shows the addresses as EXTENTS */
+    /* The reserve layer sets these before the engine is open or before its first request. */
+    /* memory goes back by itself, or the limit follows other processes */
+    WEIR_ENGINE_IS_FOLLOWED = 128,
     WEIR_ENGINE_GROWS_AHEAD = 256, /* some of the reserved memory is kept idle */
-    WEIR_ENGINE_IS_PEEKED = 512    /* somebody looks at `in_use` after each request */
+    WEIR_ENGINE_IS_PEEKED = 512    /* a layer above reads `in_use` after each request */
 };
 
 struct weir_engine;
 struct weir_graph_table;
 
 struct weir_engine_ops {
-    /* Serves r, or says why not.  E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
+    /* Serves the request, or returns the cause of the failure.  Does not wait for frees before it returns E_NO_MEMORY
+     * or E_LIMIT. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
-    /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
-     * that uses of streams that the driver does not know are marked refused. */
+    /* Frees a block.  `uses` has the other streams that use the block, or is NULL.  An error changes nothing, except
+     * that uses of streams that the driver does not know are marked `refused`. */
     weir_status (*free)(struct weir_engine *e, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
-    /* Frees a block without any driver call, under a stream's id known from before, as a free on that
-     * stream whose event its owner's next call, or TEND, records; or under OBSERVED or UNKNOWN: then
-     * nobody has it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and TEND would
-     * record.  E_NOT_SUPPORTED without CUTS. */
+    /* Frees a block without any driver call.  With a stream's id, this is a free on that stream, whose event a later
+     * call on the stream or a MAINTAIN trim records.  With OBSERVED, every stream may use the memory at once; with
+     * UNKNOWN, none before a wait for the device.  Returns OK, DUE, E_NOT_OWNED, or E_NOT_SUPPORTED without CUTS. */
     weir_status (*give)(struct weir_engine *e, CUdeviceptr block, uint64_t id);
-    /* Grows until the reserved memory is at least `target`, as one step of cause `cause`, of several towards `goal`. */
+    /* Grows until the reserved memory is at least `target`.  This is one step, for `cause`, towards `goal`. */
     weir_status (*grow)(struct weir_engine *e, uint64_t target, uint64_t goal, int cause);
     weir_status (*trim)(struct weir_engine *e, struct weir_trim *trim);
-    /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
-     * before. */
+    /* Changes a device's access to all memory that the engine has and will have.  An error changes nothing. */
     weir_status (*allow)(struct weir_engine *e, const CUmemAccessDesc *access);
-    /* Fills requested, in_use, their peaks, reserved, reserved_peak, extent and host_bytes; those that
-     * order reuse by events, steals and event_records too. */
+    /* Fills requested, in_use, their peaks, reserved, reserved_peak, extent and host_bytes.  An engine that orders
+     * reuse by events also fills steals and event_records. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
     /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if the engine does not
      * know. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
-     * block, or the device is lost. */
+    /* Gives all memory back.  The caller ensures that no block is live and no free is pending, or that the device is
+     * lost. */
     void (*close)(struct weir_engine *e);
 };
 
@@ -262,13 +264,13 @@ struct weir_engine_ops {
 struct weir_engine {
     const struct weir_engine_ops *ops;
     struct weir_device *device;
-    const weir_options *options; /* completed: no default is left in them */
+    const weir_options *options; /* the settings, with all defaults filled in */
     struct weir_event_sink *events;
-    const _Atomic uint64_t
-        *limit; /* the most the reserved memory may be; UINT64_MAX: none.  The quota's (quota.h) */
-    uint64_t threshold; /* bytes of idle memory kept at a synchronisation */
-    size_t
-        least_limit; /* bytes; with a lower limit the engine could serve nothing; 0: any limit suffices */
+    /* The most bytes of reserved memory, or UINT64_MAX for no limit.  It belongs to the quota (quota.h). */
+    const _Atomic uint64_t *limit;
+    uint64_t threshold; /* the bytes of idle memory that stay reserved at a synchronisation */
+    /* The least limit in bytes with which the engine can serve a request, or 0 if any limit suffices. */
+    size_t least_limit;
     /* The bytes of a growth that holds the driver's lock for about a tenth of a millisecond.  If it is 0, the engine
      * has no background growth. */
     size_t step_bytes;
@@ -277,24 +279,24 @@ struct weir_engine {
     struct weir_graph_table *graphs; /* the blocks of graphs (graph_blocks.h) */
     /* Figures of the last request, which the engine writes and others read without its lock. */
     struct {
-        _Atomic uint64_t reserved, in_use; /* the latter with IS_PEEKED or CUTS */
-        _Atomic uint64_t most_in_use;     /* CUTS: the peak of the bytes in blocks */
-        _Atomic uint64_t
-            quarantined; /* CUTS: bytes freed since the last device wait that serve no request before the next one */
-        /* CUTS: all regions, former ones too, lie in [low, high), or 0 if there was none. */
+        _Atomic uint64_t reserved, in_use; /* in_use: only with IS_PEEKED or CUTS */
+        _Atomic uint64_t most_in_use;      /* CUTS: the peak of the bytes in blocks */
+        /* CUTS: the bytes freed since the last wait for the device that serve no request before the next one. */
+        _Atomic uint64_t quarantined;
+        /* CUTS: all present and former regions lie in [low, high).  Both are 0 if there was no region. */
         _Atomic uint64_t low, high;
     } seen;
 };
 
-/* Each makes an engine of what `setup` has of struct weir_engine; nothing is taken from the device yet. */
+/* Open an engine with the settings, device and limit in `setup`.  They take no memory from the device yet. */
 weir_status weir__pool_open(const struct weir_engine *setup, struct weir_engine **out);
 weir_status weir__direct_open(const struct weir_engine *setup, struct weir_engine **out);
 /* Opens the engine that cuts blocks from its own memory, or from regions of one of the two engines above. */
 weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engine **out);
 
 /* Lists the physical allocations of [base, base + bytes), where a live block of the mapped engine `e` lies, each with a
- * file descriptor.  `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot; E_NOT_OWNED if a part is no
- * mapped memory; E_HOST_MEMORY if no host memory or no descriptor is left. */
+ * file descriptor.  `out` is empty at first.  Returns E_NOT_SUPPORTED if the device cannot export memory, E_NOT_OWNED
+ * if a part is no mapped memory, or E_HOST_MEMORY if no host memory or no descriptor is left. */
 weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t bytes,
                                struct weir_memory_files *out);
 
@@ -338,22 +340,24 @@ static inline uint64_t weir__engine_reserve(struct weir_engine *e) {
     return figures.reserved;
 }
 
-/* 0, of one that CUTS: no piece was ever at that address.  Needs no lock.  A caller whose block is this engine's always
- * gets 1: it received the address after the bounds were set. */
+/* Returns 0 if an engine that CUTS never had a region at that address.  Needs no lock.  A caller that has a block of
+ * this engine always gets 1, since it received the block after the bounds were set. */
 static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t address) {
     return address >= atomic_load_explicit(&e->seen.low, memory_order_relaxed) &&
            address < atomic_load_explicit(&e->seen.high, memory_order_relaxed);
 }
 
-/* 1 if a block is live, as far as can be told. */
+/* Returns 1 if a block is live, as far as the engine knows, else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* 1 and what there is of that kind around an address, or 0; -1: the engine cannot tell. */
+/* Finds the object of that kind at an address.  Returns 1 if there is one, 0 if there is none, -1 if the engine does
+ * not know. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
-/* What lies in more than one piece, up to `most`: how many there are; -1 likewise. */
+/* Lists up to `most` objects of that kind.  Returns how many there are, or -1 if the engine does not know. */
 int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir_extent *out,
                       size_t most);
-/* All of them, in memory that the caller frees: how many; 0 and NULL: none, it cannot tell, or no host memory. */
+/* Lists all objects of that kind in memory that the caller frees.  Returns their number.  Returns 0 and sets *out to
+ * NULL if there is none, the engine does not know, or there is no host memory. */
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,
                              struct weir_extent **out);
 
@@ -363,9 +367,9 @@ static inline uint64_t weir__engine_limit(const struct weir_engine *e) {
     return atomic_load_explicit(e->limit, memory_order_relaxed);
 }
 
-/* Implements `give` for an engine without CUTS. */
+/* Returns E_NOT_SUPPORTED, as `give` of an engine without CUTS. */
 weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block, uint64_t id);
-/* Notes a growth or a give-back in the books and, at level info, in the log. */
+/* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
 /* The driver takes long to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
@@ -379,9 +383,9 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
  * Returns the new count. */
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
                            struct weir_extent extent);
-/* Shows those that `visit` wants: how many. */
+/* Calls visit->show, if there is one, for each extent of the list.  Returns `count`. */
 int weir__engine_show(const struct weir_visit *visit, const struct weir_extent *list, size_t count);
-/* Adds bytes that wait for the stream with that id. */
+/* Adds free bytes that wait for the stream with that id to the survey. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 
 #endif

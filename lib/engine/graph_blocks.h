@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* graph_blocks.h: requests under stream capture for engines whose own memory no graph could own.
+/* graph_blocks.h: requests under stream capture, for engines that do not use a pool of the driver.
  *
- * Such requests become memory nodes of the graph, as requests to the pool engine do anyway.  The driver owns that
- * memory, maps it at each launch, and takes it back.  It needs a pool for that, and a graph takes over nothing of the
- * pool but who has access.  The first such request makes this pool, which itself never holds a byte.
+ * Such a request becomes a memory node of the graph.  The driver owns that memory, maps it at each launch, and takes it
+ * back.  It needs a pool for that, of which the graph takes over only which devices have access.  The first such request
+ * makes this pool, which itself never holds a byte.
  *
- * Each allocator has one table of the addresses of graphs' blocks, with every engine; caches and guard read it too.
- * Each launch brings a block back at its address, so the note stays after a free.  A layer that has a live block of its
- * own at that address ignores the note.
+ * Each allocator has one table of the addresses of graphs' blocks, for all engines; caches and guard read it too.  Each
+ * launch brings a block back at its address, so the note stays after a free.  A layer that has a live block of its own at
+ * that address ignores the note.
  *
- * Locks: one under which the pool is made, and nodes; one of the table's, under which nothing is called.
+ * Locks: weir_nodes.lock, under which the pool is made, and nodes; weir_graph_table.lock, under which nothing is called.
  *
  * Must not know: what the engine's own memory is.
  */
@@ -18,46 +18,47 @@
 
 #include "engine/driver_blocks.h"
 
-/* An allocator has one. */
+/* The addresses of graphs' blocks.  An allocator has one table. */
 struct weir_graph_table {
-    _Atomic int any;        /* there is a note; read without the lock */
-    pthread_mutex_t lock;   /* guards what follows */
+    _Atomic int any;        /* 1 if the table has an address; read without the lock */
+    pthread_mutex_t lock;   /* guards the fields below */
     struct weir_map places; /* addresses where requests under capture were served */
 };
 
-/* Of a zeroed one. */
+/* The table's bytes are zero before. */
 void weir__graphs_open(struct weir_graph_table *graphs);
 void weir__graphs_close(struct weir_graph_table *graphs);
-/* Notes the address: 1, or 0 if host memory ran out. */
+/* Notes the address.  Returns 1 on success, 0 if there is no host memory. */
 int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
-/* 1 if the address is noted. */
+/* Returns 1 if the address is noted, 0 otherwise. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* For the guard alone: a block of its own lies there by now. */
+/* Forgets the address, at which the guard has a block of its own now. */
 void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
 
 struct weir_nodes {
     struct weir_async async;
-    pthread_mutex_t lock;      /* guards what follows */
-    CUmemoryPool pool;         /* NULL: no request has needed it, as access is now */
-    int outdated;              /* its access is another, and it could not go yet */
-    struct weir_access access; /* of the next pool */
+    pthread_mutex_t lock; /* guards the fields below */
+    /* the pool of the nodes; NULL before the first request and after a change of access */
+    CUmemoryPool pool;
+    int outdated;              /* `pool` has former access, and could not be destroyed yet */
+    struct weir_access access; /* the devices that get access to the next pool */
 };
 
 void weir__nodes_open(struct weir_nodes *nodes, struct weir_device *device);
 void weir__nodes_close(struct weir_nodes *nodes);
 
-/* Serves r, and marks it CAPTURED, by a node of the graph that the stream is being captured into.  E_CAPTURE: the driver
- * has no memory of graphs (before 11.4), or the device no pools, or such requests are the driver's (drop_in.h); the
- * capture stays as valid as it was. */
+/* Serves the request by a memory node of the graph that the stream is being captured into, and marks it CAPTURED.
+ * Returns E_CAPTURE if the driver has no memory nodes (before 11.4), the device has no pools, or the driver serves such
+ * requests itself (drop_in.h).  The capture stays valid. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, struct weir_request *r);
 
-/* Of such a block, as an engine's free; in a thread's relaxed mode. */
+/* Frees the block of a node, with the results of an engine's `free`.  Runs with this thread's capture mode relaxed. */
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* As an engine's, of nodes to come: what a graph has keeps what it was captured with.  Cannot fail: a pool that cannot
- * go now goes at the next request. */
+/* Changes a device's access to future nodes; nodes in graphs keep the access that they were captured with.  Cannot
+ * fail: a pool that cannot be destroyed now is destroyed at the next request. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 #endif

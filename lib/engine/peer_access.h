@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* peer_access.h: which other devices may use an allocator's memory.
  *
- * The memory of cuMemAlloc is not spoken of here: cuCtxEnablePeerAccess opens all of a device's at once, and is the
- * program's to call.
+ * This does not apply to memory of cuMemAlloc: the program itself opens all such memory of a device by
+ * cuCtxEnablePeerAccess.
  *
  * Must not know: how an engine gives access.
  */
@@ -13,18 +13,18 @@
 
 #include "driver/device.h"
 
-/* The access that options.peers (completed, as it is spelled there) asks for on memory of device `home`.  Not OK:
- * E_NO_DEVICE, E_NOT_SUPPORTED (no peer, or a driver that cannot tell) or what the driver's result in *result
- * comes to, E_DRIVER, with a text. */
+/* Reads the access to memory of device `home` that options.peers, with defaults filled in, asks for.  On an error,
+ * writes a text and returns E_NO_DEVICE, E_NOT_SUPPORTED if a device is no peer or the driver cannot tell, or E_DRIVER
+ * with the driver's result in *result. */
 weir_status weir__peers_read(const struct weir_driver *driver, CUdevice home, const char *peers,
                              struct weir_access *access, CUresult *result, char *text,
                              size_t bytes);
 
-/* May `device` be given access to memory of `home`?  As above. */
+/* Checks whether `device` can get access to memory of `home`, with the results of weir__peers_read. */
 weir_status weir__peers_check(const struct weir_driver *driver, CUdevice home, int device,
                               CUresult *result, char *text, size_t bytes);
 
-/* The list with that in it: a device without access is left out.  There is room: no device has two places. */
+/* Applies a change of one device's access to the list.  The list has room, since it has each device once at most. */
 void weir__peers_note(struct weir_access *access, const CUmemAccessDesc *change);
 
 #endif
