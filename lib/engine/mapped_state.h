@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_state.h: a mapped arena, as its files see it.
+/* mapped_state.h: the private interface of the files of a mapped arena.
  *
- * What: backing_mapped.c opens the arena and makes room for requests.  mapped_survey.c sees what there is, and
- * mapped_window.c where a request goes (mapped_survey.h).  mapped_plan.c plans what is mapped there, mapped_sizes.c in
- * which sizes, and mapped_moves.c carries the plan out (mapped_plan.h).  mapped_memory.c makes and maps physical
- * allocations ("handles"); mapped_shadows.c keeps those that are mapped at two places.  mapped_place.c serves requests
- * that name an address; mapped_grow.c grows ahead of requests; mapped_trim.c gives back; mapped_share.c opens memory to
- * devices and processes; mapped_figures.c tells what there is.
+ * backing_mapped.c opens the arena, serves requests and trims.  mapped_survey.c finds out which memory is free, and where a
+ * request goes.  mapped_plan.c plans which physical allocations are mapped there, and maps them.  mapped_memory.c creates,
+ * maps and unmaps physical allocations.  mapped_grow.c grows ahead of requests.  mapped_files.c exports physical allocations
+ * to other processes; the descriptor of one stays open until its memory goes back to the device, and is closed first, since
+ * an open descriptor would keep the memory.
  *
- * Locks: the arena's guards all of it.  `bringing` comes before it: see mapped_grow.c.
+ * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock (mapped_grow.c).
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
  */
@@ -25,50 +24,55 @@
 
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
-/* Requests that are kept apart, so that small blocks that stay do not hold large handles. */
+/* Requests of up to SMALL bytes have their own range of addresses, so that a small block does not pin a large physical
+ * allocation. */
 #define SMALL ((size_t)512 << 10)
-#define NOWHERE UINT64_C(0) /* no address of the range */
-#define PIECE (64 * MIB)    /* a handle of up to this is made, mapped or moved in the same time */
+#define NOWHERE UINT64_C(0) /* an address outside of the range */
+#define PIECE (64 * MIB)    /* making, mapping or moving up to this size takes a constant time */
 
-/* The most of a handle that moves to small requests, and of what they get of what is taken beforehand. */
+/* The largest physical allocation that moves to small requests, and the most that preallocation adds for small
+ * requests. */
 #define SPARE_SMALL (16 * MIB)
 
-enum { ADDRESSES_SMALL = 16 }; /* a part of the addresses */
+enum { ADDRESSES_SMALL = 16 }; /* the part of the addresses that small requests have */
 
-enum { TAGS = 8 }; /* the most pieces, not completed, of what moves */
+/* the most free chunks with uncompleted uses in one physical allocation that moves */
+enum { TAGS = 8 };
 
-/* Physical memory, mapped whole. */
+/* A physical allocation, which is mapped as a whole. */
 struct weir_mapped_handle {
-    uint64_t base; /* where it is mapped */
+    uint64_t base; /* the address of its mapping */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
 };
 
-/* What a stream freed up to a sequence. */
+/* The frees of a stream up to a sequence. */
 struct weir_mapped_tag {
     uint64_t stream, sequence;
 };
 
-/* Addresses, in an unmapped range, that are still mapped: their users were not completed, or the driver did not unmap
- * them. */
+/* An aliased mapping: addresses in an unmapped range where a physical allocation is still mapped.  The uses there are
+ * not completed, or the driver did not unmap them. */
 struct weir_mapped_alias {
-    uint64_t base; /* NOWHERE: not mapped any more */
+    uint64_t base; /* NOWHERE if it was unmapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    int last; /* the handle is nowhere else but in other shadows, and goes with it if they went before */
+    /* Set if the physical allocation is mapped only in aliased mappings.  It goes back to the device with the last of
+     * them. */
+    int last;
     size_t tags;
-    struct weir_mapped_tag tag[TAGS]; /* of its users */
+    struct weir_mapped_tag tag[TAGS]; /* the last frees there */
 };
 
-/* What a piece of the range is, as the caller's stream sees it. */
+/* The kinds of pieces of the range, for the stream that a survey is made for. */
 enum {
-    BORDER, /* of no bytes: where the addresses of large or of small requests begin, or end */
+    BORDER, /* has no bytes: the beginning or the end of the addresses of one kind of requests */
     TAKEN,
-    ALIAS,  /* in an unmapped range, but not to be used */
-    OTHERS, /* free, but not for this stream; its last uses were not completed */
-    BEHIND, /* the same, but they could be waited for */
-    OWN,    /* free for this stream; its last uses were not completed */
-    CLEAN,  /* free for everybody, and done */
+    ALIAS,  /* an aliased mapping; nothing may be placed there */
+    OTHERS, /* free, but not for this stream; its last uses are not completed */
+    BEHIND, /* as OTHERS, but this stream could wait for the last uses */
+    OWN,    /* free for this stream; its last uses are not completed */
+    CLEAN,  /* free for all streams; its last uses are completed */
     UNMAPPED
 };
 
@@ -76,24 +80,24 @@ struct weir_mapped_piece {
     uint64_t base;
     size_t bytes;
     int what;
-    uint64_t
-        chunk; /* where the placement's chunk begins that it is of: an unmapped range may be in pieces */
-    struct weir_mapped_tag tag; /* BEHIND and OWN */
+    /* The address of the placement's chunk in which the piece lies.  An unmapped range may have several pieces. */
+    uint64_t chunk;
+    struct weir_mapped_tag tag; /* the last free, for BEHIND and OWN */
 };
 
-/* An idle handle: the piece that it begins in, and where it is mapped. */
+/* An idle physical allocation: the piece in which it begins, and the address of its mapping. */
 struct weir_mapped_spare {
     size_t piece;
     uint64_t base;
     size_t bytes;
-    int what; /* CLEAN, or the least of its pieces: OWN or BEHIND */
+    int what; /* CLEAN, or the least kind of its pieces: OWN or BEHIND */
 };
 
-/* Where a request goes. */
+/* The place for a request: free memory and unmapped ranges side by side. */
 struct weir_mapped_window {
     uint64_t base, end;
     size_t missing;
-    int what; /* the free memory around is that, or better: CLEAN, OWN or BEHIND */
+    int what; /* the least kind of the free memory in and around the window: CLEAN, OWN or BEHIND */
 };
 
 /* One physical allocation that will be mapped at `to`: one that is idle now, or a new one. */
@@ -102,17 +106,18 @@ struct weir_mapped_move {
     uint64_t from; /* its address now, or NOWHERE for a new one */
     size_t least;  /* the least size of a new one */
     int what;      /* the kind of the idle memory; CLEAN for a new one */
-    int in_hand;   /* `to` holds the physical allocation */
-    int is_mapped; /* it is mapped at `to`, perhaps without access for all devices */
+    int in_hand;   /* `to` has the physical allocation */
+    /* the physical allocation is mapped at `to`, perhaps without access for all devices */
+    int is_mapped;
 };
 
-/* How large new physical allocations are.
+/* The rules for the size of new physical allocations.
  *
  * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at
  * least a `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
  *
- * A request of `large_least` gets its own physical allocations if it is a `large_part` of the arena or as large as
- * `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE
+ * A request of at least `large_least` bytes gets its own physical allocations if it is a `large_part` of the arena or as
+ * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE
  * or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
  *
  * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.  While
@@ -123,22 +128,22 @@ struct weir_mapped_packing {
     size_t step_part, step_least, step_most;
     size_t large_part, large_least; /* SIZE_MAX: no request is large */
     size_t pieces, pieces_several;
-    size_t patience;    /* bytes that may move for each that the arena grows by */
-    size_t moves_part;  /* a request may move such a part of its bytes */
-    size_t moved_least; /* the bytes that one move counts at least */
+    size_t patience;    /* the bytes that may move for each byte of growth */
+    size_t moves_part;  /* the divisor: a request of N bytes allows moves of N / moves_part bytes */
+    size_t moved_least; /* the least bytes that one move counts */
     /* A physical allocation of background growth has at most `ahead_most`.  One of preallocation has at most a
      * `prealloc_part` of the goal, or the least size, since memory inside a large one cannot move. */
     size_t ahead_most, prealloc_part;
 };
 
-/* The ways to make room.  Each is for a request for which the way before finds too little. */
+/* The ways to make room, in the order in which a request tries them. */
 enum {
     OF_ITS_OWN, /* a large request gets its own physical allocations */
-    LEAST,      /* the place that lacks least memory */
-    SQUEEZED    /* the end of the range, with all idle memory */
+    LEAST,      /* the request goes to the window that lacks least memory */
+    SQUEEZED    /* the request goes to the end of the range, and all idle memory moves there */
 };
 
-/* All descriptors of an engine.  A struct of zero bytes has none. */
+/* The descriptors of all exported physical allocations.  A struct of zero bytes has none. */
 struct weir_mapped_files {
     struct weir_map exported; /* the key is the physical allocation's handle */
 };
@@ -146,46 +151,48 @@ struct weir_mapped_files {
 struct weir_mapped_range {
     uint64_t base;
     size_t bytes;
-    size_t apart;             /* of these, at the end: for requests that name an address; 0: none */
-    CUmemAllocationProp kind; /* of all handles, which may come to serve any block */
-    struct weir_mapped_handle *handles; /* by base */
+    /* The bytes at the end of the range that serve requests that name an address, or 0. */
+    size_t apart;
+    CUmemAllocationProp kind;           /* the properties of every physical allocation */
+    struct weir_mapped_handle *handles; /* sorted by base */
     size_t handle_count, handle_capacity;
-    struct weir_mapped_alias
-        *shadows; /* by base, among which those that are not mapped stand anywhere */
+    /* Sorted by base, except that those with base NOWHERE may stand anywhere. */
+    struct weir_mapped_alias *shadows;
     size_t alias_count, alias_capacity;
-    struct weir_mapped_piece *pieces;   /* by base, as last surveyed */
-    size_t piece_count, piece_capacity; /* without the border behind the last */
-    size_t small_pieces;                /* from here on, a border, they are of the small kind, */
-    size_t apart_pieces; /* and from here on, a border, of requests that name an address */
-    struct weir_mapped_spare *spares; /* by base; there is room for all handles */
+    struct weir_mapped_piece *pieces;   /* result of the last survey, sorted by base */
+    size_t piece_count, piece_capacity; /* piece_count leaves out the border at the end */
+    size_t small_pieces;                /* the first piece of small requests, a border */
+    size_t apart_pieces; /* the first piece of requests that name an address, a border */
+    /* idle ones, sorted by base; the array has room for all handles */
+    struct weir_mapped_spare *spares;
     size_t spare_count, spare_capacity;
-    uint64_t
-        device_free; /* as of the request for which room is made, if a growth policy wanted to know */
+    /* The device's free memory when the present request came, if knows_free is set. */
+    uint64_t device_free;
     int knows_free;
-    struct weir_mapped_move *moves; /* by where they go */
+    struct weir_mapped_move *moves; /* the plan, sorted by `to` */
     size_t move_count, move_capacity;
-    size_t
-        piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
-    size_t most_new;           /* largest new handle for this request */
+    /* The size of the present request's own physical allocations, or 0 if it has none. */
+    size_t piece;
+    size_t most_new;           /* the largest new physical allocation for the present request */
     int64_t may_move;          /* bytes that may still move; negative after one large move */
     uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
-    struct weir_access access; /* to all of it; changes under `bringing` */
-    pthread_mutex_t bringing;  /* before the arena's lock */
-    size_t coming;             /* bytes, part of what is kept: see mapped_grow.c */
+    struct weir_access access; /* of all devices to all memory; changes under `bringing` */
+    pthread_mutex_t bringing;  /* taken before the arena's lock */
+    size_t coming; /* the bytes that mapped_grow.c is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
-    struct weir_mapped_files files; /* of handles that other processes may have */
+    struct weir_mapped_files files; /* the exported physical allocations */
 };
 
 static inline struct weir_mapped_range *range_of(const struct weir_block_engine *a) {
     return a->range;
 }
 
-/* Of the range, behind the common part. */
+/* Returns the bytes of the addresses of small requests.  They lie behind those of large requests. */
 static inline size_t small_part(const struct weir_mapped_range *g) {
     return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
 }
 
-/* Behind that. */
+/* Returns the first address for requests that name an address.  These addresses lie behind those of small requests. */
 static inline uint64_t apart_base(const struct weir_mapped_range *g) {
     return g->base + g->bytes - g->apart;
 }
@@ -194,7 +201,7 @@ static inline uint64_t small_base(const struct weir_mapped_range *g) {
     return apart_base(g) - small_part(g);
 }
 
-/* The first handle that ends above the address. */
+/* Returns the index of the first physical allocation that ends above the address. */
 static inline size_t handle_above(const struct weir_mapped_range *g, uint64_t address) {
     size_t first = g->handle_count, at;
 
@@ -202,7 +209,8 @@ static inline size_t handle_above(const struct weir_mapped_range *g, uint64_t ad
     return first;
 }
 
-/* What the placement is asked for the survey has seen there: host memory alone may be short. */
+/* Returns the status of a placement's result.  A survey has seen that the placement can do it, so it can only lack host
+ * memory. */
 static inline weir_status placed_or(int placed) {
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -219,43 +227,45 @@ static inline int hurries(const struct weir_block_engine *a) {
 
 /* ---- physical allocations: mapped_memory.c ---- */
 
-/* Room for so many more handles, with as many spares, and shadows, and for one more of each, which is what is coming.
- * 1, or 0: no host memory. */
+/* Makes room in the arrays for that many more physical allocations and aliased mappings, and for one more of each,
+ * which mapped_grow.c may be mapping.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t shadows);
-/* The device has the memory back, if other processes have nothing of it. */
+/* Closes the descriptor of a physical allocation, if it has one, and releases it to the device. */
 CUresult weir__mapped_release(const struct weir_block_engine *a,
                               CUmemGenericAllocationHandle handle);
 
 CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir_mapped_handle *h);
-/* Makes a handle, unless there is one, and maps it: an error may leave it in hand, and mapped. */
+/* Creates the physical allocation, unless m->in_hand is set, and maps it.  An error may leave in_hand and is_mapped
+ * set. */
 weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
                                       struct weir_mapped_move *m);
-/* Has the placement know of a handle that is mapped, if all went well so far, in the unmapped range that starts at `hole`; an
- * error: it is not mapped any more.  There is room for it, and for a shadow. */
+/* Adds a mapped physical allocation to the placement if `status` is WEIR_OK, in the unmapped range that starts at
+ * `unmapped`.  `id` is the stream that may use it.  On an error, unmaps it.  The arrays have room for it and for an
+ * aliased mapping. */
 weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
                                struct weir_mapped_move *m, uint64_t id);
-/* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`.  There is room for a
- * shadow. */
+/* Unmaps an idle physical allocation in the free chunk that starts at `chunk`.  The arrays have room for an aliased
+ * mapping. */
 weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
                               struct weir_mapped_handle *h);
-/* The same of one whose users were not completed: the request's stream waits for those that are not itself, and
- * a shadow stays. */
+/* Lifts a physical allocation whose uses are not completed: makes the request's stream wait for the other streams'
+ * uses, and leaves an aliased mapping.  The arrays have room for it. */
 weir_status weir__mapped_lift_unseen(struct weir_block_engine *a, struct weir_request *r,
                                      size_t piece, uint64_t base, struct weir_mapped_handle *h);
 
 /* ---- aliased mappings: mapped_memory.c ---- */
 
-/* The users of its place were completed. */
+/* Returns 1 if the uses of an aliased mapping are observed to be complete, else 0. */
 int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_mapped_alias *s);
-/* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
+/* Unmaps all aliased mappings whose uses are complete.  If `notes`, records memory that goes back as an event. */
 void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
-/* The handle is mapped nowhere but in shadows: with the last of them the device has its memory back.  What the driver
- * does not take back is tried again later; there is room for a shadow. */
+/* Releases a physical allocation that is mapped nowhere, or in aliased mappings alone: then it goes with the last of
+ * them.  If the driver fails, a later call tries again.  The arrays have room for an aliased mapping. */
 void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
 
 /* ---- growth: mapped_grow.c ---- */
 
-/* Takes `bringing`; the arena's lock is given meanwhile. */
+/* Takes `bringing`.  Releases the arena's lock, which the caller holds, meanwhile. */
 void weir__mapped_begin_bringing(struct weir_block_engine *a);
 void weir__mapped_end_bringing(struct weir_block_engine *a);
 
@@ -278,42 +288,45 @@ void weir__mapped_files_end(struct weir_mapped_files *f);
 
 /* ---- pieces and windows: mapped_survey.c ---- */
 
-/* Sees the pieces as the stream of that id does; 0: as nobody's. 1, or 0: no host memory. */
+/* Lists the pieces of the range, for the stream with that id, or for no stream if it is 0.  Returns 1 on success, 0 if
+ * there is no host memory. */
 int weir__mapped_survey(struct weir_block_engine *a, uint64_t id);
-/* The piece that has the address, by the last survey. */
+/* Returns the index of the piece around the address, by the last survey. */
 size_t weir__mapped_piece_of(const struct weir_mapped_range *g, uint64_t address);
-/* What a handle in pieces from `first` on is, the least of them, and how many were not completed. */
+/* Returns the least kind of the pieces, from `first` on, in which a physical allocation lies.  *unseen gets the number
+ * of pieces that are not CLEAN. */
 int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
                             const struct weir_mapped_handle *h, size_t *unseen);
-/* Finds the idle handles outside the window, in what is `least` or better. */
+/* Lists the idle physical allocations outside of the window whose pieces are all of kind `least` or better. */
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 
-/* The part of an unmapped range that the window covers, in whole pages.  0: none. */
+/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is such a part,
+ * else 0. */
 int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                         uint64_t *from, uint64_t *to);
-/* The window that lacks least, and of these the lowest. */
+/* Finds the window with the least missing memory, and the lowest of these, if one is better than *best. */
 void weir__mapped_find_window(const struct weir_mapped_range *g, int small, size_t bytes, int what,
                               struct weir_mapped_window *best);
-/* For a request with handles of its own: the window that lacks least of those that begin with a handle, or in a
- * unmapped range. */
+/* Finds the best window for a request with its own physical allocations: it begins at the beginning of a physical
+ * allocation, or in an unmapped range. */
 void weir__mapped_find_own(const struct weir_mapped_range *g, size_t bytes, int what,
                            struct weir_mapped_window *best);
-/* Behind the last memory of its range; what is free there counts in. */
+/* Finds the window behind the last memory of its kind, with the free memory at its end. */
 void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t bytes,
                             struct weir_mapped_window *w);
 
 /* ---- plans: mapped_plan.c ---- */
 
-extern const struct weir_mapped_packing weir__mapped_packings[]; /* by WEIR_PACKING_... */
+extern const struct weir_mapped_packing weir__mapped_packings[]; /* indexed by WEIR_PACKING_... */
 
 /* Returns the size of each of a request's own physical allocations, or 0 if the request gets none.  With a growth
  * policy other than exact the policy decides. */
 size_t weir__mapped_piece_for(const struct weir_block_engine *a, size_t bytes);
-/* The largest handle that is made for a request.  If the free memory of its stream exceeds it by an eighth of the arena,
- * the arena is fragmented: handles are small then, so that they can move later. */
+/* Returns the most bytes of a new physical allocation for a request.  If the free memory of its stream exceeds the
+ * request by an eighth of the arena, the arena is fragmented: then new ones are small, so that they can move later. */
 size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, size_t bytes);
-/* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
+/* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
 size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
 
 /* Plans memory for [at, to) of an unmapped range, or for more, up to `most`.  Returns 1 on success, 0 if there is no
@@ -325,11 +338,11 @@ int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int sma
 int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
                       size_t *planned);
 
-/* Updates the allowance of bytes that may move.  Handles may move for a request that gets room in that way: there have
- * not been too many moves, or nothing else is left. */
+/* Updates the allowance of bytes that may move.  Returns 1 if memory may move for a request on that way: the allowance
+ * is not used up, or no other way is left.  Returns 0 otherwise. */
 int weir__mapped_may_move(const struct weir_block_engine *a, int way);
 
-/* Carries the plan out for a request whose window is `what`.  `counts`: what moves is taken off the allowance. */
+/* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance. */
 weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                                    int counts);
 

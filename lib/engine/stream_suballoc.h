@@ -33,10 +33,10 @@ struct weir_suballoc_pending;
 /* The rule of a suballoc, beside the rule of its placements. */
 struct weir_suballoc_rule {
     struct weir_placement_rule placement;
-    size_t
-        small; /* requests of up to `small` bytes have regions of their own; 0: all requests share regions */
-    /* Nonzero: of chunks that fit equally well, one of the newest region is taken, else the lowest
-     * address.  Where a block goes then does not depend on where the driver puts regions. */
+    /* Requests of up to `small` bytes have their own regions.  0: all requests share regions. */
+    size_t small;
+    /* If nonzero, of chunks that fit equally well, one in the newest region is taken; else the one at the lowest
+     * address.  Then the place of a block does not depend on where the driver puts regions. */
     int newest_first;
 };
 
@@ -52,7 +52,8 @@ enum {
 struct weir_suballoc_region {
     uint64_t base;
     size_t bytes;
-    uint64_t place; /* its address in the placement: its base, or below all older regions */
+    /* The region's address in the placement: its base, or an address below all older regions (newest_first). */
+    uint64_t place;
     int kind;
     int idle;   /* the last survey found no live and no pending block in it */
     int serves; /* the last survey found all of it free for the stream of the survey */
@@ -64,49 +65,52 @@ struct weir_suballoc_place {
     size_t bytes;
 };
 
-/* Addresses of one unit lie in one region or in few, since a region has at least a unit as a rule. */
+/* The tables region_seen and place_seen have an entry for each unit of addresses.  Regions have at least a unit as a
+ * rule, so that the addresses of one unit lie in few regions. */
 #define WEIR_SUBALLOC_UNIT_BITS 25
-#define WEIR_SUBALLOC_UNITS 64 /* the number of units that the tables below tell apart */
+#define WEIR_SUBALLOC_UNITS 64 /* the number of entries; units share them */
 
-/* Not moved while it is open. */
+/* The state of a suballoc.  It must not be moved in memory while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
     /* One placement for each kind of regions; only the first, if all requests share regions. */
     struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
-    size_t bases;        /* regions of that kind */
-    uint64_t next_place; /* newest_first: places below it are free */
+    size_t bases;        /* the number of regions of kind BASE */
+    uint64_t next_place; /* with newest_first: the lowest address in use in the placement */
     struct weir_engine *engine;
     struct weir_order order;
-    struct weir_suballoc_region *regions; /* in order of base */
+    struct weir_suballoc_region *regions; /* sorted by base */
     size_t region_count, region_capacity;
-    struct weir_suballoc_place
-        *places; /* newest_first: the same regions by place, from high to low */
+    /* With newest_first: the regions by their address in the placement, from high to low. */
+    struct weir_suballoc_place *places;
     size_t place_capacity;
-    /* For each unit, the position of the region that was found last.  Another region may have that position now. */
+    /* For each unit, the index at which a region was found last.  Another region may have that index now. */
     uint32_t region_seen[WEIR_SUBALLOC_UNITS], place_seen[WEIR_SUBALLOC_UNITS];
     uint64_t total;                        /* bytes in all regions */
-    struct weir_suballoc_pending *pending; /* oldest first */
+    struct weir_suballoc_pending *pending; /* blocks that wait for a fence, oldest first */
     struct weir_suballoc_pending **pending_end;
-    struct weir_map pending_blocks; /* their addresses */
-    uint64_t observed;              /* sequence of the last give under OBSERVED */
-    uint64_t quarantined; /* bytes given under QUARANTINE so far; their sequences rise with it */
+    struct weir_map pending_blocks; /* the addresses of the pending blocks */
+    uint64_t observed;              /* the sequence of the last free under OBSERVED */
+    uint64_t
+        quarantined; /* bytes freed under QUARANTINE so far; the frees' sequences rise with it */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
-    uint64_t taken; /* bytes that requests got so far */
-    uint64_t
-        changes; /* in what requests may have: one that did not fit need not try again before the next */
-    uint64_t steals; /* requests served only because other streams were seen to be done */
+    uint64_t taken; /* the bytes allocated so far */
+    /* The number of changes in free memory.  A request that did not fit need not try again before the next change. */
+    uint64_t changes;
+    /* requests served by memory that other streams freed, after a query of events */
+    uint64_t steals;
 };
 
-/* OK or E_HOST_MEMORY.  The engine, whose part it is, outlives it. */
+/* Opens a suballoc that belongs to the engine, which outlives it.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_engine *engine,
                                 const struct weir_suballoc_rule *rule);
-/* Whatever is still live or pending is forgotten. */
+/* Frees all host memory.  Live and pending blocks are forgotten. */
 void weir__suballoc_close(struct weir_suballoc *s);
 
 /* The slow path of weir__suballoc_visit, for several streams. */
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* Every request on `stream` begins with it: events are recorded that are due there.  OK or
+/* Records the events that are due on `stream`; every request on it begins with this call.  Returns OK or
  * E_HOST_MEMORY. */
 static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id,
                                                weir_stream stream) {
@@ -142,9 +146,8 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
 /* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
  * internal_dependencies is on, and an event covers that free.  Returns 0 otherwise. */
 int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64_t sequence);
-/* Places a block in several adjacent free chunks, for a request on `stream` with that id that did not fit.  The
- * chunks are clean, the stream's own, or freed by streams that it may wait for; on the device their work comes first.
- */
+/* Places a block in several adjacent free chunks, for a request on `stream` with that id that did not fit.  The chunks
+ * are clean, the stream's own, or freed by streams that it may wait for.  On the device it waits for their work. */
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out);
 /* Frees a block on `stream` with that id and on the streams of `uses` (NULL: none), with the results of an engine's
@@ -160,21 +163,21 @@ weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr bl
 
 /* Returns 1 if requests of this size have regions of their own. */
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
-/* Adds a region of that kind (COMMON, if all share), that the stream of that id may have at once, others
- * when it was observed; OBSERVED: everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
+/* Adds a region of that kind, or COMMON if all kinds share.  The stream with that id may use it at once, other streams
+ * once that stream is observed.  With OBSERVED, all streams may use it at once.  Returns a placement's OK, NO_MEMORY or
+ * INVALID. */
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id);
-/* Adds a region of that kind that has no memory yet: a range of addresses.  A placement's result, as of
- * weir__suballoc_add. */
+/* Adds a region of that kind without memory: a range of addresses.  Returns the results of weir__suballoc_add. */
 int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind);
-/* Part of a range's unmapped range, which starts at `hole`, gets memory, that the stream of that id may have at once,
- * or, under OBSERVED, everybody.  A placement's result. */
+/* Gives memory to a part of the unmapped range that starts at `unmapped`.  The stream with that id may use it at once,
+ * or, with OBSERVED, all streams.  Returns a placement's result. */
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
                         uint64_t id);
-/* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
+/* Removes the memory of a part of the free chunk that starts at `chunk`, all of which is observed.  Returns a
  * placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* Removes the memory of that part, whichever streams may use it.  The part may lie in several adjacent free chunks,
- * of which `chunk` is the first. */
+/* Removes the memory of a part, whichever streams may use it.  The part may lie in several adjacent free chunks, of
+ * which `chunk` is the first. */
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Records an event for the frees of the stream with that id, in a request on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
@@ -183,24 +186,24 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Returns 1 if the address lies in a region, 0 otherwise. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
-/* Sees which regions are idle and serve the stream of that id; linear in the regions, and in the free chunks
- * that lie before their first block. */
+/* Sets `idle` and `serves` of all regions, for the stream with that id.  Linear in the regions, and in the free chunks
+ * before the first block of each region. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
-/* Takes the region at that place in the list away, idle and clean, or as the last survey found it for
- * the stream of that id. */
+/* Removes the region at that index, which is idle.  With OBSERVED, its memory must be clean; else the last survey found
+ * that it serves the stream with that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
-/* Makes the host tables for blocks in so many bytes of memory, before the first requests need them.  `kinds` is the
- * number of kinds of regions, from the first on. */
+/* Makes the host tables for blocks in `bytes` of memory, before the first requests need them.  `kinds` is the number of
+ * kinds of regions, from the first on. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
 /* Implements an engine's `survey` without LARGEST. */
 void weir__suballoc_survey_for(struct weir_suballoc *s, struct weir_survey *out);
 /* Implements an engine's `visit` for BLOCKS, BLOCK_AT and PIECE_AT, and for WHOLES if there are regions. */
 int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit);
 
-/* Looks once at everything that may have completed, without waiting; 1 if something did. */
+/* Queries all events and fences once, without a wait.  Returns 1 if one has completed, else 0. */
 int weir__suballoc_look_around(struct weir_suballoc *s);
-/* The device has finished all work: everything that was freed serves everybody. */
+/* Makes all freed memory available to all streams, since the device has finished all work. */
 void weir__suballoc_observe_all(struct weir_suballoc *s);
 /* Waits for the device if there are frees that no event covers, if memory is quarantined, or in any case with `must`.
  * Releases `lock`, which the caller holds, during the wait, so that other calls go on.  Afterwards observes all frees
