@@ -158,8 +158,8 @@ struct weir_survey {
     /* The bytes of the largest request on that stream, whose last request has failed, that would surely succeed now or
      * after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;
-    /* Among idle memory that every stream may use: the bytes of the largest piece, and of the piece at the end of
-     * reserved memory, which grows with it.  Both are 0 if there is no such end or the engine does not know. */
+    /* Among idle memory that every stream may use: the bytes of the largest piece, and of the piece at the end,
+     * which grows with reserved memory.  Both are 0 if there is no end or the engine does not know. */
     struct {
         uint64_t largest, last;
     } piece;

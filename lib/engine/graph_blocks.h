@@ -6,8 +6,8 @@
  * makes this pool, which itself never holds a byte.
  *
  * Each allocator has one table of the addresses of graphs' blocks, for all engines; caches and guard read it too.  Each
- * launch brings a block back at its address, so the note stays after a free.  A layer that has a live block of its own at
- * that address ignores the note.
+ * launch brings a block back at its address, so the note stays after a free.  A layer whose own live block lies at that
+ * address ignores the note.
  *
  * Locks: weir_nodes.lock, under which the pool is made, and nodes; weir_graph_table.lock, under which nothing is called.
  *
@@ -32,7 +32,7 @@ void weir__graphs_close(struct weir_graph_table *graphs);
 int weir__graphs_note(struct weir_graph_table *graphs, CUdeviceptr block);
 /* Returns 1 if the address is noted, 0 otherwise. */
 int weir__graphs_has(struct weir_graph_table *graphs, CUdeviceptr block);
-/* Forgets the address, at which the guard has a block of its own now. */
+/* Forgets the address, since a block of the guard lies there now. */
 void weir__graphs_forget(struct weir_graph_table *graphs, CUdeviceptr block);
 size_t weir__graphs_host_bytes(struct weir_graph_table *graphs);
 

@@ -70,7 +70,7 @@ enum {
     TAKEN,
     ALIAS,  /* an aliased mapping; nothing may be placed there */
     OTHERS, /* free, but not for this stream; its last uses are not completed */
-    BEHIND, /* as OTHERS, but this stream could wait for the last uses */
+    BEHIND, /* like OTHERS, but this stream could wait for the last uses */
     OWN,    /* free for this stream; its last uses are not completed */
     CLEAN,  /* free for all streams; its last uses are completed */
     UNMAPPED
@@ -111,7 +111,7 @@ struct weir_mapped_move {
     int is_mapped;
 };
 
-/* The rules for the size of new physical allocations.
+/* The rules that give new physical allocations their size.
  *
  * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at
  * least a `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
@@ -176,7 +176,7 @@ struct weir_mapped_range {
     size_t most_new;           /* the largest new physical allocation for the present request */
     int64_t may_move;          /* bytes that may still move; negative after one large move */
     uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
-    struct weir_access access; /* of all devices to all memory; changes under `bringing` */
+    struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the arena's lock */
     size_t coming; /* the bytes that mapped_grow.c is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
@@ -346,7 +346,7 @@ int weir__mapped_may_move(const struct weir_block_engine *a, int way);
 weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                                    int counts);
 
-/* ---- of struct weir_backing: mapped_grow.c ---- */
+/* ---- functions of struct weir_backing: mapped_grow.c ---- */
 
 int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r);
 weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,

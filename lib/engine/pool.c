@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* pool.c: requests to a private CUDA memory pool.
+/* pool.c: the engine over a private CUDA memory pool.
  *
- * What: the driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a
- * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
+ * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a request
+ * to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
  *
  * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
  * this memory back after OOM recovery (TRIM_REFUSED), or at once if it is above the limit.
@@ -11,22 +11,22 @@
  * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a deadline
  * instead.
  *
- * Growth.  The driver has no call that tells whether a request would fit, and a growth step first uses up free units.  So
- * a step allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as
- * wanted.  Once they are freed there, every stream can have the memory at once.  The bytes that a step got are the rise of
- * RESERVED, never the bytes that it requested.
+ * Growth.  The driver cannot tell whether a request would fit, and a growth step first uses up free units.  So a step
+ * allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as wanted.  Once
+ * they are freed there, every stream can have the memory at once.  A step counts the rise of RESERVED, not the bytes of the
+ * probe blocks.
  *
  * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  Completed
  * work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams, breaks captures
- * (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on a stream that runs
+ * (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the stream that runs
  * nothing, frees them there and waits for that stream.  Then the trim releases the memory.
  *
- * Figures.  A driver without the pool's figures (11.2) leaves the sizes to a table, and reserved memory is estimated as the
- * peak of the memory in use, in whole units.
+ * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates reserved
+ * memory as the peak of the memory in use, in whole units.
  *
- * Locks: `growing` is held while reserved memory is raised, trimmed or unwound; the lock of the books and `sizing` are taken
- * under it, and a growth callback runs under it.  A request that hits takes no lock, except that it tries `growing` if the
- * release threshold is finite.
+ * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and `sizing` are taken
+ * under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the release
+ * threshold is finite.
  *
  * Must not know: other engines, settings' names, how a trace or a cache uses it.
  */
@@ -54,43 +54,45 @@
 enum {
     WEIR_POOL_PROBES = 512,
     WEIR_POOL_EXTENTS = 16,
-    WEIR_POOL_STEADY =
-        4096 /* without growth, after which the next ones are no longer timed: see is_steady() */
+    /* requests without growth until requests are no longer timed (is_steady) */
+    WEIR_POOL_STEADY = 4096
 };
 
 struct weir_pool_engine {
     struct weir_engine e;
-    CUstream grow_stream; /* runs nothing: what is freed there is free for all at once */
-    uint64_t told;        /* of the limit to the driver, in whole units; UINT64_MAX: nothing */
-    /* The least that it was as a request began that the driver refused; UINT64_MAX: none was, since the last unwind. */
+    CUstream grow_stream; /* runs nothing, so that memory freed on it serves every stream at once */
+    uint64_t told;        /* The limit that the driver knows, in whole units, or UINT64_MAX. */
+    /* The least value that reserved memory had before a request that the driver refused since the last unwind, or
+     * UINT64_MAX if there was no such request. */
     _Atomic uint64_t unwind_to;
     int has_figures; /* the driver tells RESERVED and USED */
-    /* What the reserved memory may rise to: the limit, or what it was when that was seen, as long as it has not fallen.
-     * Written under `growing`, as is the limit that it was made of. */
+    /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.  limit_seen is
+     * the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
-    uint64_t threshold; /* the pool's; raised under `growing` */
-    int shrinks; /* a synchronisation may lower the reserved memory: the threshold is finite */
-    _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
-    _Atomic uint64_t unit_ns; /* what growth by a unit took when it was timed last */
-    _Atomic uint64_t used, reserved_peak; /* as last seen by pool_figures */
-    _Atomic uint64_t used_peak;           /* the most that was seen, probe blocks left out */
+    uint64_t threshold; /* the pool's release threshold; raised under `growing` */
+    /* set if the release threshold is finite: a synchronisation may lower reserved memory */
+    int shrinks;
+    _Atomic uint32_t quiet;   /* requests since the last growth, WEIR_POOL_STEADY at most */
+    _Atomic uint64_t unit_ns; /* the time of growth by one unit, when it was measured last */
+    _Atomic uint64_t used, reserved_peak; /* the values that pool_figures read last */
+    _Atomic uint64_t used_peak;           /* the peak of the memory in use, without probe blocks */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
-    /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
+    /* The probe blocks, guarded by `growing`.  Between steps these are blocks that the driver did not take back yet. */
     CUdeviceptr probes[WEIR_POOL_PROBES];
-    /* Where those of the last preallocation lay, which took all that was idle too. */
+    /* The addresses of the last preallocation's probe blocks, among which are those of memory that was idle before. */
     struct weir_extent preallocated[WEIR_POOL_EXTENTS];
     size_t preallocated_count;
-    int is_preallocating;         /* the step under way is a preallocation */
+    int is_preallocating;         /* set during a step of preallocation */
     _Atomic uint32_t probe_count; /* also read without the lock */
-    _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
-    _Atomic uint32_t raises;      /* times that there were any */
-    _Atomic int peak_has_probes;  /* the driver's own peak counts them, and tells nothing */
-    int undone;                   /* one of them lies behind work of another stream */
+    _Atomic uint64_t probing; /* the bytes of the probe blocks, raised before each is allocated */
+    _Atomic uint32_t raises;  /* the number of steps that allocated probe blocks */
+    _Atomic int peak_has_probes; /* set while the driver's own peak includes probe blocks */
+    int undone; /* set if a probe block was a request's, so that another stream's work may use it */
 
-    struct weir_async async; /* how blocks are freed */
+    struct weir_async async; /* frees the blocks */
 
-    pthread_mutex_t sizing; /* without figures only: guards what follows */
+    pthread_mutex_t sizing; /* guards the fields below, which are used without figures only */
     struct weir_map sizes;  /* address -> bytes */
     uint64_t in_use;
     uint64_t in_use_peak;
@@ -102,7 +104,7 @@ static inline uint64_t limit_of(const struct weir_pool_engine *p) {
     return weir__engine_limit(&p->e);
 }
 
-/* There is a limit that the driver does not know. */
+/* Returns 1 if there is a limit that the driver does not know, else 0. */
 static inline int exceeds(const struct weir_pool_engine *p) {
     return limit_of(p) < p->told;
 }
@@ -111,6 +113,7 @@ static inline uint64_t ceiling_of(const struct weir_pool_engine *p) {
     return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
 }
 
+/* Computes the ceiling of reserved memory from the present limit.  The caller holds `growing`. */
 static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t limit = limit_of(p);
 
@@ -118,15 +121,16 @@ static void pool_set_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     atomic_store_explicit(&p->limit_seen, limit, memory_order_relaxed);
 }
 
+/* Lowers the ceiling to the present reserved memory.  The caller holds `growing`. */
 static void pool_lower_ceiling(struct weir_pool_engine *p, uint64_t reserve) {
     if (reserve < ceiling_of(p))
         pool_set_ceiling(p, reserve);
 }
 
-/* ---- what the driver tells ---- */
+/* ---- attributes of the pool ---- */
 
-/* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
- * 580). */
+/* Reads an attribute of the pool with this thread's capture mode relaxed: otherwise the call breaks a capture of this
+ * thread, or another thread's global capture (H200, driver 580). */
 static inline CUresult ask(const struct weir_pool_engine *p, CUmemPool_attribute which,
                            uint64_t *value) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -140,7 +144,7 @@ static inline CUresult ask(const struct weir_pool_engine *p, CUmemPool_attribute
     return result;
 }
 
-/* The figure, or `last` if the driver does not tell it (any more). */
+/* Returns the attribute, or `last` if the driver does not tell it. */
 static inline uint64_t attribute(const struct weir_pool_engine *p, CUmemPool_attribute which,
                                  uint64_t last) {
     uint64_t value = last;
@@ -178,6 +182,7 @@ static CUresult pool_set_attribute(struct weir_pool_engine *p, CUmemPool_attribu
 
 /* ---- the peak ---- */
 
+/* Restarts the driver's peak after probe blocks were freed.  The caller holds `growing`. */
 static void pool_renew_peak(struct weir_pool_engine *p) {
     uint64_t zero = 0;
 
@@ -186,6 +191,7 @@ static void pool_renew_peak(struct weir_pool_engine *p) {
         atomic_store(&p->peak_has_probes, 0);
 }
 
+/* Saves the driver's own peak of the memory in use, before a block that no caller has may raise it. */
 static void pool_note_used_peak(struct weir_pool_engine *p) {
     if (!atomic_load(&p->peak_has_probes))
         weir__raise_to(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
@@ -193,6 +199,7 @@ static void pool_note_used_peak(struct weir_pool_engine *p) {
 
 /* ---- sizes ---- */
 
+/* Notes the block's size, without figures.  Returns 1 on success, 0 if there is no host memory. */
 static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes) {
     int kept;
 
@@ -207,6 +214,7 @@ static int pool_keep_size(struct weir_pool_engine *p, CUdeviceptr block, size_t 
     return kept;
 }
 
+/* Forgets the block's size, without figures, and writes it to *bytes.  Returns 0 if the block is not the pool's. */
 static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t *bytes) {
     uintptr_t known = 0;
     int ours;
@@ -221,6 +229,8 @@ static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t 
 
 /* ---- probe blocks ---- */
 
+/* Frees the probe blocks and restarts the driver's peak.  A block that the driver refuses stays for the next call; all stay
+ * if one lies behind work and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -238,6 +248,7 @@ static void pool_drop_probes(struct weir_pool_engine *p) {
     pool_renew_peak(p);
 }
 
+/* Frees probe blocks that the driver refused before, if no other thread holds `growing`. */
 static void pool_drop_left_probes(struct weir_pool_engine *p) {
     if ((atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 &&
          !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
@@ -248,7 +259,8 @@ static void pool_drop_left_probes(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* What lies idle is taken first: half of the probe blocks are enough for it. */
+/* Returns the least size of a probe block.  Probe blocks first use up the idle memory, for which half of their number
+ * must be enough. */
 static size_t least_probe(struct weir_pool_engine *p, uint64_t reserve) {
     uint64_t in_use = pool_read_in_use(p), idle = reserve > in_use ? reserve - in_use : 0;
     size_t bytes = (size_t)weir__size_smaller(idle / (WEIR_POOL_PROBES / 2), PROBE_BYTES);
@@ -256,7 +268,7 @@ static size_t least_probe(struct weir_pool_engine *p, uint64_t reserve) {
     return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
 }
 
-/* One more probe block, for which there is room in the list, and the reserved memory then. */
+/* Allocates a probe block, for which the list has room, and reads the reserved memory afterwards. */
 static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *reserve) {
     CUdeviceptr *probe = &p->probes[p->probe_count];
     CUresult result;
@@ -279,7 +291,7 @@ static CUresult take_probe(struct weir_pool_engine *p, size_t bytes, uint64_t *r
 
 /* ---- figures ---- */
 
-/* Kept, so that there is something to say when the device is lost. */
+/* Reads a figure and keeps it, so that a statistic has a value when the device is lost. */
 static uint64_t figure(struct weir_pool_engine *p, CUmemPool_attribute which,
                        _Atomic uint64_t *kept) {
     uint64_t value = attribute(p, which, atomic_load_explicit(kept, memory_order_relaxed));
@@ -288,8 +300,8 @@ static uint64_t figure(struct weir_pool_engine *p, CUmemPool_attribute which,
     return value;
 }
 
-/* Bytes in blocks, some of which may have been freed by the driver's own call.  Where the driver does not answer, the
- * books tell whether there are any. */
+/* Returns the bytes in blocks.  The program may have freed some of them by the driver's own call.  If the driver does
+ * not answer, the counters of requests and frees tell whether there are any. */
 static uint64_t figure_of_use(struct weir_pool_engine *p) {
     const struct weir_striped *striped = &p->e.events->counters->striped;
     uint64_t used;
@@ -303,9 +315,8 @@ static uint64_t figure_of_use(struct weir_pool_engine *p) {
     return used;
 }
 
-/* What the driver counts as used, and the most it ever was.  Probe blocks that another thread holds just
- * now, or that the driver did not take back, are left out, as far as can be; and its own peak while it has
- * any in it, also of those that are gone. */
+/* Reads the bytes in use and their peak.  Leaves out, as far as possible, probe blocks that another thread holds or
+ * that the driver did not take back.  Ignores the driver's peak while it includes probe blocks. */
 static void used_figures(struct weir_pool_engine *p, weir_statistics *out) {
     uint32_t raises = atomic_load(&p->raises);
     int has_probes = atomic_load(&p->peak_has_probes);
@@ -343,15 +354,15 @@ static void pool_figures(struct weir_engine *e, weir_statistics *out) {
         pthread_mutex_unlock(&p->sizing);
         out->reserved = out->reserved_peak = pool_read_reserve(p);
     }
-    out->in_use = out->requested; /* the driver counts blocks as asked */
+    out->in_use = out->requested; /* the driver counts blocks as requested */
     out->in_use_peak = out->requested_peak;
 }
 
 /* ---- growth ---- */
 
-/* Raises the reserved memory to `target` with probe blocks, as far as the device and the limit let it; the
- * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserved memory.  *why: what the driver
- * had against it other than that memory is short. */
+/* Raises reserved memory to `target` with probe blocks, as far as the device and the limit allow.  The caller holds
+ * `growing`, is in the driver's scope, and has figures.  Returns the reserved memory.  *why gets a driver's result
+ * other than lack of memory. */
 static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUresult *why) {
     uint64_t reserve = pool_read_reserve(p);
     size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
@@ -364,7 +375,7 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUres
         size_t bytes = largest;
         CUresult result;
 
-        if (missing < largest) /* whole units, so that one that stayed shifts no block */
+        if (missing < largest) /* whole units, so that a probe block that stays shifts no block */
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
         if (bytes < least)
             bytes = least;
@@ -385,6 +396,8 @@ static uint64_t raise_reserve(struct weir_pool_engine *p, uint64_t target, CUres
     return reserve;
 }
 
+/* Makes the next trim see up to `most` bytes of completed memory, or less if the driver would grow.  The caller holds
+ * `growing`, is in the driver's scope, and has figures. */
 static void pool_let_trim_see(struct weir_pool_engine *p, uint64_t most) {
     uint64_t reserve = pool_read_reserve(p), now = reserve;
 
@@ -397,21 +410,22 @@ static void pool_let_trim_see(struct weir_pool_engine *p, uint64_t most) {
     (void)p->e.device->driver->cuStreamSynchronize(p->grow_stream);
 }
 
-/* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
- * holds `growing`. */
+/* Adds the memory that the growth policy wants beyond the `got` bytes by which the driver grew for a request.  The
+ * caller holds `growing`. */
 static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uint64_t reserve) {
     const struct weir_driver *driver = p->e.device->driver;
     weir_growth_state state = {.size = sizeof state};
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
-    CUresult ignored; /* the request has been served */
+    CUresult ignored; /* the request has succeeded anyway */
     size_t step;
 
     if (p->e.options->growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__device_free(p->e.device);
-    state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
+    /* free memory may have served a part of it */
+    state.request = request < got ? request : (size_t)got;
     state.reserved = (size_t)(reserve - got);
     state.in_use = (size_t)pool_read_in_use(p);
     state.limit = (size_t)limit_of(p);
@@ -429,8 +443,8 @@ static void top_up(struct weir_pool_engine *p, size_t request, uint64_t got, uin
         weir__growth_refused(&p->cursor);
 }
 
-/* How long a caller waited for growth by `got` bytes.  Timed from `started`, which is then the rate
- * for those that were not (0). */
+/* Returns how long a caller waited for growth by `got` bytes.  If the growth was timed, from `started`, its rate counts
+ * for later growth that is not timed (`started` is 0). */
 static uint64_t stall_of(struct weir_pool_engine *p, uint64_t started, uint64_t got) {
     uint64_t units = (got + UNIT - 1) / UNIT, stall;
 
@@ -441,12 +455,13 @@ static uint64_t stall_of(struct weir_pool_engine *p, uint64_t started, uint64_t 
     return stall;
 }
 
+/* Counts a change of reserved memory.  Returns 1 if it grew, in which case the caller waited from `started` on (0 if it was
+ * not timed), else 0: a synchronisation gave memory back. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* The thread that holds the lock is growing, and takes the rise into its own account; this request met
-     * growth all the same. */
+    /* The thread that holds the lock is growing, and counts the rise itself.  This request met growth, too. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->e.seen.reserved, memory_order_relaxed);
@@ -465,8 +480,8 @@ static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64
     return grew;
 }
 
-/* What was taken on request is not for the next synchronisation to give back, which goes down to whole
- * units. */
+/* Raises the release threshold to `bytes`, so that the next synchronisation does not give preallocated memory back.
+ * The driver rounds the threshold down to whole units. */
 static void keep_at_least(struct weir_pool_engine *p, uint64_t bytes) {
     if (bytes % UNIT > 0)
         bytes = bytes < UINT64_MAX - UNIT ? bytes + UNIT - bytes % UNIT : UINT64_MAX;
@@ -483,7 +498,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     struct weir_driver_scope scope;
     CUresult result, why;
 
-    (void)goal; /* a unit is as good as any */
+    (void)goal; /* a step towards any goal takes equal units */
     if (!p->has_figures)
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(driver, e->device->context, &scope);
@@ -499,14 +514,14 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
     after = raise_reserve(p, target < limit ? target : limit, &why);
     p->is_preallocating = 0;
     if (after > before) {
-        /* unreached: there was enough, and another thread grew it since it was read */
+        /* unreached: reserved memory sufficed, but another thread grew it after it was read */
         weir__engine_note(e, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
         if (cause == WEIR_EVENT_PREALLOC)
             atomic_store_explicit(&p->quiet, WEIR_POOL_STEADY, memory_order_relaxed);
     }
-    /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
-     * threshold have its say, so that what is read afterwards is what was kept. */
+    /* The stream runs only the frees of probe blocks.  The wait observes them and lets the driver apply its threshold,
+     * so the value read next is what stays reserved. */
     result = driver->cuStreamSynchronize(p->grow_stream);
     if (result == CUDA_SUCCESS)
         result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
@@ -524,6 +539,7 @@ static weir_status pool_grow(struct weir_engine *e, uint64_t target, uint64_t go
 
 /* ---- trims ---- */
 
+/* Trims memory above `most`, which the driver took for a request that it then refused (H200, driver 580). */
 static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
     const struct weir_driver *driver = p->e.device->driver;
 
@@ -531,6 +547,7 @@ static void pool_undo_growth(struct weir_pool_engine *p, uint64_t most) {
         (void)WEIR_RELAXED(driver, driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)most));
 }
 
+/* Undoes the growth for refused requests if the last request was refused; else the memory stays. */
 static void unwind(struct weir_pool_engine *p, int is_refused) {
     uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
 
@@ -548,13 +565,14 @@ static uint64_t spare(struct weir_pool_engine *p, uint64_t reserve, size_t keep)
                               weir__size_less(reserve, pool_read_in_use(p)));
 }
 
-/* Returns 1 if pool_let_trim_see() may make a trim release more, else 0.  The function needs the driver's figures,
- * and has no effect while a probe block is left that the driver did not free. */
+/* Returns 1 if pool_let_trim_see() may make a trim release more, else 0.  That function needs the driver's figures, and
+ * has no effect while a probe block is left that the driver did not free. */
 static int sees_more(const struct weir_pool_engine *p) {
     return p->has_figures && p->probe_count == 0;
 }
 
-/* Trims as far as the host need not wait for another's work.  The caller holds `growing` and is in the driver's scope. */
+/* Trims to `keep`, as far as that needs no wait for a program's stream.  The caller holds `growing` and is in the
+ * driver's scope. */
 static CUresult trim_to(struct weir_pool_engine *p, size_t keep) {
     const struct weir_driver *driver = p->e.device->driver;
     uint64_t reserve = UINT64_MAX, now;
@@ -581,8 +599,8 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
     pool_drop_probes(p);
-    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
-     * threshold has its say then. */
+    /* The stream runs only the frees of probe blocks.  The driver counts them as pending until the host waits for
+     * them. */
     (void)driver->cuStreamSynchronize(p->grow_stream);
     result = trim_to(p, trim->keep);
     weir__driver_leave(driver, &scope);
@@ -592,7 +610,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     trim->released = (size_t)weir__size_less(before, after);
     if (trim->released > 0) {
         weir__growth_shrunk(&p->cursor, after);
-        /* unreached: no more than that, and another thread freed it since it was read */
+        /* unreached: reserved memory was at most `keep`, but another thread freed some after it was read */
         weir__engine_note(&p->e, trim->cause, 1, weir__size_less(before, trim->keep),
                           trim->released, weir__device_since(p->e.device, started), after);
     }
@@ -600,6 +618,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     return weir__device_status(p->e.device, result);
 }
 
+/* Waits for no work of the program in any mode; a pool has no events to record. */
 static weir_status pool_trim(struct weir_engine *e, struct weir_trim *trim) {
     struct weir_pool_engine *p = (struct weir_pool_engine *)e;
 
@@ -636,7 +655,7 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     int is_back = weir__async_give(p->e.device, block, stream) == CUDA_SUCCESS;
 
     pthread_mutex_lock(&p->growing);
-    /* unreached: no place for it, for which the driver must have kept as many before */
+    /* unreached: no room, for which the driver must have kept as many probe blocks before */
     if (!is_back && p->probe_count < WEIR_POOL_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
         p->probes[p->probe_count++] = block;
@@ -657,8 +676,8 @@ static void let_driver_see(const struct weir_driver *driver, weir_stream stream)
         (void)driver->cuStreamSynchronize(stream);
 }
 
-/* A limit that the driver does not know: a request that took the reserved memory past it is undone.  In relaxed mode:
- * otherwise that breaks a capture, which the request may be part of. */
+/* Undoes a request that raised reserved memory above a limit that the driver does not know.  This thread's capture mode
+ * is relaxed, since the calls would break a capture, of which the request may be part. */
 static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, size_t bytes,
                               weir_stream stream) {
     const struct weir_driver *driver = p->e.device->driver;
@@ -671,14 +690,15 @@ static weir_status undo_alloc(struct weir_pool_engine *p, CUdeviceptr block, siz
         (void)driver->cuMemPoolTrimTo(p->e.driver_pool, (size_t)limit_of(p));
         weir__driver_unrelax(driver, &scope);
     }
-    pthread_mutex_lock(&p->growing); /* idle memory may have gone with it, and must not come back */
+    /* idle memory may have gone back, too, and must not come back */
+    pthread_mutex_lock(&p->growing);
     pool_lower_ceiling(p, pool_read_reserve(p));
     pthread_mutex_unlock(&p->growing);
     return weir__without_driver(WEIR_E_LIMIT);
 }
 
-/* With a finite threshold the reserved memory may have fallen since it was seen last: without this, a step
- * that takes it up again to just where it was would be no step. */
+/* Notes that reserved memory has fallen since it was read last, under a finite threshold.  Otherwise growth back to the
+ * old value would not be seen. */
 static void see_fall(struct weir_pool_engine *p) {
     uint64_t now;
 
@@ -693,7 +713,7 @@ static void see_fall(struct weir_pool_engine *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* The driver did not simply serve the request, before which the reserved memory was that. */
+/* Handles a request that the driver refused.  `reserve` is the reserved memory before it. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uint64_t reserve) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
@@ -709,7 +729,8 @@ refused(struct weir_pool_engine *p, CUresult result, struct weir_request *r, uin
     return weir__device_status(p->e.device, result);
 }
 
-/* The reserved memory has moved, or this pool's table and limit are ours to look after. */
+/* Counts growth after a request.  Without figures, notes the block's size; undoes the request if it exceeds a limit
+ * that the driver does not know. */
 static __attribute__((noinline)) weir_status
 look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t started) {
     uint64_t reserve;
@@ -802,8 +823,9 @@ static weir_status pool_free(struct weir_engine *e, CUdeviceptr block, weir_stre
     if (!p->has_figures && !pool_take_size(p, block, &bytes))
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__async_free(&p->async, block, stream, uses);
+    /* cannot fail: the table's slot is still there */
     if (status != WEIR_OK && !p->has_figures)
-        (void)pool_keep_size(p, block, bytes); /* the place it left is still there */
+        (void)pool_keep_size(p, block, bytes);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_suballoc.c: see stream_suballoc.h.
  *
- * A free that is not of one stream alone has an id that is no stream: OBSERVED frees are observed at once, QUARANTINE
- * frees only by a wait for the device.
+ * A free may have an id that is no stream: OBSERVED frees are complete at once, QUARANTINE frees only after a wait for the
+ * device.
  *
  * Locks: the caller's, as stream_suballoc.h says.
  *
@@ -18,38 +18,38 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
- * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
+/* Ids that are no streams.  The host has observed the end of an OBSERVED block by other means than one stream's event.
+ * Only a wait for the device shows the end of a QUARANTINE block. */
 #define OBSERVED WEIR_ENGINE_OBSERVED
 
 #define QUARANTINE (UINT64_MAX - 1)
 
-/* Places of regions go down from here: enough for 2^33 regions of a GiB. */
+/* Regions get addresses in the placement from here down, enough for 2^33 regions of a GiB. */
 #define FIRST_PLACE (UINT64_C(1) << 63)
 
-/* Asked about by a request that does not fit, before it is known that the reserved memory would grow. */
+/* The events that a request that does not fit queries, before the owner decides whether to grow. */
 enum { PEEKED = 32 };
 
-/* Looked at after a free with uses, so that they do not pile up while every request fits. */
+/* The fences that a free with uses queries, so that they do not pile up while every request fits. */
 enum { PENDING_PEEKED = 2 };
 
-/* Of all memory, what is worth an event. */
+/* An event is worth this part of all memory. */
 enum { WORTH_PART = 256 };
 
-/* Of memory, what there is a chunk for beforehand; and how many at most, which nearly all first iterations do with.  More
- * are made on demand. */
+/* The placement makes a chunk's record beforehand for each STOCK_PART of memory, but STOCK_MOST at most, which are
+ * enough for nearly all first iterations. */
 #define STOCK_PART ((size_t)16 << 20)
 
 enum { STOCK_MOST = 400 };
 
-/* A free that waits for other streams: the block stays placed until the fence is done. */
+/* A block that was freed and waits for other streams: it stays placed until the fence has completed. */
 struct weir_suballoc_pending {
     CUdeviceptr block;
     struct weir_fence *fence;
     struct weir_suballoc_pending *next;
 };
 
-/* Returns 1 if a block was freed but is still placed. */
+/* Returns 1 if the block was freed but is still placed, else 0. */
 static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
     return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
 }
@@ -58,7 +58,7 @@ static inline int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
 
 static struct weir_suballoc_region *suballoc_search(const struct weir_suballoc *s,
                                                     uint64_t address) {
-    size_t first = s->region_count, at; /* that ends above the address */
+    size_t first = s->region_count, at; /* the first region that ends above the address */
 
     WEIR_FIND_FIRST(first, at, s->regions[at].base + s->regions[at].bytes > address);
     return first < s->region_count && s->regions[first].base <= address ? &s->regions[first] : NULL;
@@ -69,8 +69,8 @@ static inline size_t seen_slot(uint64_t address) {
     return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
 }
 
-/* Returns the region around an address, or NULL.  Looks first at the position where the last region of the address's
- * unit was found.  Another region may have that position now, so its bounds are compared. */
+/* Returns the region around an address, or NULL.  Looks first at the index where the last region of the address's unit
+ * was found, and compares the bounds, since another region may have that index now. */
 static inline struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
     uint32_t *seen = &s->region_seen[seen_slot(address)];
     struct weir_suballoc_region *r;
@@ -92,7 +92,7 @@ static inline int find(struct weir_suballoc *s, CUdeviceptr block,
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Returns the position in `places` of a place that is there.  The search works as region_of. */
+/* Returns the index in `places` of a place that is there.  Searches as region_of() does. */
 static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
     uint32_t *seen = &s->place_seen[seen_slot(place)];
     size_t first = s->region_count, at;
@@ -104,7 +104,7 @@ static inline size_t place_index(struct weir_suballoc *s, uint64_t place) {
     return first;
 }
 
-/* The region that has this place, which is one of them. */
+/* Returns the region around an address of the placement, which lies in one. */
 static inline struct weir_suballoc_region *region_at(struct weir_suballoc *s, uint64_t place) {
     return suballoc_search(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
 }
@@ -128,7 +128,7 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
         s->requested_peak = s->requested;
 }
 
-/* The block's owner has freed it. */
+/* Subtracts a block that its owner has freed. */
 static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
     s->in_use -= block->size;
     s->requested -= block->requested;
@@ -140,7 +140,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->extent = out->host_bytes = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
-        /* Blocks that name an address lie far from all others. */
+        /* Blocks that name an address lie far from all others, so the extent of APART is not used. */
         out->extent += i == WEIR_SUBALLOC_APART ? figures.total : figures.extent;
         out->host_bytes += figures.host_bytes;
     }
@@ -154,6 +154,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 
 /* ---- completed frees ---- */
 
+/* Makes the frees of the stream with that id, up to that sequence, available to all streams. */
 static void suballoc_observed(void *context, uint64_t id, uint64_t sequence) {
     struct weir_suballoc *s = context;
 
@@ -172,7 +173,8 @@ static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, 
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
+/* Makes a block's memory available to all streams, since the host has observed its last use.  unaccount() was called
+ * for it. */
 static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
     weir__order_several(&s->order);
     s->observed++;
@@ -180,7 +182,7 @@ static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
     suballoc_observed(s, OBSERVED, s->observed);
 }
 
-/* Gives a block back that nobody may have before the device was waited for. */
+/* Frees a block whose memory serves no stream before a wait for the device. */
 static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
     struct weir_placement_block was;
 
@@ -193,7 +195,7 @@ static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) 
     return WEIR_OK;
 }
 
-/* Takes a pending free off that has completed. */
+/* Ends a pending free whose fence has completed. */
 static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **link) {
     struct weir_suballoc_pending *p = *link;
 
@@ -206,6 +208,7 @@ static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **
     free(p);
 }
 
+/* Queries the fences of up to `most` pending frees, oldest first.  Returns 1 if one has completed, else 0. */
 static int suballoc_settle(struct weir_suballoc *s, size_t most) {
     struct weir_suballoc_pending **link = &s->pending;
     int settled = 0;
@@ -237,7 +240,7 @@ void weir__suballoc_observe_all(struct weir_suballoc *s) {
         pop_pending(s, &s->pending);
 }
 
-/* Frees are open that others could have, or something is quarantined. */
+/* Returns 1 if there are open frees that other streams could use, or quarantined memory, else 0. */
 static int is_silent(const struct weir_suballoc *s) {
     return atomic_load_explicit(&s->engine->seen.quarantined, memory_order_relaxed) > 0 ||
            (s->order.several && s->order.silent_streams > 0);
@@ -293,7 +296,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
 
 /* ---- requests ---- */
 
-/* A block that was placed lies at a place; its address is the region's. */
+/* Changes a block's address in the placement to its address in memory. */
 static void tell_address(struct weir_suballoc *s, struct weir_placement_block *out) {
     if (s->rule.newest_first) {
         const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
@@ -340,7 +343,7 @@ static int look_around(struct weir_suballoc *s, size_t most) {
     return weir__order_look_around(&s->order, most) | settled;
 }
 
-/* Without a wait, a stream may use other streams' frees that are observed to be complete. */
+/* Returns 1 if streams may use other streams' completed frees, else 0. */
 static int may_look(const struct weir_suballoc *s) {
     return !atomic_load_explicit(&s->engine->device->keeps_apart, memory_order_relaxed);
 }
@@ -475,14 +478,14 @@ static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_f
     return 1;
 }
 
-/* Keeps the block until `stream` and every noted stream are past this point. */
+/* Keeps the block placed until the work on `stream` and on every noted stream up to now has completed. */
 static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
     struct weir_placement_block found;
     struct weir_fence *fence;
     weir_status status;
 
-    /* unreached: it is not live, as it was when its uses were noted */
+    /* unreached: the block is not live, though it was when its uses were noted */
     if (find(s, block, &found) != WEIR_PLACEMENT_OK)
         return weir__without_driver(WEIR_E_NOT_OWNED);
     status = weir__order_fence(&s->order, stream, uses, &fence);
@@ -498,7 +501,7 @@ static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, we
     return WEIR_OK;
 }
 
-/* A free on a stream without an id: its event comes first. */
+/* Frees a block on a stream whose id is not known, after recording an event. */
 static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
                                 struct weir_order_stream *on, weir_stream stream) {
     struct weir_placement_block was;
@@ -534,7 +537,7 @@ static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_ord
     return result;
 }
 
-/* A free on one stream alone. */
+/* Frees a block that one stream alone uses. */
 static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                            weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&s->order, id);
@@ -555,8 +558,9 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
                                 weir_stream stream, struct weir_use_list *uses) {
     weir_status status;
 
+    /* the block was freed before */
     if (is_pending(s, block))
-        status = weir__without_driver(WEIR_E_NOT_OWNED); /* freed before */
+        status = weir__without_driver(WEIR_E_NOT_OWNED);
     else if (!uses)
         status = give_on(s, block, id, stream);
     else
@@ -582,7 +586,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
             return weir__without_driver(WEIR_E_NOT_OWNED);
         give_observed(s, block);
     } else {
-        /* unreached: likewise */
+        /* unreached: not owned, since a cache gives only blocks that it has taken */
         if (give_next(s, block, on, &was) != WEIR_PLACEMENT_OK)
             return weir__without_driver(WEIR_E_NOT_OWNED);
     }
@@ -599,8 +603,7 @@ weir_status weir__suballoc_give_captured(struct weir_suballoc *s, CUdeviceptr bl
 
 /* ---- regions ---- */
 
-/* Tells the placement.  Memory that came in the order of one stream is as if it had been taken and freed
- * there. */
+/* Adds the region to the placement.  Memory that came in the order of one stream counts as taken and freed on it. */
 static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
                         size_t bytes, uint64_t id) {
     struct weir_order_stream *on;
@@ -608,7 +611,7 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
     if (id == OBSERVED)
         return weir__placement_add(p, place, bytes);
     on = weir__order_stream(&s->order, id);
-    if (!on) /* unreached: no host memory for it, since it is known from the request */
+    if (!on) /* unreached: no host memory for its record, which the request has made */
         return WEIR_PLACEMENT_NO_MEMORY;
     weir__order_taken(&s->order, bytes);
     return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
@@ -633,7 +636,7 @@ static void widen(struct weir_engine *e, uint64_t base, size_t bytes) {
         atomic_store_explicit(&e->seen.high, base + bytes, memory_order_relaxed);
 }
 
-/* `hollow`: it has no memory. */
+/* Adds a region, without memory if `hollow`. */
 static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id,
                       int hollow) {
     uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
@@ -689,7 +692,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t add
     uint64_t sequence = 0;
     int placed;
 
-    /* unreached: no host memory for it, since it is known from the request */
+    /* unreached: no host memory for its record, which the request has made */
     if (id != OBSERVED && !on)
         return WEIR_PLACEMENT_NO_MEMORY;
     if (on) {
@@ -733,8 +736,8 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 
 struct survey {
     struct weir_suballoc *blocks;
-    struct weir_suballoc_region *region; /* the one that the walk is in; NULL: at its beginning */
-    int serves;                          /* so far */
+    struct weir_suballoc_region *region; /* the region of the last chunk; NULL between regions */
+    int serves;                          /* all chunks of the region so far serve the stream */
     uint64_t id;
 };
 
@@ -742,7 +745,7 @@ static int visit(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
     struct weir_suballoc_region *r = v->region;
 
-    if (span->live) { /* often at once: blocks lie low */
+    if (span->live) { /* this often ends the walk of a region early, since blocks lie low */
         v->region = NULL;
         return WEIR_PLACEMENT_NEXT_REGION;
     }
@@ -788,8 +791,8 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
 
 /* ---- what there is ---- */
 
-/* The live block around an address, and its bytes as asked: 1, or 0 if none is; linear in what its region
- * is cut into, but for its first byte. */
+/* Finds the live block around an address, with the bytes that were requested.  Returns 1 if there is one, 0 otherwise.
+ * Takes time linear in the chunks of the region, unless the address is the block's first. */
 static int find_around(struct weir_suballoc *s, CUdeviceptr address, struct weir_extent *out) {
     const struct weir_suballoc_region *r = region_of(s, address);
     struct weir_placement_block found;
@@ -806,7 +809,7 @@ struct telling {
     struct weir_suballoc *blocks;
     struct weir_survey *out;
     uint64_t id;
-    uint64_t end, run; /* free memory side by side: where it ends so far, and its bytes */
+    uint64_t end, run; /* adjacent free memory: the end so far, and the bytes */
 };
 
 static CUdeviceptr address_at(struct weir_suballoc *s, uint64_t place) {
@@ -835,7 +838,7 @@ static int tell_of_span(void *context, const struct weir_placement_span *span) {
 
 static void survey_idle(struct weir_suballoc *s, struct weir_survey *out) {
     struct telling t = {.blocks = s, .out = out, .id = out->id};
-    size_t largest = weir__suballoc_largest(s, out->id); /* looks at what is done, too */
+    size_t largest = weir__suballoc_largest(s, out->id); /* also queries all events */
 
     if (largest > out->largest_free)
         out->largest_free = largest;
@@ -911,7 +914,7 @@ int weir__suballoc_show(struct weir_suballoc *s, const struct weir_visit *visit)
             if (visit->what == WEIR_VISIT_WHOLES || s->regions[i].kind == WEIR_SUBALLOC_APART)
                 count += show_region(&s->regions[i], visit);
         return count;
-    default: /* unreached: the engine's own */
+    default: /* unreached: the engine answers other questions itself */
         return -1;
     }
 }

@@ -33,7 +33,7 @@ struct weir_suballoc_pending;
 /* The rule of a suballoc, beside the rule of its placements. */
 struct weir_suballoc_rule {
     struct weir_placement_rule placement;
-    /* Requests of up to `small` bytes have their own regions.  0: all requests share regions. */
+    /* Requests of up to `small` bytes have their own regions.  If it is 0, all requests share regions. */
     size_t small;
     /* If nonzero, of chunks that fit equally well, one in the newest region is taken; else the one at the lowest
      * address.  Then the place of a block does not depend on where the driver puts regions. */
