@@ -1,56 +1,48 @@
 /* SPDX-License-Identifier: MIT */
 /* backing_engine.c: regions of another engine, so that steady state makes no driver call.
  *
- * An inner engine (pool, direct) gives regions, multiples of 32 MiB.  Growth, limits and release stay its own.
+ * The inner engine (pool, direct) provides regions, multiples of 32 MiB.  It decides on growth, limits and release.
  *
- * How much memory that takes is decided by when an idle region is cut.  Cut at once, large regions
- * fill with small blocks and the next large request grows.  Never cut, the reserved memory holds a region for
- * every size there ever was.  So:
- *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
- *                32 MiB).  W starts at 2.
- *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserved memory has
- *                room for the new region: memory changes its place, and the reserved memory does not rise.
- *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
- *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
- *                But while the reserved memory is more than a tenth above all that was ever in use at once,
- *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
- *                from when the regions last became more than ever.
- *   Base.        A load of one stream comes down from each of its peaks.  When for the first time no
- *                more than half of the peak is in use, all idle regions are swapped for one, the base,
- *                where requests look first: what was cut up size by size on the way to the first peak
- *                is whole again, and from then on best fit in one large region finds most places.
- *                Idle must be a fifth of the reserved memory, and room for three of the largest request: else
- *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
- *                could not be swapped.  Nor does one whose reserved memory was taken beforehand: the swaps
- *                take milliseconds, which is what taking it early was to spare; nor one that is to
- *                go back: that decays (decay.h), whose limit follows other processes, or that has
- *                others beside it on the device, where the base would hold all of it for one block.
- *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
- *                there: then idle regions are cut, whatever their size.
- *   Growth.      Last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits into.  So a
- *                region is for several blocks of a size, as many as waste least, but no more than a quarter of
- *                those that the reserved memory has grown for.
- * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
- * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
- * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
- * every machine.
+ * The reserved memory depends on when an idle region is cut.  If it is cut at once, large regions fill with small
+ * blocks and the next large request grows.  If it is never cut, there is a region for each former size.  So:
+ *   Reluctance.  A request does not cut idle regions of more than W times its size (and more than 32 MiB).  W is 2
+ *                at first.
+ *   Swaps.       Idle regions go back to the inner engine, on the request's stream, until its reserved memory has
+ *                room for the new region, so that reserved memory does not rise.  W doubles every 16 swaps, since a
+ *                load that keeps needing them has sizes for which reluctance is of no use.  But while the reserved
+ *                memory is more than a tenth above the peak in use, W grows by half every 96 swaps, counted from when
+ *                the regions last reached a new peak: then memory is scarcer than driver calls.
+ *   Base.        When a load of one stream for the first time has no more than half of its peak in use, all idle
+ *                regions are swapped for one, the base, which requests try first: best fit in one large region finds
+ *                most places from then on.  The idle memory must be a fifth of the reserved memory, and three times the
+ *                largest request; else swaps fit better.  There is no base with several streams, since any stream's
+ *                block would pin it; nor for preallocated memory, whose first iteration must not wait for swaps; nor
+ *                where memory goes back to other processes or decays (decay.h), since one block would pin all of it.
+ *   Busy.        While work is pending on the stream, the inner engine cannot reuse a region given back there, so that
+ *                idle regions of any size are cut.
+ *   Growth.      Growth comes last.  A block of 17 MiB leaves 15 MiB of its unit over, which no block of its size fits
+ *                into.  So a region is for several blocks of a size, as many as waste least, but no more than a quarter
+ *                of those that the reserved memory has grown for.
+ * Requests of up to 512 KiB have their own regions, unless there is no memory for another: a small block that stays
+ * would keep a large region from ever being idle.  Of regions that fit equally well the newest serves, since it has the
+ * present sizes.  No choice depends on an address, so the same requests take the same memory on every machine.
  *
- * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
- * host has observed that stream, no other may have any of it.  A unit that comes from the device is asked for on a
- * stream that runs nothing, and the host waits for that stream: then all may have it.  A region goes back on a stream
- * that may have all of it at once.
+ * Stream order.  The inner engine orders a region for the stream that requested it: until the host has observed that
+ * stream, no other stream may have any of it.  A unit that comes from the device is requested on a stream that runs
+ * nothing, and the host waits for that stream: then all may have it.  A region goes back on a stream that may have all
+ * of it at once.
  *
- * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
- * pool engine turns into graph memory.
+ * Memory that lies in no region is the inner engine's: requests under capture, which the pool engine turns into memory
+ * of graphs.
  *
- * A trim waits for the device where idle regions hold frees that were not observed, or regions went back
- * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
- * them at once.  A trim of completed memory alone (DONE) leaves such regions as they are.
+ * A trim waits for the device if idle regions have frees that were not observed, or regions went back behind such
+ * frees.  It gives regions back on the stream that runs nothing, so that the inner engine has them at once.  A trim of
+ * completed memory alone (DONE) leaves such regions as they are.
  *
- * Locks: under the block engine's, the inner engine's calls, which may take milliseconds when they grow or wait for the
- * device.  Growth beside requests gives it meanwhile.
+ * Locks: the inner engine is called under the block engine's lock, and may take milliseconds when it grows or waits for
+ * the device.  Growth beside requests releases the lock meanwhile.
  *
- * Must not know: what the inner engine does, settings' names, who is above.
+ * Must not know: what the inner engine does, settings' names, the layers above.
  */
 #include "base/log.h"
 #include "base/result.h"
@@ -59,48 +51,54 @@
 
 #define GRANULARITY ((size_t)16 << 10)
 #define UNIT WEIR_POOL_UNIT
-/* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
+/* Requests of up to SMALL bytes have their own regions, so that a small block does not pin a large one. */
 #define SMALL ((size_t)512 << 10)
-enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
+/* the initial W, and the swaps after which W grows */
+enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 };
 enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
-/* Sizes of which it is known how often the reserved memory grew for them: requests of 1 MiB or more, and the largest region that
- * is for several blocks. */
+/* The engine counts how often reserved memory grew for a size of GROWN_LEAST bytes or more.  A region for several
+ * blocks has GROWN_MOST bytes at most. */
 enum { GROWN_BITS = 6, GROWN = 1 << GROWN_BITS, GROWN_PART = 4 };
 #define GROWN_LEAST ((size_t)1 << 20)
 #define GROWN_MOST ((size_t)1 << 30)
 
 struct spans {
     struct weir_block_engine a;
-    CUstream resting; /* runs nothing: regions given back there is available by all at once, */
-    uint64_t
-        resting_id; /* as can those that were taken there.  The lock guards all that follows: */
+    /* runs nothing: all streams may use a region given back or allocated on it at once */
+    CUstream resting;
+    /* the id of `resting` */
+    uint64_t resting_id;
     double reluctance;
-    unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
-    uint64_t most;                  /* bytes that were ever in regions */
-    int base_is_over;               /* it was made, as one in a life, or is not wanted */
-    size_t largest;                 /* request */
-    uint64_t deepest;               /* bytes that were free in the deepest valley, */
-    uint64_t looked_at;             /* and when a base was last thought of */
-    uint64_t threshold;             /* bytes in idle regions that are kept after a free */
-    /* By a hash of their size, blocks that regions were asked for. */
+    /* swaps since W grew last; wasteful_swaps: also since `most` rose */
+    unsigned swaps, wasteful_swaps;
+    uint64_t most;      /* the peak of the bytes in regions */
+    int base_is_over;   /* set once a base was made, or if none is wanted */
+    size_t largest;     /* the bytes of the largest request */
+    uint64_t deepest;   /* the peak of free bytes while at most half of the peak was in use */
+    uint64_t looked_at; /* the value of `deepest` when a base was last considered */
+    uint64_t threshold; /* the bytes of idle regions that stay after a free */
+    /* For each size, by a hash, the blocks for which reserved memory grew. */
     struct grown {
-        size_t bytes; /* of one */
+        size_t bytes; /* the size */
         size_t count;
     } grown[GROWN];
-    uint64_t gone;      /* regions that went back behind work so far */
-    uint64_t gone_done; /* of these, the first ones, whose work a wait for the device covered */
-    struct weir_fence *behind; /* of these the last that others may wait for; or NULL */
+    uint64_t gone; /* the number of regions that went back behind work so far */
+    /* the number of these, from the first on, that a wait for the device has covered */
+    uint64_t gone_done;
+    /* The fence of the last region that went back, for which other streams may wait; or NULL. */
+    struct weir_fence *behind;
 };
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-/* Bytes of the reserved memory that are in no region. */
+/* Returns the bytes of reserved memory that are in no region. */
 static uint64_t room_in(const struct spans *s, uint64_t reserve) {
     return reserve > s->a.blocks.total ? reserve - s->a.blocks.total : 0;
 }
 
-/* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
+/* Returns 1 if region `a` is better to give back than `b`, for `missing` bytes, else 0.  Of equal regions the newer is
+ * better. */
 static int is_better_spare(const struct weir_suballoc_region *a,
                            const struct weir_suballoc_region *b, uint64_t missing) {
     if (a->bytes == b->bytes)
@@ -110,8 +108,8 @@ static int is_better_spare(const struct weir_suballoc_region *a,
     return a->bytes >= missing && a->bytes < b->bytes;
 }
 
-/* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
- * place in the list, or 0: there is none. */
+/* Finds the region to give back, among those that serve the stream of the survey: the smallest of at least `missing`
+ * bytes, else the largest.  Returns 1 and its index in *at, or 0 if there is none. */
 static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     const struct weir_suballoc_region *best = NULL;
 
@@ -132,7 +130,7 @@ static void forget_work_behind(struct spans *s) {
     s->behind = NULL;
 }
 
-/* With one stream alone nobody waits for what it gives back. */
+/* Records a fence for the work that a region went back behind.  With one stream no other stream could wait for it. */
 static void note_work_behind(struct spans *s, weir_stream stream) {
     struct weir_use_list none = {0};
 
@@ -142,7 +140,8 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
     (void)weir__order_fence(&s->a.blocks.order, stream, &none, &s->behind);
 }
 
-/* The device is waited for before the end if there are any, or if the inner engine wants it. */
+/* Sets SETTLES, so that the caller waits for the device before the end, if there are regions or the inner engine has
+ * it. */
 static void note_regions(struct spans *s) {
     if (s->a.blocks.region_count > 0 || (s->a.inner->traits & WEIR_ENGINE_SETTLES))
         s->a.e.traits |= WEIR_ENGINE_SETTLES;
@@ -150,9 +149,8 @@ static void note_regions(struct spans *s) {
         s->a.e.traits &= ~(unsigned)WEIR_ENGINE_SETTLES;
 }
 
-/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture of any
- * thread the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
- * those that do it otherwise (H200, driver 580). */
+/* Gives the region back on `stream`, whose id it serves.  This thread's capture mode is relaxed: otherwise the driver
+ * refuses the call beside another thread's global capture, and breaks a capture of this thread (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;
     struct weir_driver_scope scope;
@@ -172,11 +170,12 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
         weir__suballoc_remove(&s->a.blocks, at, id);
         note_regions(s);
     }
-    /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
+    /* A region is no block of a caller, so an error about it is an error of the driver. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
 
-/* Adds a region that came from the inner engine for that stream, or gives it back at once: a placement's result. */
+/* Adds a region of the inner engine that the stream with that id may use, or gives it back on an error.  Returns a
+ * placement's result. */
 static int take_in(struct spans *s, const struct weir_request *region, int kind, uint64_t id) {
     CUdeviceptr base = region->block;
     size_t bytes = region->bytes;
@@ -187,19 +186,19 @@ static int take_in(struct spans *s, const struct weir_request *region, int kind,
         note_regions(s);
     } else if (s->a.inner->ops->free(s->a.inner, base, region->stream, NULL) != WEIR_OK)
         (void)s->a.inner->ops->free(s->a.inner, base, region->stream,
-                                    NULL); /* else it would be lost */
+                                    NULL); /* else the region would be lost */
     return placed;
 }
 
-/* A unit that comes from the device, so that no stream's work is to be waited for: it is asked for on the stream that
- * runs nothing, and all streams may cut it at once. */
+/* Returns 1 if the region is a unit that will come from the device, not from another stream's memory.  Then it is
+ * allocated on the stream that runs nothing, and all streams may cut it at once.  Returns 0 otherwise. */
 static int is_for_all(const struct spans *s, size_t bytes) {
     return bytes == UNIT && s->a.blocks.order.several &&
            room_in(s, weir__blocks_reserve(&s->a)) < UNIT &&
            s->a.e.options->internal_dependencies != WEIR_SWITCH_ON;
 }
 
-/* Takes a region of `bytes` from the inner engine. */
+/* Allocates a region of `bytes` from the inner engine. */
 static weir_status extend_by(struct spans *s, struct weir_request *r, size_t bytes, int kind) {
     int for_all = is_for_all(s, bytes);
     struct weir_request region = {.bytes = bytes,
@@ -219,14 +218,15 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
         status = weir__device_status(s->a.e.device, CUDA_ERROR_OUT_OF_MEMORY);
     else
         status = s->a.inner->ops->alloc(s->a.inner, &region);
-    if (status == WEIR_OK && for_all) /* the driver has it there, for all to see */
+    if (status == WEIR_OK && for_all) /* lets all streams use the region */
         result = s->a.e.device->driver->cuStreamSynchronize(s->resting);
     if (status == WEIR_OK && result == CUDA_SUCCESS) {
         placed = take_in(s, &region, kind, for_all ? WEIR_ENGINE_OBSERVED : region.id);
     } else if (status == WEIR_OK) {
         status = weir__device_status(s->a.e.device, result);
+        /* else the region would be lost */
         if (s->a.inner->ops->free(s->a.inner, region.block, s->resting, NULL) != WEIR_OK)
-            (void)take_in(s, &region, kind, region.id); /* else it would be lost */
+            (void)take_in(s, &region, kind, region.id);
     }
     weir__driver_unrelax(s->a.e.device->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK) {
@@ -241,7 +241,7 @@ static weir_status extend_by(struct spans *s, struct weir_request *r, size_t byt
     return weir__without_driver(WEIR_E_DRIVER);
 }
 
-/* For the request. */
+/* Allocates a region of the request's kind. */
 static weir_status extend(struct spans *s, struct weir_request *r, size_t bytes) {
     int small = weir__suballoc_is_small(&s->a.blocks, r->bytes);
 
@@ -250,7 +250,7 @@ static weir_status extend(struct spans *s, struct weir_request *r, size_t bytes)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* The largest idle region that a request may cut. */
+/* Returns the bytes of the largest idle region that a request may cut. */
 static size_t spans_cuts(const struct weir_block_engine *a, size_t bytes) {
     double most = ((const struct spans *)a)->reluctance * (double)bytes;
 
@@ -259,7 +259,7 @@ static size_t spans_cuts(const struct weir_block_engine *a, size_t bytes) {
     return most > (double)UNIT ? (size_t)most : UNIT;
 }
 
-/* 1 every so often. */
+/* Counts a swap.  Returns 1 at every swap number `patience`, else 0. */
 static int is_out_of_patience(unsigned *count, unsigned patience) {
     if (++*count < patience)
         return 0;
@@ -278,7 +278,7 @@ static void count_swap(struct spans *s, uint64_t reserve) {
     }
 }
 
-/* Gives regions back until `needed` bytes of the reserved memory are in none, or none is left that may go. */
+/* Gives regions back until `needed` bytes of reserved memory are in no region, or no other region may go. */
 static weir_status make_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              uint64_t needed) {
     uint64_t room = room_in(s, reserve);
@@ -293,7 +293,7 @@ static weir_status make_room(struct spans *s, struct weir_request *r, uint64_t r
     return status;
 }
 
-/* The inner engine refused a region: once more when all that is idle has gone back. */
+/* Gives all idle regions back after the inner engine refused a region, and tries again. */
 static weir_status extend_at_last(struct spans *s, struct weir_request *r, size_t bytes,
                                   weir_status why) {
     weir_status status = WEIR_OK;
@@ -309,19 +309,20 @@ static weir_status extend_at_last(struct spans *s, struct weir_request *r, size_
     return any ? extend(s, r, bytes) : why;
 }
 
-/* What a region of so many bytes has left over for blocks of that size, in 256ths. */
+/* Returns the part of a region, in 256ths, that blocks of that size leave over. */
 static size_t waste_of(size_t region, size_t bytes) {
     return region % bytes * 256 / region;
 }
 
-/* What is known of blocks of that size. */
+/* Returns the counter for blocks of that size, which another size may share. */
 static struct grown *grown_for(struct spans *s, size_t bytes) {
     const uint32_t hash = (uint32_t)(bytes / GRANULARITY) * UINT32_C(2654435761);
 
     return &s->grown[hash >> (32 - GROWN_BITS)];
 }
 
-/* The reserved memory grows for a block of `bytes', which takes `needed' bytes of whole units: bytes of the region. */
+/* Returns the bytes of the region by which reserved memory grows for a block of `bytes`, which needs `needed` bytes in
+ * whole units. */
 static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
     const struct grown *g = grown_for(s, bytes);
     size_t blocks = 2, best = needed;
@@ -337,7 +338,7 @@ static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
     return best;
 }
 
-/* A region of so many bytes came. */
+/* Counts the blocks of that size that a new region has room for. */
 static void note_grown(struct spans *s, size_t bytes, size_t region) {
     struct grown *g = grown_for(s, bytes);
 
@@ -348,14 +349,15 @@ static void note_grown(struct spans *s, size_t bytes, size_t region) {
     g->count += region / bytes;
 }
 
-/* Takes a region that is for several blocks, or for the one alone where there is no memory for more. */
+/* Allocates a region for several blocks of the size, or for one if there is no memory for more. */
 static weir_status extend_for_several(struct spans *s, struct weir_request *r, size_t bytes,
                                       size_t needed) {
     size_t region = size_to_grow(s, bytes, needed);
     weir_status status = extend(s, r, region);
 
     if (weir__is_failure(status) && region > needed) {
-        struct weir_trim trim = {.mode = WEIR_TRIM_REFUSED}; /* what the driver took for it */
+        /* undoes the growth for the failed request */
+        struct weir_trim trim = {.mode = WEIR_TRIM_REFUSED};
 
         (void)s->a.inner->ops->trim(s->a.inner, &trim);
         region = needed;
@@ -366,7 +368,7 @@ static weir_status extend_for_several(struct spans *s, struct weir_request *r, s
     return status;
 }
 
-/* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes, or more. */
+/* Makes a region of `needed` bytes or more, after no region that the request may cut had room. */
 static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t reserve,
                              size_t needed) {
     size_t bytes = weir__size_round_down(r->bytes + GRANULARITY - 1, GRANULARITY), at;
@@ -376,7 +378,7 @@ static weir_status find_room(struct spans *s, struct weir_request *r, uint64_t r
     weir__suballoc_survey(&s->a.blocks, r->id);
     grows = room_in(s, reserve) < needed && !find_spare(s, UINT64_MAX, &at);
     status = make_room(s, r, reserve, needed);
-    if (s->a.blocks.total + needed > s->most) { /* still growing */
+    if (s->a.blocks.total + needed > s->most) { /* the regions reach a new peak */
         s->most = s->a.blocks.total + needed;
         s->wasteful_swaps = 0;
     }
@@ -401,13 +403,13 @@ static weir_status spans_make_room(struct weir_block_engine *a, struct weir_requ
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__without_driver(WEIR_E_NO_MEMORY);
-    if (needed > weir__engine_limit(&a->e)) /* nothing need move for it */
+    if (needed > weir__engine_limit(&a->e)) /* no region needs to move for it */
         return weir__without_driver(WEIR_E_LIMIT);
     return find_room((struct spans *)a, r, reserve, needed);
 }
 
-/* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
- * that a swap would grow the reserved memory.  Then any idle region is cut rather than given back. */
+/* Returns 1 if work is pending on the stream.  A region that is given back on it cannot be reused before that, so a
+ * swap would grow the reserved memory. */
 static int is_busy(const struct spans *s, weir_stream stream) {
     const struct weir_driver *driver = s->a.e.device->driver;
 
@@ -416,8 +418,8 @@ static int is_busy(const struct spans *s, weir_stream stream) {
 
 /* ---- the base -------------------------------------------------------------------------------- */
 
-/* Half of all that was ever in use is free, about as much as ever was, and more than when it was looked
- * at last. */
+/* Returns 1 if at least half of the peak is free, about as much as ever was, and more than when a base was last
+ * considered. */
 static int is_valley(struct spans *s) {
     uint64_t idle = s->a.blocks.total - s->a.blocks.in_use;
 
@@ -429,7 +431,7 @@ static int is_valley(struct spans *s) {
     return idle + idle / LOOK_PART >= s->deepest && idle > s->looked_at + s->looked_at / LOOK_PART;
 }
 
-/* Idle regions and room, or 0: it is not worth it, or there is nothing to join. */
+/* Returns the bytes of the idle regions and of the room, or 0 if a base is not worth it or there is nothing to join. */
 static size_t size_of_base(struct spans *s, struct weir_request *r, uint64_t reserve) {
     uint64_t idle = room_in(s, reserve);
     size_t pieces = idle >= UNIT;
@@ -446,8 +448,7 @@ static size_t size_of_base(struct spans *s, struct weir_request *r, uint64_t res
     return weir__size_round_down((size_t)idle, UNIT);
 }
 
-/* Swaps all that is idle for one region, unless work is pending, so that nothing can be moved.  What
- * is not available is had no worse without it. */
+/* Swaps all idle memory for one region, unless work is pending on the stream, so that no memory can move. */
 static void make_base(struct spans *s, struct weir_request *r) {
     weir_status status = WEIR_OK;
     size_t bytes, at;
@@ -479,7 +480,7 @@ static int spans_await(struct weir_block_engine *a, const struct weir_request *r
     return r && !weir__suballoc_is_dry(&a->blocks, r) && is_busy((struct spans *)a, r->stream);
 }
 
-/* ---- what lies in no region: memory of a graph, or nobody's ------------------------------------ */
+/* ---- blocks in no region: memory of graphs, and foreign blocks ------------------------------------ */
 
 static weir_status spans_free_other(struct weir_block_engine *a, CUdeviceptr block,
                                     weir_stream stream, struct weir_use_list *uses) {
@@ -497,8 +498,8 @@ static weir_status spans_free_other(struct weir_block_engine *a, CUdeviceptr blo
 
 /* ---- frees ----------------------------------------------------------------------------------- */
 
-/* Gives idle regions beyond the threshold back, so that the driver's own can act; as far as they may
- * go on this stream.  The free that it follows has been done, whatever comes of this. */
+/* Gives idle regions beyond the threshold back, so that the driver's threshold can act, as far as they serve this
+ * stream.  An error does not matter to the free before it. */
 static void spans_settle(struct weir_block_engine *a, uint64_t id, weir_stream stream) {
     struct spans *s = (struct spans *)a;
     uint64_t idle = 0;
@@ -528,14 +529,14 @@ static weir_status spans_allow(struct weir_block_engine *a, const CUmemAccessDes
     return s->a.inner->ops->allow(s->a.inner, access);
 }
 
-/* What was taken on request is not for the next free to give back, nor to be moved in the first iteration, which it was
- * to make fast. */
+/* Grows the inner engine.  The next free must not give preallocated memory back, and no base may delay the first
+ * iteration. */
 static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
                               int cause, size_t *got) {
     struct spans *s = (struct spans *)a;
     weir_status status;
 
-    (void)got; /* the inner engine tells */
+    (void)got; /* the inner engine records the growth */
     if (cause == WEIR_EVENT_PREALLOC) {
         s->threshold = weir__size_larger(s->threshold, reserve);
         s->base_is_over = 1;
@@ -546,7 +547,7 @@ static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uin
     return status;
 }
 
-/* Waits for the device, beside other calls, if a trim could not give all idle regions back otherwise. */
+/* Waits for the device, beside other calls, if otherwise a trim could not give all idle regions back. */
 static weir_status wait_for_idle(struct spans *s) {
     uint64_t gone = s->gone;
     weir_status status;
@@ -565,7 +566,7 @@ static weir_status wait_for_idle(struct spans *s) {
     return WEIR_OK;
 }
 
-/* Idle regions go back until at most `keep` bytes are in regions, and the inner engine trims.  The caller is in the
+/* Gives idle regions back until at most `keep` bytes are in regions, and trims the inner engine.  The caller is in the
  * driver's scope. */
 static weir_status give_idle_back(struct spans *s, struct weir_trim *trim) {
     weir_status status = trim->mode == WEIR_TRIM_FULLY ? wait_for_idle(s) : WEIR_OK;
@@ -575,7 +576,7 @@ static weir_status give_idle_back(struct spans *s, struct weir_trim *trim) {
     while (status == WEIR_OK && s->a.blocks.total > trim->keep &&
            find_spare(s, s->a.blocks.total - trim->keep, &at))
         status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
-    if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
+    if (status == WEIR_OK) /* the driver's trim needs the host to have observed the frees */
         status = weir__device_status(s->a.e.device,
                                      s->a.e.device->driver->cuStreamSynchronize(s->resting));
     return status == WEIR_OK ? s->a.inner->ops->trim(s->a.inner, trim) : status;
@@ -585,8 +586,8 @@ static weir_status spans_shrink(struct weir_block_engine *a, struct weir_trim *t
     return WEIR_STATUS_IN_SCOPE(a->e.device, give_idle_back((struct spans *)a, trim));
 }
 
-/* At once, regions go back on the stream, as far as they serve it; the inner engine lets those go on to the device that
- * it has done with by now. */
+/* Gives regions back without a wait: on the caller's stream those that serve it.  The inner engine then trims the
+ * memory that is complete. */
 static weir_status spans_shed(struct weir_block_engine *a, struct weir_trim *trim) {
     struct spans *s = (struct spans *)a;
     size_t at;
@@ -603,7 +604,7 @@ static weir_status spans_shed(struct weir_block_engine *a, struct weir_trim *tri
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* A new region in place of those that OOM recovery would give back. */
+/* Returns the bytes of the largest new region if OOM recovery gives all idle regions back. */
 static size_t spans_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
     struct spans *s = (struct spans *)a;
     struct weir_survey below = {.what = WEIR_SURVEY_LARGEST, .id = asked->id, .back = asked->back};
@@ -616,7 +617,7 @@ static size_t spans_largest(struct weir_block_engine *a, const struct weir_surve
     return weir__size_round_down((size_t)below.largest, UNIT);
 }
 
-/* How that lies which the inner engine has idle is not known. */
+/* Adds the inner engine's figures.  The engine does not know how the inner engine's idle memory lies. */
 static void spans_survey(struct weir_block_engine *a, struct weir_survey *out) {
     struct spans *s = (struct spans *)a;
 
@@ -637,7 +638,7 @@ static int spans_wholes(struct weir_block_engine *a, const struct weir_visit *vi
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* In the scope of the context. */
+/* Makes the stream that runs nothing.  The caller is in the driver's scope. */
 static CUresult make_resting(struct spans *s) {
     const struct weir_driver *driver = s->a.e.device->driver;
     CUresult result = driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
@@ -665,7 +666,7 @@ static void spans_close(struct weir_block_engine *a) {
     s->a.inner->ops->close(s->a.inner);
 }
 
-/* What of the inner engine's traits is this one's, too. */
+/* The traits of the inner engine that this engine takes over. */
 enum { OF_INNER = WEIR_ENGINE_SETTLES | WEIR_ENGINE_SHEDS | WEIR_ENGINE_TAKES };
 
 static weir_status spans_open(struct weir_block_engine *a, const struct weir_engine *setup) {
@@ -688,8 +689,8 @@ static weir_status spans_open(struct weir_block_engine *a, const struct weir_eng
     a->e.driver_pool = s->a.inner->driver_pool;
     s->reluctance = RELUCTANCE;
     s->threshold = setup->threshold < setup->device->total ? setup->threshold : UINT64_MAX;
-    s->base_is_over =
-        (setup->traits & WEIR_ENGINE_IS_FOLLOWED) != 0; /* it would hold what is to go */
+    /* a base would hold memory that is to go back */
+    s->base_is_over = (setup->traits & WEIR_ENGINE_IS_FOLLOWED) != 0;
     return WEIR_OK;
 }
 

@@ -2,8 +2,11 @@
 /* backing_mapped.c: an arena in one range of addresses, with physical memory mapped where it is needed.
  *
  * Addresses cost nothing, so the range is many times as large as the device.  Its parts without memory are unmapped
- * ranges.  The engine makes room for a request in up to three ways: with physical allocations of the request's own, at
+ * ranges.  The engine makes room for a request in up to three ways: with the request's own physical allocations, at
  * the place that lacks least memory, or at the end of the range, with all idle memory.
+ *
+ * Requests that name an address (weir_request.at) have a part of the range, so that their owner's memory grows in one
+ * piece.  Only physical allocations whose last uses have completed move there.
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
  */
@@ -14,17 +17,17 @@
 
 #define GRANULARITY ((size_t)512)
 
-/* Times the device's memory; fewer where the driver has no more.  A block that stays leaves a gap on either
- * side, so these are for programs that ask for ever larger blocks beside blocks that stay. */
+/* The range is ADDRESSES times as large as the device's memory, or less if the driver refuses.  A block that stays
+ * leaves a gap on either side, so a program with ever larger blocks needs many addresses. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
-enum { ADDRESSES_APART = 8 }; /* a part of them, for requests that name an address */
+enum { ADDRESSES_APART = 8 }; /* the part of the range for requests that name an address */
 
-/* A place of its own is not worth its memory if the shared place lacks at most such a part of what the own place
+/* A request does not get its own window if the shared window lacks at most this part of the memory that its own window
  * lacks. */
 enum { LITTLE_PART = 8 };
 
-/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and that is
- * better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
+/* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
+ * stream's own is better than the memory of other streams.  Sets w->missing to SIZE_MAX if there is no window. */
 static void find_place(const struct weir_block_engine *a, int small, size_t bytes, int way,
                        struct weir_mapped_window *w) {
     struct weir_mapped_range *g = a->range;
@@ -42,7 +45,7 @@ static void find_place(const struct weir_block_engine *a, int small, size_t byte
         return;
     for (int what = CLEAN; what >= BEHIND; what--)
         weir__mapped_find_own(g, bytes, what, &own);
-    /* Else it lacks little, or there are no addresses for it. */
+    /* The shared window is as good if it lacks little, or if there are no addresses for the other. */
     if (w->missing > own.missing / LITTLE_PART)
         *w = own;
 }
@@ -63,13 +66,14 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     g->most_new = weir__mapped_most_new_for(a, small, bytes);
     g->spare_count = 0;
     may = weir__mapped_may_move(a, way);
-    /* Memory that moves before its completion becomes the stream's own.  Without a stream id it would be nobody's. */
+    /* Memory that moves before its uses complete becomes the stream's own.  Without a stream id, no stream could use
+     * it. */
     if (may)
         weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!weir__mapped_plan(a, &w, way == SQUEEZED, &planned))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
-    if (planned > weir__blocks_room(a) && !may &&
-        g->packing->patience > 0) { /* it cannot grow instead */
+    /* the arena cannot grow instead */
+    if (planned > weir__blocks_room(a) && !may && g->packing->patience > 0) {
         weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
         if (!weir__mapped_plan(a, &w, 0, &planned))
             return weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -101,7 +105,8 @@ static weir_status mapped_make_room(struct weir_block_engine *a, struct weir_req
 
 /* ---- requests that name an address ---- */
 
-/* Far from all that lies there: what lies before may grow in its place.  NOWHERE: there are too few addresses. */
+/* Returns the middle of the largest unmapped range, so that memory on either side can grow.  Returns NOWHERE if there
+ * are too few addresses. */
 static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     uint64_t at = NOWHERE;
     size_t most = 2 * bytes;
@@ -118,15 +123,16 @@ static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     return at;
 }
 
-/* How far an idle physical allocation may reach that fills [from, to) of an unmapped range. */
+/* Returns the end of the addresses that one idle physical allocation may fill, for [from, to) of an unmapped range. */
 static uint64_t most_there(const struct weir_mapped_piece *p, uint64_t from, uint64_t to) {
     uint64_t end = p->base + weir__size_round_down(p->bytes, PAGE);
 
     return weir__size_larger(to, weir__size_smaller(from + PIECE, end));
 }
 
-/* Plans what the window lacks, in which only unmapped ranges and free memory may lie: exactly, but for what is idle elsewhere, of
- * which a physical allocation of up to PIECE may reach beyond it.  That serves who grows there next.  A status. */
+/* Plans the memory that the window lacks, without a surplus, except that an idle physical allocation of up to PIECE may
+ * reach beyond the window, where the next request of this owner will grow.  Fails if a block or other streams' memory
+ * lies there. */
 static weir_status plan_there(struct weir_block_engine *a, const struct weir_mapped_window *w,
                               size_t *planned) {
     struct weir_mapped_range *g = a->range;
@@ -169,26 +175,27 @@ static weir_status mapped_place(struct weir_block_engine *a, struct weir_request
     if (may)
         weir__mapped_find_spares(g, &w, CLEAN);
     status = plan_there(a, &w, &planned);
-    if (weir__is_failure(status) && !may) { /* it cannot grow instead */
+    if (weir__is_failure(status) && !may) { /* the arena cannot grow instead */
         weir__mapped_find_spares(g, &w, CLEAN);
         status = plan_there(a, &w, &planned);
     }
     if (status != WEIR_OK)
         return status;
+    /* each stream records an event for its frees at its next call */
     if (planned > 0)
-        weir__order_dry(&a->blocks.order); /* streams record what they free, to be seen next time */
+        weir__order_dry(&a->blocks.order);
     status = weir__mapped_carry_out(a, r, CLEAN, may);
     if (status != WEIR_OK)
         return status;
     placed = weir__suballoc_take_at(&a->blocks, w.base, r->bytes, r->id, out);
-    /* What lay before it was given back meanwhile, and both are one now. */
+    /* The free memory before the window has joined it, so that no free chunk starts there. */
     return placed == WEIR_PLACEMENT_NO_FIT ? weir__without_driver(WEIR_E_NO_MEMORY)
                                            : placed_or(placed);
 }
 
 /* ---- trims ---- */
 
-/* 1 if a handle is idle that was not completed.  The survey is of now. */
+/* Returns 1 if some idle physical allocation has uncompleted uses, by a survey made just before, else 0. */
 static int has_unseen(const struct weir_mapped_range *g) {
     size_t i = 0;
 
@@ -204,7 +211,7 @@ static int has_unseen(const struct weir_mapped_range *g) {
     return 0;
 }
 
-/* 1 if a handle went with its old place, but that was not completed. */
+/* Returns 1 if a physical allocation is left in aliased mappings alone and has uncompleted uses, else 0. */
 static int has_unseen_alias(const struct weir_block_engine *a) {
     const struct weir_mapped_range *g = a->range;
 
@@ -214,8 +221,8 @@ static int has_unseen_alias(const struct weir_block_engine *a) {
     return 0;
 }
 
-/* Gives idle handles back, the highest first, until at most `keep` bytes are left.  *unseen: 1 if more would be idle
- * once it was completed, else as it was. */
+/* Gives idle physical allocations back, the highest first, until at most `keep` bytes are left.  Sets *unseen if more
+ * would be idle once their uses complete. */
 static weir_status give_idle(struct weir_block_engine *a, size_t keep, int *unseen) {
     struct weir_mapped_range *g = a->range;
     const struct weir_mapped_window none = {0};
@@ -275,7 +282,7 @@ static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice dev
     return CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-/* Sets a device's access to all mapped memory.  Aliased mappings are left out, since no later work uses them. */
+/* Sets a device's access to all mapped memory, but not to aliased mappings, which no later work uses. */
 static weir_status mapped_allow(struct weir_block_engine *a, const CUmemAccessDesc *access) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_mapped_range *g = a->range;
@@ -303,8 +310,9 @@ static weir_status mapped_allow(struct weir_block_engine *a, const CUmemAccessDe
     return weir__device_status(a->e.device, result);
 }
 
-/* Appends the physical allocations of the range to `out`.  A live block lies there, so no part is unmapped.  Each physical
- * allocation is mapped whole, at one address besides its aliased mappings.  The caller holds the lock, in a scope. */
+/* Appends the physical allocations of the range to `out`.  A live block lies there, so no part is unmapped.  Each
+ * physical allocation is mapped whole, at one address beside its aliased mappings.  The caller holds the lock, in the
+ * driver's scope. */
 static weir_status list_files(struct weir_block_engine *a, uint64_t base, size_t bytes,
                               struct weir_memory_files *out) {
     struct weir_mapped_range *g = a->range;
@@ -350,7 +358,8 @@ weir_status weir__mapped_share(struct weir_engine *e, uint64_t base, size_t byte
 
 /* ---- what there is ---- */
 
-/* Of the device, what its programs are taken to need at least; host tables are made for it at once. */
+/* Programs will probably use this part of the device's memory, or FORESEEN_MOST bytes if that is less, so the engine
+ * makes host tables for it when it opens. */
 enum { FORESEEN_PART = 8 };
 #define FORESEEN_MOST ((size_t)8 << 30)
 
@@ -365,7 +374,8 @@ static int mapped_wholes(struct weir_block_engine *a, const struct weir_visit *v
     return count;
 }
 
-/* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
+/* Returns the bytes of the largest request that fits behind the last memory: free memory there, idle memory that can
+ * move there, and new memory. */
 static size_t mapped_largest(struct weir_block_engine *a, const struct weir_survey *asked) {
     struct weir_mapped_range *g = a->range;
     struct weir_mapped_window tail;
@@ -387,7 +397,7 @@ static size_t mapped_largest(struct weir_block_engine *a, const struct weir_surv
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
-/* The beginnings of both parts. */
+/* Lists the beginnings of the addresses of small and of large requests. */
 static size_t mapped_foresee(const struct weir_block_engine *a, struct weir_extent *out) {
     const struct weir_mapped_range *g = a->range;
     size_t bytes = weir__size_smaller(a->e.device->total / FORESEEN_PART, FORESEEN_MOST), n;
@@ -411,7 +421,7 @@ static void mapped_survey_pieces(struct weir_block_engine *a, struct weir_survey
 
 /* ---- beginning and end ---- */
 
-/* The driver and the device know memory by handles. */
+/* Checks that the driver and the device support physical allocations. */
 static weir_status check_device(struct weir_device *device) {
     int can = 0;
     CUresult result;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* backing_regions.c: regions from cuMemAlloc, as TensorFlow's and XLA's BFC has them.
+/* backing_regions.c: regions from cuMemAlloc, as in TensorFlow's and XLA's BFC allocator.
  *
- * A region goes back with cuMemFree, which waits for all work of the device; all that was freed before is
- * observed then.
+ * A region goes back with cuMemFree, which waits for all work of the device, so all earlier frees are observed then.
  *
  * Must not know: how blocks are placed and ordered, other backings.
  */
@@ -11,21 +10,22 @@
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
-/* Below it cuMemAlloc lets blocks share pages, and one may begin at any multiple of 512 bytes. */
+/* cuMemAlloc lets smaller blocks share a page; they begin at multiples of 512 bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* The caches's records want blocks that begin at one of its pages, and so must regions: a small one that
- * does not is exchanged for one of a whole page of the driver's, if that may be. */
+/* Allocates a region.  With caches, it must begin at a page of theirs (WEIR_PAGE), so a small region that does not is
+ * exchanged for one of a whole page of the driver, if the limit allows that. */
 static CUresult take_aligned(struct weir_block_engine *a, size_t *bytes, CUdeviceptr *base) {
     const struct weir_driver *driver = a->e.device->driver;
     CUresult result = driver->cuMemAlloc(base, *bytes);
 
     if (result != CUDA_SUCCESS || a->e.options->cache != WEIR_SWITCH_ON || *base % WEIR_PAGE == 0)
         return result;
+    /* else the memory would be lost */
     if (driver->cuMemFree(*base) != CUDA_SUCCESS)
-        (void)driver->cuMemFree(*base); /* else it would be lost */
+        (void)driver->cuMemFree(*base);
     if (*bytes >= DRIVER_PAGE || weir__blocks_room(a) < DRIVER_PAGE)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = driver->cuMemAlloc(base, DRIVER_PAGE);
@@ -34,8 +34,8 @@ static CUresult take_aligned(struct weir_block_engine *a, size_t *bytes, CUdevic
     return result;
 }
 
-/* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
- * own steps end above it, where TensorFlow refuses what would have fitted. */
+/* Allocates one region of `bytes`, or smaller ones down to `least` if the device lacks memory.  TensorFlow's steps end
+ * above `least`, and fail where a smaller region would fit. */
 static weir_status take_region(struct weir_block_engine *a, size_t bytes, size_t least,
                                size_t *got) {
     const struct weir_driver *driver = a->e.device->driver;
@@ -70,7 +70,7 @@ static weir_status take_region(struct weir_block_engine *a, size_t bytes, size_t
     return WEIR_OK;
 }
 
-/* What the next region should have for a request of `bytes` (already rounded); 0: over the limit. */
+/* Returns the bytes of the next region for a request of `bytes`, which are rounded, or 0 if it exceeds the limit. */
 static size_t region_size(struct weir_block_engine *a, size_t bytes) {
     uint64_t device_free;
     weir_growth_state state = {.size = sizeof state, .request = bytes};
@@ -80,7 +80,7 @@ static size_t region_size(struct weir_block_engine *a, size_t bytes) {
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
-    /* BFC asks for its step and backs off when refused, without asking what is free. */
+    /* BFC tries its step and then smaller ones, so it does not query the device's free memory. */
     device_free =
         a->e.options->growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__device_free(a->e.device);
     state.reserved = (size_t)a->blocks.total;
@@ -96,7 +96,7 @@ static weir_status regions_make_room(struct weir_block_engine *a, struct weir_re
     size_t least, step, got = 0;
     weir_status status;
 
-    (void)reserve; /* no room is made but by growth */
+    (void)reserve; /* only growth makes room */
     /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
         return weir__without_driver(WEIR_E_NO_MEMORY);
@@ -104,8 +104,9 @@ static weir_status regions_make_room(struct weir_block_engine *a, struct weir_re
     if (step == 0)
         return weir__blocks_are_full(a);
     status = take_region(a, step, least, &got);
+    /* an exchange had no room */
     if (status == WEIR_E_NO_MEMORY && weir__engine_limit(&a->e) < a->e.device->total &&
-        weir__blocks_room(a) < DRIVER_PAGE) /* there is none for an exchange */
+        weir__blocks_room(a) < DRIVER_PAGE)
         status = weir__without_driver(WEIR_E_LIMIT);
     if (status != WEIR_OK) {
         weir__growth_refused(&a->cursor);
@@ -117,8 +118,8 @@ static weir_status regions_make_room(struct weir_block_engine *a, struct weir_re
     return WEIR_OK;
 }
 
-/* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
- * frees need not have been observed; afterwards all are. */
+/* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last frees need not be
+ * observed before; afterwards all frees are. */
 static CUresult drop_region(struct weir_block_engine *a, size_t at) {
     CUdeviceptr base = a->blocks.regions[at].base;
     struct weir_driver_scope scope;
@@ -135,8 +136,8 @@ static CUresult drop_region(struct weir_block_engine *a, size_t at) {
     return CUDA_SUCCESS;
 }
 
-/* The largest region without live blocks of at most `most` bytes, of equals the lowest.  1 and its place,
- * or 0: there is none. */
+/* Finds the largest region of at most `most` bytes without live blocks, the lowest of equal ones.  Returns 1 and its
+ * index in *at, or 0 if there is none. */
 static int find_idle(struct weir_block_engine *a, size_t most, size_t *at) {
     const struct weir_suballoc_region *regions = a->blocks.regions;
     size_t largest = 0;
@@ -156,7 +157,7 @@ static weir_status regions_grow(struct weir_block_engine *a, uint64_t reserve, u
     size_t bytes = (size_t)(reserve - weir__blocks_reserve(a));
     weir_status status = take_region(a, bytes, GRANULARITY, got);
 
-    (void)goal, (void)cause; /* one region, whatever it is for */
+    (void)goal, (void)cause; /* preallocation and growth add one region alike */
     return status == WEIR_OK && *got < bytes ? weir__without_driver(WEIR_E_NO_MEMORY) : status;
 }
 
@@ -170,9 +171,9 @@ static weir_status regions_shrink(struct weir_block_engine *a, struct weir_trim 
     return weir__device_status(a->e.device, result);
 }
 
-/* ---- what could be had ----------------------------------------------------------------------- */
+/* ---- estimates ----------------------------------------------------------------------- */
 
-/* What OOM recovery would give back, if it may wait for the device. */
+/* Counts the regions that OOM recovery would give back, if it may wait for the device. */
 static void count_idle(struct weir_block_engine *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
     *bytes = *pages = 0;
     if (a->e.options->recovery_timeout_ms == UINT32_MAX)
@@ -192,9 +193,9 @@ static size_t regions_largest(struct weir_block_engine *a, const struct weir_sur
 
     count_idle(a, asked->id, &idle, &pages);
     room = weir__size_less(weir__engine_limit(&a->e),
-                           a->blocks.total - idle); /* which may be above it */
+                           a->blocks.total - idle); /* reserved memory may exceed the limit */
     added = weir__size_round_down(weir__device_room(a->e.device, room, pages), GRANULARITY);
-    /* Beside others in a page a region may not begin where the caches wants it to. */
+    /* A smaller region may share a page of the driver, and then not begin at a page of the caches. */
     return a->e.options->cache == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
@@ -205,7 +206,7 @@ static void regions_close(struct weir_block_engine *a) {
 
     if (weir__driver_enter(a->e.device->driver, a->e.device->context, &scope) != CUDA_SUCCESS)
         return;
-    /* cuMemFree waits for the device, and so for all frees */
+    /* cuMemFree waits for the device, and so for all frees. */
     for (size_t i = 0; i < a->blocks.region_count; i++)
         a->e.device->driver->cuMemFree(a->blocks.regions[i].base);
     weir__driver_leave(a->e.device->driver, &scope);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* block_engine.c: the engine that cuts blocks from memory that a backing takes.
  *
- * stream_suballoc.c cuts the blocks and keeps stream order.  The backings: backing_regions.c, regions that lie anywhere,
- * as TensorFlow's and XLA's BFC has them; backing_mapped.c, one range of addresses; backing_engine.c, regions of the
- * pool or the direct engine.
+ * stream_suballoc.c cuts the blocks and keeps stream order.  The backings are backing_regions.c (regions at any
+ * address, as in TensorFlow's and XLA's BFC allocator), backing_mapped.c (one range of addresses) and backing_engine.c
+ * (regions of the pool or the direct engine).
  *
- * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last use
- * is not completed.  It releases the lock meanwhile, so that other calls go on.  Only backing_regions.c waits under the
- * lock, in cuMemFree.  A trim of completed memory alone (DONE) never waits.
+ * A trim waits for the device if no event covers some of the open frees, or if the backing has idle memory whose last
+ * use has not completed.  It releases the lock meanwhile, so that other calls go on.  Only backing_regions.c waits
+ * under the lock, in cuMemFree.  A trim of completed memory alone (DONE) never waits.
  *
- * A request on a captured stream is the driver's (graph_blocks.h), or the engine's below.
+ * A request on a captured stream becomes a memory node (graph_blocks.h), or goes to the inner engine.
  *
- * Locks: one lock over everything here; under it driver calls for events, queries, growth and moves, and the locks of the
- * books and of nodes (under which a pool ends, where access changes, which is rare).  Taken once an operation; a backing that grows beside requests gives it meanwhile.
+ * Locks: one lock guards everything here, and is taken once for each operation.  Driver calls for events, queries,
+ * growth and moves run under it.  The counters' lock and the lock of the nodes are taken under it; under the latter a
+ * pool ends when access changes, which is rare.  A backing that grows beside requests releases the lock meanwhile.
  *
  * Must not know: which backing it has, settings' names, how placement orders its chunks.
  */
@@ -31,7 +32,7 @@ static void blocks_close(struct weir_engine *e) {
     free(a);
 }
 
-/* The reserved memory as last seen. */
+/* Returns the reserved memory, or its last known value if there is an inner engine. */
 static uint64_t seen_reserve(const struct weir_block_engine *a) {
     return a->inner ? atomic_load_explicit(&a->inner->seen.reserved, memory_order_relaxed)
                     : weir__blocks_reserve(a);
@@ -54,7 +55,7 @@ static weir_status placed_or(int placed) {
                                                                    : WEIR_E_NO_MEMORY);
 }
 
-/* Places the request in free memory, or in memory that is coming, without a look at all events. */
+/* Places the request in free memory, or in memory that another thread brings, without a query of all events. */
 static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
                          struct weir_placement_block *out) {
     const struct weir_backing *backing = a->backing;
@@ -72,8 +73,8 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     return placed;
 }
 
-/* Places the request in a region of any kind, for when the engine cannot get more memory.  Returns `otherwise` if
- * none fits. */
+/* Places the request in a region of any kind, when the engine cannot get more memory.  Returns `otherwise` if none
+ * fits. */
 static weir_status place_anywhere(struct weir_block_engine *a, struct weir_request *r,
                                   weir_status otherwise, struct weir_placement_block *out) {
     return weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK
@@ -81,7 +82,8 @@ static weir_status place_anywhere(struct weir_block_engine *a, struct weir_reque
                : otherwise;
 }
 
-/* Pieces that only together are enough.  Where idle regions are not for every request, there are none. */
+/* Places the request in adjacent free chunks of several streams.  A backing that restricts which regions a request cuts
+ * does this only with internal_dependencies. */
 static int place_behind(struct weir_block_engine *a, struct weir_request *r,
                         struct weir_placement_block *out) {
     if (a->backing->cuts && a->e.options->internal_dependencies != WEIR_SWITCH_ON)
@@ -89,7 +91,7 @@ static int place_behind(struct weir_block_engine *a, struct weir_request *r,
     return weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
 }
 
-/* Has the backing make room, by growth or moves, and places the request there. */
+/* Makes room by growth or moves of the backing, and places the request there. */
 static weir_status make_room(struct weir_block_engine *a, struct weir_request *r, uint64_t reserve,
                              struct weir_placement_block *out) {
     weir_status status;
@@ -115,7 +117,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     reserve = weir__blocks_reserve(a);
-    /* Memory that returns to an engine below is lost above a lowered limit.  Other memory moves. */
+    /* Above a lowered limit, memory that returns to the inner engine cannot come back. */
     is_above = a->inner && reserve > weir__engine_limit(&a->e);
     grows = !a->backing->has_room || !a->backing->has_room(a, r, reserve);
     if (grows && !(r->flags & WEIR_REQUEST_MAY_GROW))
@@ -209,7 +211,7 @@ static weir_status blocks_free(struct weir_engine *e, CUdeviceptr block, weir_st
     return status;
 }
 
-/* Returns the bytes in which blocks will lie, with the memory that the backing foresees. */
+/* Returns the bytes for which the engine makes host tables: its memory and the ranges that the backing foresees. */
 static size_t stock_of(const struct weir_block_engine *a) {
     struct weir_extent next[WEIR_BLOCKS_FORESEEN];
     size_t bytes = (size_t)seen_reserve(a), count = 0;
@@ -258,10 +260,10 @@ static weir_status blocks_grow(struct weir_engine *e, uint64_t target, uint64_t 
     return status;
 }
 
-/* Sees that all frees so far are observed or have events.  The caller holds the lock. */
+/* Ensures that all frees so far are observed or have events.  The caller holds the lock. */
 static weir_status observe_silent(struct weir_block_engine *a) {
     weir__suballoc_look_around(&a->blocks);
-    if (a->inner) /* a trim may have more to wait for, and waits itself */
+    if (a->inner) /* shrink() may have more to wait for, and waits itself */
         return WEIR_OK;
     return weir__device_status(a->e.device, weir__suballoc_wait_beside(&a->blocks, &a->lock, 0));
 }
@@ -270,8 +272,8 @@ static weir_status observe_silent(struct weir_block_engine *a) {
 static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *trim) {
     weir__suballoc_ask(&a->blocks, trim->id, trim->stream);
     weir__suballoc_look_around(&a->blocks);
-    weir__order_dry(
-        &a->blocks.order); /* streams record their frees, and the next call observes them */
+    /* each stream records its frees at its next call, which observes them */
+    weir__order_dry(&a->blocks.order);
     return a->backing->shed(a, trim);
 }
 
@@ -320,7 +322,8 @@ static weir_status blocks_trim(struct weir_engine *e, struct weir_trim *trim) {
     switch (trim->mode) {
     case WEIR_TRIM_MAINTAIN:
         weir__lock_take(&a->lock);
-        (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream); /* else at the next call */
+        /* on an error the next call records */
+        (void)weir__suballoc_visit(&a->blocks, trim->id, trim->stream);
         if (a->backing->settle)
             a->backing->settle(a, trim->id, trim->stream);
         weir__lock_give(&a->lock);
@@ -342,7 +345,7 @@ static void blocks_survey(struct weir_engine *e, struct weir_survey *out) {
 
     weir__lock_take(&a->lock);
     weir__suballoc_survey_for(&a->blocks, out);
-    if (out->what & WEIR_SURVEY_LARGEST) /* a free piece, or new memory */
+    if (out->what & WEIR_SURVEY_LARGEST) /* the largest free piece, or new memory */
         out->largest = weir__size_larger(weir__suballoc_largest(&a->blocks, out->id),
                                          a->backing->largest(a, out));
     if (a->backing->survey)
@@ -352,11 +355,11 @@ static void blocks_survey(struct weir_engine *e, struct weir_survey *out) {
 
 struct extents {
     const struct weir_visit *visit;
-    struct weir_extent last; /* 0 bytes: there is none yet */
+    struct weir_extent last; /* the last extent; 0 bytes if there is none */
     int count, large;
 };
 
-/* One more, which may go on where the last one ends. */
+/* Adds an extent, or joins it with the last one if both are adjacent. */
 static void add_extent(struct extents *x, struct weir_extent next) {
     if (x->last.base + x->last.bytes == next.base && x->last.large == next.large) {
         x->last.bytes += next.bytes;
@@ -391,7 +394,7 @@ static int show_extents(struct weir_block_engine *a, const struct weir_visit *vi
     return x.count + weir__engine_show(visit, next, foreseen);
 }
 
-/* A block of a graph is live, too, as far as can be told. */
+/* Shows the live block around an address.  A block of a graph counts as live if its address is noted. */
 static int show_block_at(struct weir_block_engine *a, const struct weir_visit *visit) {
     int count;
 
@@ -430,7 +433,7 @@ static weir_status blocks_allow(struct weir_engine *e, const CUmemAccessDesc *ac
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
-    if (status == WEIR_OK) /* the lock keeps changes in one order */
+    if (status == WEIR_OK) /* the lock keeps the order of changes equal in both */
         weir__nodes_allow(&a->nodes, access);
     weir__lock_give(&a->lock);
     return status;
@@ -446,7 +449,7 @@ static void blocks_figures(struct weir_engine *e, weir_statistics *out) {
         a->inner->ops->figures(a->inner, &below);
         out->reserved = below.reserved;
         out->reserved_peak = below.reserved_peak;
-        out->extent = 0; /* the inner engine's regions come and go anywhere */
+        out->extent = 0; /* the inner engine's regions have any addresses */
         out->host_bytes += below.host_bytes;
     } else {
         out->reserved = weir__blocks_reserve(a);
@@ -488,11 +491,10 @@ weir_status weir__blocks_open(const struct weir_engine *setup, struct weir_engin
     a->e.ops = &blocks_ops;
     a->e.least_limit = backing->least_limit;
     a->e.traits |= backing->traits | WEIR_ENGINE_TRIM_WAITS | WEIR_ENGINE_CUTS;
-    a->e.step_bytes =
-        setup->options->engine == WEIR_ENGINE_BFC_FIXED ? 0 : backing->step_bytes;
+    a->e.step_bytes = setup->options->engine == WEIR_ENGINE_BFC_FIXED ? 0 : backing->step_bytes;
     a->backing = backing;
     weir__nodes_open(&a->nodes, setup->device);
-    /* A stream that may wait for other streams needs no memory of its own, so the tightest fit wastes least. */
+    /* A stream that may wait for other streams can use their memory, so the tightest fit wastes least. */
     if (setup->options->internal_dependencies == WEIR_SWITCH_ON)
         rule.placement.own_first = 0;
     status = weir__suballoc_open(&a->blocks, &a->e, &rule);

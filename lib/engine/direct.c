@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* direct.c: one cuMemAlloc and cuMemFree per block; the reserved memory is what is in use.
+/* direct.c: one cuMemAlloc and cuMemFree for each block; the reserved memory is the memory in use.
  *
- * The yardstick of the slow way, and what a user takes to find out whether an allocator is at fault:
- * cuMemFree waits for all work of the device, so that stream order always holds.  A table of live
- * blocks tells foreign pointers and counts bytes; its lock is never held across a driver call.
+ * This engine shows how slow the driver is without an allocator, and helps a user to find out whether an allocator is
+ * at fault.  cuMemFree waits for all work of the device, so stream order always holds.  A table of live blocks detects
+ * foreign pointers and counts bytes; its lock is never held across a driver call.
  *
  * Must not know: growth, release thresholds, other engines.
  */
@@ -14,8 +14,8 @@
 
 struct direct {
     struct weir_engine e;
-    pthread_mutex_t lock; /* guards what follows */
-    struct weir_map live; /* address -> bytes asked */
+    pthread_mutex_t lock; /* guards the fields below */
+    struct weir_map live; /* address -> requested bytes */
     uint64_t in_use;
     uint64_t in_use_peak;
 };
@@ -28,7 +28,7 @@ static void direct_close(struct weir_engine *e) {
     free(p);
 }
 
-/* Takes `bytes` into account unless that passes the limit; bytes are given back by `uncount`. */
+/* Adds `bytes` to the memory in use, unless that exceeds the limit.  uncount() subtracts them. */
 static int count(struct direct *p, size_t bytes) {
     uint64_t limit = weir__engine_limit(&p->e);
     int fits;
@@ -86,8 +86,7 @@ static weir_status direct_alloc(struct weir_engine *e, struct weir_request *r) {
         uncount(p, r->bytes);
         return weir__device_status(e->device, result);
     }
-    /* Every block is a growth of its own; the ring would hold nothing else, so only the time
-     * is kept. */
+    /* Every block is a growth.  A growth event for each would fill the ring of events, so only the time counts. */
     r->grew = 1;
     atomic_fetch_add_explicit(&e->events->counters->stall_ns,
                               weir__device_since(e->device, started), memory_order_relaxed);
@@ -103,8 +102,9 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
     int known;
 
     (void)uses; /* cuMemFree waits for every stream */
+    /* the driver checks the stream, too */
     if (p->e.device->drop_in && weir__device_capture(p->e.device, stream) == WEIR_E_STREAM)
-        return WEIR_E_STREAM; /* as the driver, which asks for the stream, answers */
+        return WEIR_E_STREAM;
     pthread_mutex_lock(&p->lock);
     known = weir__map_take(&p->live, block, &bytes);
     pthread_mutex_unlock(&p->lock);
@@ -112,8 +112,8 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     if (result != CUDA_SUCCESS) {
-        /* The slot it left is there unless the table grew meanwhile; losing the entry would only
-         * make a second free fail as foreign. */
+        /* An error is harmless: if the table has grown meanwhile, the entry may be lost, and a second free fails as
+         * foreign. */
         (void)remember(p, block, bytes);
         return weir__device_status(p->e.device, result);
     }
@@ -137,7 +137,7 @@ static weir_status direct_allow(struct weir_engine *e, const CUmemAccessDesc *ac
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-/* Nothing is ever idle, and cuMemFree returns when the memory is free. */
+/* Reports the largest request alone: nothing is ever idle, and cuMemFree returns when the memory is free. */
 static void direct_survey(struct weir_engine *e, struct weir_survey *out) {
     struct direct *p = (struct direct *)e;
     uint64_t room;
@@ -158,7 +158,8 @@ static int direct_visit(struct weir_engine *e, const struct weir_visit *visit) {
     if (!is_at && visit->what != WEIR_VISIT_BLOCKS)
         return -1;
     pthread_mutex_lock(&p->lock);
-    if (is_at && weir__map_get(&p->live, visit->address, &bytes)) /* as most are asked for */
+    /* the usual case: the address is the block's first */
+    if (is_at && weir__map_get(&p->live, visit->address, &bytes))
         count = weir__engine_show(visit,
                                   &(struct weir_extent){.base = visit->address, .bytes = bytes}, 1);
     for (size_t i = 0; i < p->live.capacity && !(is_at && count); i++) {

@@ -28,7 +28,7 @@ CUresult weir__async_give(struct weir_device *device, CUdeviceptr block, weir_st
     return WEIR_ON_STREAM(device, device->driver->cuMemFreeAsync(block, stream));
 }
 
-/* Makes the joining stream wait for what `stream` was given so far. */
+/* Makes the joining stream wait for all work on `stream` so far. */
 static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = async->device->driver;
     struct weir_driver_scope scope;
@@ -50,7 +50,8 @@ static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) 
     return result;
 }
 
-/* An event recorded on a captured stream would draw the joining stream into the capture. */
+/* Checks that no stream is captured: an event recorded on a captured stream would draw the joining stream into the
+ * capture. */
 static weir_status any_captured(struct weir_async *async, weir_stream stream,
                                 struct weir_use_list *uses) {
     weir_status status = weir__device_capture(async->device, stream);
@@ -62,7 +63,7 @@ static weir_status any_captured(struct weir_async *async, weir_stream stream,
     return status;
 }
 
-/* Frees behind the block's stream and every noted one. */
+/* Frees the block on the joining stream, behind the work on `stream` and every noted stream. */
 static CUresult free_with_uses(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                                struct weir_use_list *uses) {
     CUresult result;
@@ -108,5 +109,5 @@ int weir__async_is_pending(struct weir_async *async) {
             WEIR_IN_SCOPE(driver, async->device->context, driver->cuStreamQuery(async->joined));
     }
     pthread_mutex_unlock(&async->joining);
-    return result != CUDA_SUCCESS; /* what cannot be asked may be pending */
+    return result != CUDA_SUCCESS; /* frees may be pending if the query fails */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c: what the engines share: driver results as statuses, and notes for the books.
+/* engine.c: the functions that all engines share: lists of extents, surveys, and events about growth.
  *
  * Must not know: any single engine.
  */
@@ -29,7 +29,7 @@ weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block,
     return weir__without_driver(WEIR_E_NOT_SUPPORTED);
 }
 
-/* Streams beyond those that are told apart count as not known. */
+/* The survey counts streams beyond the first WEIR_SURVEY_STREAMS as unknown. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
     size_t at = 0;
 
@@ -89,7 +89,8 @@ int weir__engine_would_refuse(const struct weir_engine *e, struct weir_request *
     return 1;
 }
 
-/* Where the driver counts, what cuMemFree took goes on counting as used (H200, driver 580), but a trim gives it back. */
+/* The driver's figures count memory that the program freed by cuMemFree as used (H200, driver 580) until a trim, which
+ * gives it back. */
 int weir__engine_has_blocks(struct weir_engine *e) {
     weir_statistics figures = {.size = sizeof figures};
     size_t released;
@@ -120,7 +121,7 @@ int weir__engine_list(struct weir_engine *e, enum weir_visited what, struct weir
     return e->ops->visit(e, &(struct weir_visit){.what = what, .show = add, .context = &list});
 }
 
-/* Of a list that may grow while it is made. */
+/* Room for blocks that are allocated between the count and the list. */
 enum { LISTED_MORE = 64 };
 
 size_t weir__engine_list_all(struct weir_engine *e, enum weir_visited what,

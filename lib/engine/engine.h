@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* engine.h: what an engine is.
  *
- * An engine provides blocks.  It knows the device, growth and the limit.  It does not know the allocator's life cycle, the
- * settings' names, or other engines.  Each engine has its own lock: every function but open and close may be called from
- * any thread.
+ * An engine provides blocks.  It knows the device, growth and the limit.  It does not know the allocator's life cycle,
+ * the settings' names, or other engines.  Each engine has its own lock: every function but open and close may be called
+ * from any thread.
  *
  * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s the engine may hand
- * the memory out on s at once, and on another stream only behind an ordering that it establishes itself or has observed.
+ * the memory out on s at once, and on another stream only behind an ordering that it establishes itself or has
+ * observed.
  */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -158,8 +159,8 @@ struct weir_survey {
     /* The bytes of the largest request on that stream, whose last request has failed, that would surely succeed now or
      * after OOM recovery.  0 if none is known to succeed. */
     uint64_t largest;
-    /* Among idle memory that every stream may use: the bytes of the largest piece, and of the piece at the end,
-     * which grows with reserved memory.  Both are 0 if there is no end or the engine does not know. */
+    /* The bytes of the largest piece, and of the piece at the end, which grows with reserved memory, in idle memory
+     * that every stream may use.  Both are 0 if there is no end or the engine does not know. */
     struct {
         uint64_t largest, last;
     } piece;

@@ -60,7 +60,7 @@ void weir__nodes_open(struct weir_nodes *n, struct weir_device *device) {
     n->access = device->access;
 }
 
-/* In the scope of the context. */
+/* Makes the pool.  The caller is in the driver's scope. */
 static CUresult make_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     const struct weir_driver *driver = device->driver;
@@ -83,13 +83,13 @@ static CUresult make_pool(struct weir_nodes *n) {
     return result;
 }
 
-/* Graphs do not need it any more.  Not CUDA_SUCCESS: it stays.  The caller holds the lock, or nobody else has the
- * nodes. */
+/* Destroys the pool, which graphs do not need any more.  On an error it stays.  The caller holds the lock, or no other
+ * thread has the nodes. */
 static CUresult drop_pool(struct weir_nodes *n) {
     const struct weir_device *device = n->async.device;
     CUresult result = CUDA_SUCCESS;
 
-    /* What the driver answers is no matter once it was asked. */
+    /* An error of cuMemPoolDestroy is ignored: the pool is gone for this table. */
     if (n->pool)
         result = WEIR_IN_SCOPE(device->driver, device->context,
                                (device->driver->cuMemPoolDestroy(n->pool), CUDA_SUCCESS));
@@ -104,7 +104,7 @@ void weir__nodes_close(struct weir_nodes *n) {
     weir__async_close(&n->async);
 }
 
-/* The caller holds the lock. */
+/* Allocates a node's block.  The caller holds the lock. */
 static weir_status take(struct weir_nodes *n, struct weir_request *r) {
     struct weir_device *device = n->async.device;
     CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;

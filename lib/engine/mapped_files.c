@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_files.c: see mapped_files.h.
+/* mapped_files.c: file descriptors of physical allocations, by which other processes map them.
  *
- * A program may close a descriptor of weir's (kept.h).  Then weir exports the physical allocation again, under another
- * name, so that no receiver opens another file instead.
+ * weir exports a physical allocation when a block in it is first shared.  The program may close weir's descriptor
+ * (kept.h).  Then weir exports the physical allocation again, under another name, so that no receiver opens another
+ * file instead.
+ *
+ * Must not know: where physical allocations are mapped; the caller.
  */
 #include "engine/mapped_state.h"
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_grow.c: growth that no request waits for.
  *
- * Locks: it makes and maps physical allocations without the arena's lock, so that requests which find room meanwhile do
- * not wait for the driver.  What comes is part of the reserved memory.  `bringing` is held for all of it, by one at a time.
- * A thread that has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock: so nothing
- * else is placed in the unmapped range where it comes.
+ * Locks: this file creates and maps physical allocations without the arena's lock, so that requests that find room
+ * meanwhile do not wait for the driver.  Their bytes already count as reserved memory.  One thread at a time holds
+ * `bringing` for all of it.  A thread that has to grow waits for `bringing` first, since the new memory may be enough
+ * for it, and then keeps the arena's lock, so that nothing is placed in the unmapped range where the new memory comes.
  */
 #include "engine/mapped_state.h"
 
-enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have so much idle */
+/* the part of new memory that small requests get, less their idle memory */
+enum { PREALLOC_SMALL = 16 };
 
 void weir__mapped_begin_bringing(struct weir_block_engine *a) {
     struct weir_mapped_range *g = a->range;
@@ -38,7 +39,8 @@ static int last_unmapped(const struct weir_block_engine *a, int small, uint64_t 
         a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
-/* Finds the part of that range that lies behind all aliased mappings. */
+/* Finds the part of the last unmapped range that lies behind all aliased mappings.  Returns 1 if there is one, 0
+ * otherwise. */
 static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = a->range;
     uint64_t end;
@@ -93,12 +95,12 @@ static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, si
     status = weir__mapped_enter(a, status, unmapped, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         weir__mapped_release_handle(a, m.to);
-    if (status != WEIR_OK) { /* nobody else grows meanwhile */
+    if (status != WEIR_OK) { /* no other thread has grown meanwhile */
         a->reserved_peak = peak;
         weir__blocks_grown(a);
     }
-    *added = (size_t)(weir__blocks_reserve(a) -
-                      before); /* including memory that the driver did not take back */
+    /* includes memory that the driver did not take back */
+    *added = (size_t)(weir__blocks_reserve(a) - before);
     return status;
 }
 
@@ -111,7 +113,7 @@ static weir_status grow_kind(struct weir_block_engine *a, int small, size_t byte
         size_t added = 0, room, step;
         uint64_t at;
 
-        /* The limit may have been lowered since. */
+        /* The limit may have been lowered meanwhile. */
         bytes = weir__size_smaller(bytes, weir__size_round_down(weir__blocks_room(a), PAGE));
         if (bytes == 0)
             break;
@@ -150,7 +152,7 @@ weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uin
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     small = weir__size_smaller(small, bytes);
     result = weir__driver_enter(a->e.device->driver, a->e.device->context, &scope);
-    if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
+    if (!find_end(a, 1, &at, &room)) /* all addresses of small requests are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
         status = grow_kind(a, 0, bytes - small, most, got);

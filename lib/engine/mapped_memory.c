@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_memory.c: physical allocations are made, mapped, taken from their place and given back.
+/* mapped_memory.c: creates, maps, unmaps and releases physical allocations.
  *
- * What: each is of whole 2 MiB pages, and mapped whole.
+ * Each physical allocation has whole pages of 2 MiB, and is mapped whole.
  *
- * A shadow is a place where a physical allocation is still mapped after it has left it.  It lies in an unmapped range, and
- * nothing is placed there.  Its users were not completed when the physical allocation
- * moved ("Virtual aliasing" in the CUDA programming guide), or the driver did not unmap it.
+ * An aliased mapping (named shadow in the code) is an address where a physical allocation is still mapped after it has
+ * moved.  It lies in an unmapped range, and nothing is placed there.  Its uses were not complete when the physical
+ * allocation moved ("Virtual aliasing" in the CUDA programming guide), or the driver did not unmap it.
  *
  * Numbers (H200, driver 580): 35 us to make and map one of up to 64 MiB, 45 us up to 256 MiB, 90 us for a GiB; 38 us to
  * move one of up to 64 MiB.
@@ -17,7 +17,7 @@
 
 /* ---- aliased mappings ---- */
 
-/* There is room for one more. */
+/* Adds an aliased mapping, for which the array has room. */
 static struct weir_mapped_alias *mapped_add_alias(struct weir_block_engine *a,
                                                   const struct weir_mapped_handle *h, int last) {
     struct weir_mapped_range *g = a->range;
@@ -33,7 +33,7 @@ static struct weir_mapped_alias *mapped_add_alias(struct weir_block_engine *a,
     return &g->shadows[at];
 }
 
-/* A shadow in which the handle is mapped; NULL: there is none. */
+/* Returns an aliased mapping of the physical allocation, or NULL. */
 static struct weir_mapped_alias *alias_of(const struct weir_mapped_range *g,
                                           CUmemGenericAllocationHandle handle) {
     for (size_t i = 0; i < g->alias_count; i++)
@@ -61,8 +61,8 @@ int weir__mapped_is_seen(const struct weir_block_engine *a, const struct weir_ma
     return 1;
 }
 
-/* Unmaps a shadow whose users were completed, and gives its handle back if it was the last: nothing is left of
- * it then, NOWHERE and not last. */
+/* Unmaps an aliased mapping whose uses are complete, and releases its physical allocation if this was the last mapping.
+ * Its entry is then unused: `base` is NOWHERE and `last` is 0. */
 static void lift_alias(struct weir_block_engine *a, struct weir_mapped_alias *s) {
     const struct weir_driver *driver = a->e.device->driver;
     struct weir_mapped_alias *other;
@@ -107,7 +107,7 @@ void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes) {
 
 /* ---- physical allocations ---- */
 
-/* There is room for one more. */
+/* Adds a physical allocation to the array, which has room. */
 static void link_handle(struct weir_mapped_range *g, const struct weir_mapped_handle *h) {
     size_t at = handle_above(g, h->base);
 
@@ -149,7 +149,7 @@ CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir
     return a->e.device->driver->cuMemCreate(&h->handle, h->bytes, &g->kind, 0);
 }
 
-/* Maps a handle where its base says, for all who have access. */
+/* Maps a physical allocation at its base, for all devices with access. */
 static CUresult map_handle(const struct weir_block_engine *a, struct weir_mapped_move *m) {
     const struct weir_driver *driver = a->e.device->driver;
     const struct weir_access *access = &range_of(a)->access;

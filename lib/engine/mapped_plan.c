@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_plan.c: which physical allocations a request gets, in which sizes, and how they are mapped.
  *
- * What: the sizes of new physical allocations follow the arena's total memory, by the rules of its packing.  A plan fills
- * the unmapped ranges where a request goes, first with idle physical allocations, which move there, then with new ones.
+ * Sizes follow the arena's total memory, by the rules of its packing.  A plan fills the unmapped ranges where a request
+ * goes, first with idle physical allocations, which move there, then with new ones.
  *
- * Unmapping is immediate: it waits for no work that still uses the memory.  So a physical allocation leaves its
- * place only when it lies in free memory whose last uses the host has completed.  What is free for the stream but was
- * not completed is mapped at its new place, where that stream alone may use it, in its order; the old place stays mapped,
- * a shadow.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
+ * cuMemUnmap does not wait for work that still uses the memory.  So a physical allocation leaves its address only if
+ * the host has observed that its last uses have completed.  Memory that is free for the stream, but whose uses have not
+ * completed, is mapped at its new address, which that stream alone may use; the old address stays mapped, as an aliased
+ * mapping.  With internal_dependencies, other streams' free memory moves so, too, after the stream was made to wait for
+ * it.
  *
- * Moves use an allowance, which growth and requests raise.
+ * Moves use up an allowance of bytes, which growth and requests raise.
  */
 #include <stdlib.h>
 
@@ -18,10 +19,10 @@
 
 /* ---- sizes ---- */
 
-/* The least that is added for small requests, unless all steps may be smaller. */
+/* the least bytes of a growth for small requests, unless packing allows less */
 #define STEP_SMALL (8 * MIB)
 
-/* The most of a handle that is made while the memory is fragmented: so much, or such a part of it. */
+/* While memory is fragmented, a new physical allocation has at most FRAGMENT bytes, or a FRAGMENT_PART of the arena. */
 #define FRAGMENT (16 * MIB)
 enum { FRAGMENT_PART = 64, WASTE_PART = 8 };
 
@@ -34,7 +35,7 @@ const struct weir_mapped_packing weir__mapped_packings[] = {
                            SIZE_MAX, 0, 0, 0, 64, 0, 4096 * MIB, 1},
 };
 
-/* Returns the bytes in memory of large or of small requests. */
+/* Returns the bytes of the memory of large or of small requests. */
 static size_t mapped_held(const struct weir_mapped_range *g, int small) {
     size_t bytes = 0, end = small ? g->apart_pieces : g->small_pieces;
 
@@ -44,12 +45,12 @@ static size_t mapped_held(const struct weir_mapped_range *g, int small) {
     return bytes;
 }
 
-/* Memory that the request's stream may have. */
+/* Returns 1 if the request's stream may use the piece, else 0. */
 static int is_free_for(const struct weir_mapped_piece *p) {
     return p->what == CLEAN || p->what == OWN || p->what == BEHIND;
 }
 
-/* The largest handle of a request beside pending work. */
+/* Returns the most bytes of a new physical allocation while work is pending. */
 static size_t unit_pending(const struct weir_block_engine *a) {
     const struct weir_order *o = &a->blocks.order;
 
@@ -84,7 +85,7 @@ static size_t mapped_step_for(struct weir_block_engine *a, int small, size_t wan
             ? 0
             : weir__size_smaller(within(least, total / p->step_part, p->step_most), g->most_new);
     step = weir__size_smaller(weir__size_larger(step, least), most);
-    /* The part beyond the request stays below the limit. */
+    /* The growth beyond the request must stay below the limit. */
     step = within(want, step, weir__size_less(room, planned));
     unit = a->blocks.order.several ? p->unit_most_several : p->unit_most;
     unit =
@@ -133,9 +134,9 @@ size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal,
 
 /* ---- the plan ---- */
 
-/* The spare for `want` bytes where no more than `most` fit: a clean one before the stream's own, that before
- * what must be waited for; of these the largest that is not larger, else the smallest.  1 and its place, or
- * 0. */
+/* Chooses the spare for `want` bytes where `most` fit.  A clean one is better than the stream's own, and this is better
+ * than one that needs a wait; then the largest of at most `want` bytes is best, else the smallest.  Returns 1 and its
+ * index, or 0. */
 static int choose_spare(const struct weir_mapped_range *g, size_t want, uint64_t most, size_t *at) {
     const struct weir_mapped_spare *best = NULL;
 
@@ -154,7 +155,7 @@ static int choose_spare(const struct weir_mapped_range *g, size_t want, uint64_t
     return best != NULL;
 }
 
-/* 1, or 0: no host memory. */
+/* Adds a move to the plan.  Returns 1 on success, 0 if there is no host memory. */
 static int plan_move(struct weir_mapped_range *g, const struct weir_mapped_move *m) {
     struct weir_mapped_move *moves =
         weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
@@ -175,7 +176,7 @@ int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int sma
         uint64_t from = NOWHERE;
         int what = CLEAN;
 
-        /* A large handle would be held by the first small block that stays. */
+        /* A small block that stays would pin a large physical allocation. */
         if (choose_spare(g, want,
                          small && !squeeze ? weir__size_smaller(SPARE_SMALL, most - at) : most - at,
                          &spare)) {
@@ -217,13 +218,14 @@ int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_wind
 
 /* ---- moves ---- */
 
-/* A move takes as long for any physical allocation of up to PIECE, and hardly longer for a larger one: of what is beyond
- * that, such a part counts as moved. */
+/* A move takes a constant time for a physical allocation of up to PIECE, and hardly longer for a larger one, of whose
+ * other bytes this part counts. */
 enum { MOVED_PART = 16 };
 
-/* Raises the allowance of bytes that may move: by `patience` times what the arena grew, and by a part of what requests
- * got, up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that often needs them
- * spends much less time on moves than on writing the requested memory once; when the allowance is used up it grows. */
+/* Raises the allowance of bytes that may move: by `patience` times the growth of the arena, and by a part of the bytes
+ * that requests got, up to `patience` times the arena.  A load that rarely needs moves need not grow.  A load that
+ * often needs them spends less time on moves than on writing its memory once, and grows when the allowance is used
+ * up. */
 static void earn_moves(const struct weir_block_engine *a) {
     struct weir_mapped_range *g = a->range;
     uint64_t grown = weir__size_less(a->blocks.total, g->total);
@@ -242,7 +244,7 @@ int weir__mapped_may_move(const struct weir_block_engine *a, int way) {
     return way == SQUEEZED || (!hurries(a) && range_of(a)->may_move > 0);
 }
 
-/* As how many bytes it counts that a physical allocation of so many moves. */
+/* Returns the bytes by which the move of a physical allocation reduces the allowance. */
 static size_t counted(const struct weir_mapped_range *g, size_t bytes) {
     if (bytes > PIECE)
         return PIECE + (bytes - PIECE) / MOVED_PART;
@@ -263,7 +265,7 @@ static int is_to_higher(const void *a, const void *b) {
                    ((const struct weir_mapped_move *)b)->to.base);
 }
 
-/* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
+/* Lifts all physical allocations that will move, the highest address first.  Sets *lifted if there is one. */
 static weir_status lift_all(struct weir_block_engine *a, struct weir_request *r, int *lifted) {
     struct weir_mapped_range *g = a->range;
     weir_status status = WEIR_OK;
@@ -284,7 +286,7 @@ static weir_status lift_all(struct weir_block_engine *a, struct weir_request *r,
     return status;
 }
 
-/* Handles that are mapped nowhere, or in shadows alone, go to the device, now or with those. */
+/* Releases physical allocations that are mapped nowhere, or in aliased mappings alone. */
 static void release_leftovers(struct weir_block_engine *a) {
     struct weir_mapped_range *g = a->range;
 
@@ -297,7 +299,7 @@ static void release_leftovers(struct weir_block_engine *a) {
     }
 }
 
-/* What the plan needs of the device at least. */
+/* Returns the least bytes of new memory that the plan needs. */
 static uint64_t least_new(const struct weir_mapped_range *g) {
     uint64_t bytes = 0;
 
@@ -307,8 +309,8 @@ static uint64_t least_new(const struct weir_mapped_range *g) {
     return bytes;
 }
 
-/* Makes all handles that are new, before any of them is mapped: else those that the device had for a
- * request that it cannot serve would be held by what lies beside them. */
+/* Creates all new physical allocations before one is mapped.  Otherwise, if the device lacks memory for all, the
+ * neighbours of those already mapped would pin them. */
 static weir_status make_new(struct weir_block_engine *a, struct weir_request *r) {
     struct weir_mapped_range *g = a->range;
     CUresult result = CUDA_SUCCESS;
@@ -331,7 +333,7 @@ static weir_status make_new(struct weir_block_engine *a, struct weir_request *r)
     return result == CUDA_SUCCESS ? WEIR_OK : weir__device_status(a->e.device, result);
 }
 
-/* All of it, in the driver's scope. */
+/* Carries out the whole plan.  The caller is in the driver's scope. */
 static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                              int counts) {
     struct weir_mapped_range *g = a->range;
@@ -341,13 +343,13 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
     weir_status status;
     int lifted = 0, unseen = 0;
 
-    /* So that all that is lifted can come back to a list, whatever happens. */
+    /* Every lifted physical allocation must have a place in an array, whatever fails. */
     if (!weir__mapped_make_place(g, g->move_count, 2 * g->move_count))
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     status = make_new(a, r);
     if (status == WEIR_OK)
         status = lift_all(a, r, &lifted);
-    /* Else the unmapped ranges are as they were. */
+    /* Lifting has changed the unmapped ranges. */
     if (lifted && status == WEIR_OK && !weir__mapped_survey(a, r->id))
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count; i++)
@@ -363,7 +365,7 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
         moved += m->from != NOWHERE ? counted(g, m->to.bytes) : 0;
     }
     release_leftovers(a);
-    if (unseen) /* else nobody may ever see them done */
+    if (unseen) /* else no event might ever cover the moved memory */
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
     g->may_move -= counts ? (int64_t)moved : 0;
     if (weir__blocks_reserve(a) > before) {
@@ -371,7 +373,7 @@ static weir_status carry_out(struct weir_block_engine *a, struct weir_request *r
         weir__blocks_grown(a);
         weir__engine_note(&a->e, WEIR_EVENT_REQUEST, 0, r->bytes, weir__blocks_reserve(a) - before,
                           weir__device_since(a->e.device, started), weir__blocks_reserve(a));
-    } else if (weir__blocks_reserve(a) < before) { /* lifted, and not put anywhere */
+    } else if (weir__blocks_reserve(a) < before) { /* lifted memory was not mapped again */
         weir__engine_note(&a->e, WEIR_EVENT_RECOVERY, 1, 0, before - weir__blocks_reserve(a),
                           weir__device_since(a->e.device, started), weir__blocks_reserve(a));
     }

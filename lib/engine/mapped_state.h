@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_state.h: the private interface of the files of a mapped arena.
  *
- * backing_mapped.c opens the arena, serves requests and trims.  mapped_survey.c finds out which memory is free, and where a
- * request goes.  mapped_plan.c plans which physical allocations are mapped there, and maps them.  mapped_memory.c creates,
- * maps and unmaps physical allocations.  mapped_grow.c grows ahead of requests.  mapped_files.c exports physical allocations
- * to other processes; the descriptor of one stays open until its memory goes back to the device, and is closed first, since
- * an open descriptor would keep the memory.
+ * backing_mapped.c opens the arena, serves requests and trims.  mapped_survey.c finds out which memory is free, and
+ * where a request goes.  mapped_plan.c plans which physical allocations are mapped there, and maps them.
+ * mapped_memory.c creates, maps and unmaps physical allocations.  mapped_grow.c grows ahead of requests.
+ * mapped_files.c exports physical allocations to other processes; the descriptor of one stays open until its memory
+ * goes back to the device, and is closed first, since an open descriptor would keep the memory.
  *
  * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock (mapped_grow.c).
  *
@@ -113,12 +113,12 @@ struct weir_mapped_move {
 
 /* The rules that give new physical allocations their size.
  *
- * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at
- * least a `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
+ * A physical allocation has at most a `unit_part` of the arena's bytes, within its bounds, and a growth adds at least a
+ * `step_part`.  A growth policy that wants a larger growth gets it as one physical allocation.
  *
- * A request of at least `large_least` bytes gets its own physical allocations if it is a `large_part` of the arena or as
- * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about PIECE
- * or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
+ * A request of at least `large_least` bytes has its own physical allocations if it is a `large_part` of the arena or as
+ * large as `unit_most`.  All of them are idle once it is freed, so a trim gives them back.  They have one size, about
+ * PIECE or more, and there are at most `pieces` of them, unless each would be larger than `unit_most`.
  *
  * With several streams physical allocations are smaller, since the last free of one stream pins a whole one.  While
  * work is pending, physical allocations are smaller still, and a growth adds only what the request lacks.
@@ -272,7 +272,8 @@ void weir__mapped_end_bringing(struct weir_block_engine *a);
 /* ---- file descriptors of physical allocations: mapped_files.c ---- */
 
 /* Appends a physical allocation to the list `out`, with its descriptor.  Exports the physical allocation if it has no
- * descriptor.  Returns E_HOST_MEMORY if no host memory or no descriptor is left, else the status of the driver's call. */
+ * descriptor.  Returns E_HOST_MEMORY if no host memory or no descriptor is left, else the status of the driver's
+ * call. */
 weir_status weir__mapped_files_add(struct weir_mapped_files *f, struct weir_device *device,
                                    CUmemGenericAllocationHandle handle,
                                    const struct weir_memory_file *piece,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped_survey.c: what lies where in the range, as the stream of a request sees it, and where a request goes.
+/* mapped_survey.c: which parts of the range a request's stream may use, and where a request goes.
  *
- * What: a survey parts the range into pieces: taken, free in one of several ways, or an unmapped range.  Spares are the idle
- * physical allocations among them.
+ * A survey divides the range into pieces: taken, free in one of several ways, or unmapped.  Spares are the idle
+ * physical allocations.
  *
- * Free memory and unmapped ranges that lie side by side make a gap.  A request goes where the least memory is missing.
- * Behind the end of all memory there is always an unmapped range.  A large request does not begin in what others have left: it
- * gets physical allocations of its own, so that they can move when it was freed.
+ * Adjacent free memory and unmapped ranges make a gap.  A request goes where the least memory is missing.  Behind the
+ * end of all memory there is always an unmapped range.  A large request does not begin in memory that other requests
+ * have left: it gets its own physical allocations, so that they can move once it is freed.
  */
 #include <stdlib.h>
 
@@ -37,7 +37,7 @@ static void add_border(struct survey *v, uint64_t at) {
     add_piece(v, &(struct weir_mapped_piece){at, 0, BORDER, at, {0}});
 }
 
-/* An unmapped range, without the shadows in it. */
+/* Adds an unmapped range as pieces, apart from the aliased mappings in it. */
 static void visit_unmapped(struct survey *v, uint64_t base, size_t bytes) {
     const struct weir_mapped_range *g = v->range;
     uint64_t at = base, end = base + bytes;
@@ -78,7 +78,7 @@ static void visit_free(void *context, const struct weir_placement_span *span) {
                                              {span->stream, span->sequence}});
 }
 
-/* What has no memory lies between the handles. */
+/* Adds the unmapped ranges, which lie between the physical allocations. */
 static void add_unmapped_ranges(struct survey *v, const struct weir_placement *p, uint64_t base,
                                 uint64_t end) {
     const struct weir_mapped_range *g = v->range;
@@ -106,8 +106,8 @@ static int by_base(const void *one, const void *other) {
     return (a->base > b->base) - (a->base < b->base);
 }
 
-/* Adds a TAKEN piece for each gap between the pieces from `first` on, which stand by base.  Fills the array from its end,
- * so that one pass is enough. */
+/* Adds a TAKEN piece for each gap between the pieces from `first` on, which are sorted by base.  Fills the array from
+ * its end, so that one pass is enough. */
 static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t end) {
     struct weir_mapped_range *g = v->range;
     size_t count = g->piece_count, gaps = 0;
@@ -139,7 +139,7 @@ static void add_taken(struct survey *v, size_t first, uint64_t base, uint64_t en
     }
 }
 
-/* The pieces of one kind, by base; what is neither free nor an unmapped range is taken. */
+/* Adds the pieces of one kind, sorted by base.  Addresses that are neither free nor unmapped are taken. */
 static void survey_kind(struct survey *v, int kind, uint64_t base, uint64_t end) {
     struct weir_mapped_range *g = v->range;
     struct weir_placement *p = v->arena->blocks.placement[kind];
@@ -195,8 +195,8 @@ int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
     return what;
 }
 
-/* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
- * tags. */
+/* Adds the idle physical allocations in the adjacent pieces [first, end) and outside the window to the spares, but not
+ * those with more than TAGS uncompleted pieces. */
 static void find_spares_in(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                            size_t first, size_t end) {
     uint64_t begins = g->pieces[first].base,
@@ -247,7 +247,8 @@ int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_ma
     return 1;
 }
 
-/* Sees what the window from `base` on lacks, in the gap of pieces [first, last). */
+/* Computes the memory that the window from `base` on lacks, in the gap of pieces [first, last).  Keeps the better
+ * window in *best. */
 static void try_window(const struct weir_mapped_range *g, size_t first, size_t last, uint64_t base,
                        size_t bytes, int what, struct weir_mapped_window *best) {
     struct weir_mapped_window w = {.base = base, .end = base + bytes, .what = what};
@@ -296,15 +297,15 @@ void weir__mapped_find_window(const struct weir_mapped_range *g, int small, size
     }
 }
 
-/* A free chunk for `what`, no unmapped range, that begins where a handle does: 1, or 0. */
+/* Returns 1 if a free piece of kind `what` or better begins where a physical allocation begins, else 0. */
 static int begins_whole(const struct weir_mapped_range *g, size_t i, int what) {
     const struct weir_mapped_piece *p = &g->pieces[i];
 
-    /* What is free has a handle. */
+    /* Free memory always has a physical allocation. */
     return p->what >= what && g->handles[handle_above(g, p->base)].base == p->base;
 }
 
-/* The window at the beginning of that chunk, if what comes behind it lets it. */
+/* Tries the window at the beginning of that piece, if the gap is long enough. */
 static void try_whole(const struct weir_mapped_range *g, size_t i, size_t bytes, int what,
                       struct weir_mapped_window *best) {
     uint64_t base = g->pieces[i].base;
@@ -316,8 +317,8 @@ static void try_whole(const struct weir_mapped_range *g, size_t i, size_t bytes,
         try_window(g, i, last, base, bytes, what, best);
 }
 
-/* The window in an unmapped range, away from what lies before it by as much as it has itself: so far that may grow in its place,
- * and neither joins the other. */
+/* Tries a window in an unmapped range, as far behind the memory before it as the window is long: that memory may grow
+ * so far, and neither joins the other. */
 static void try_unmapped(const struct weir_mapped_range *g, size_t i, size_t bytes,
                          struct weir_mapped_window *best) {
     const struct weir_mapped_piece *p = &g->pieces[i];
@@ -342,7 +343,7 @@ void weir__mapped_find_tail(const struct weir_mapped_range *g, int small, size_t
     size_t i = (small ? g->apart_pieces : g->small_pieces) - 1;
     uint64_t end = g->pieces[i].base + g->pieces[i].bytes;
 
-    *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* there are no addresses for it */
+    *w = (struct weir_mapped_window){.missing = SIZE_MAX}; /* unless the addresses suffice */
     if (g->pieces[i].what != UNMAPPED)
         return;
     while (g->pieces[i - 1].what == CLEAN)

@@ -14,7 +14,8 @@ static weir_status driver_refused(const struct weir_driver *driver, CUresult res
     return WEIR_E_DRIVER;
 }
 
-/* OK, or why `device` cannot be; *can: whether it is a peer. */
+/* Checks whether `device` is a peer, and writes the answer to *can.  Returns OK, or an error if there is no such
+ * device. */
 static weir_status ask(const struct weir_driver *driver, CUdevice home, int device, int *can,
                        CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;
@@ -28,7 +29,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
         return WEIR_E_NOT_SUPPORTED;
     }
     answer = driver->cuDeviceGetCount(&count);
-    /* unreached: a number that there is, but above the most, which takes more devices than a model has */
+    /* unreached: a device above the most, which takes more devices than a model has */
     if (answer == CUDA_SUCCESS && (device < 0 || device >= count || device >= WEIR_MOST_PEERS)) {
         snprintf(text, bytes, "peer %d: there %s %d device%s, numbered from 0", device,
                  count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -72,7 +73,7 @@ static void add(struct weir_access *access, int device) {
                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
 }
 
-/* All that can, and where the driver does not tell nobody can. */
+/* Gives access to all peers.  If the driver does not report peers, there are none. */
 static weir_status add_all(const struct weir_driver *driver, CUdevice home,
                            struct weir_access *access, CUresult *result, char *text, size_t bytes) {
     weir_status status = WEIR_OK;
@@ -84,7 +85,7 @@ static weir_status add_all(const struct weir_driver *driver, CUdevice home,
     answer = driver->cuDeviceGetCount(&count);
     if (answer != CUDA_SUCCESS)
         return driver_refused(driver, answer, result, text, bytes);
-    /* unreached: more devices than that, likewise */
+    /* unreached: more devices than WEIR_MOST_PEERS */
     for (int i = 0; i < count && i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
         status = ask(driver, home, i, &can, result, text, bytes);
         if (status == WEIR_OK && can)

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* pool.c: the engine over a private CUDA memory pool.
  *
- * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a request
- * to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
+ * The driver places blocks, orders reuse and grows the pool.  This engine reads the pool's RESERVED attribute once a
+ * request to see growth, counts the growth, and adds memory up to the size that the growth policy wants.
  *
  * A request that the driver refuses may leave all of the device's memory reserved (H200, driver 580).  The engine gives
  * this memory back after OOM recovery (TRIM_REFUSED), or at once if it is above the limit.
  *
  * The engine switches internal dependencies off, which are the driver's last resort when memory is short: with them an
- * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a deadline
- * instead.
+ * allocation may make its stream wait for another stream's work, or block the host.  oom_recovery.c polls with a
+ * deadline instead.
  *
  * Growth.  The driver cannot tell whether a request would fit, and a growth step first uses up free units.  So a step
- * allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as wanted.  Once
- * they are freed there, every stream can have the memory at once.  A step counts the rise of RESERVED, not the bytes of the
- * probe blocks.
+ * allocates probe blocks on a stream that runs nothing else, and holds them until RESERVED has risen as far as wanted.
+ * Once they are freed there, every stream can have the memory at once.  A step counts the rise of RESERVED, not the
+ * bytes of the probe blocks.
  *
- * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.  Completed
- * work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams, breaks captures
- * (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the stream that runs
- * nothing, frees them there and waits for that stream.  Then the trim releases the memory.
+ * Trims.  The driver's trim releases memory only if the host has waited for the stream that freed the memory.
+ * Completed work does not count, nor does a wait by cuMemFree, and cuCtxSynchronize, which counts for all streams,
+ * breaks captures (H200, driver 580).  So the engine allocates completed memory as probe blocks, unit by unit, on the
+ * stream that runs nothing, frees them there and waits for that stream.  Then the trim releases the memory.
  *
- * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates reserved
- * memory as the peak of the memory in use, in whole units.
+ * Figures.  If the driver does not tell the pool's figures (11.2), the engine keeps sizes in a table, and estimates
+ * reserved memory as the peak of the memory in use, in whole units.
  *
- * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and `sizing` are taken
- * under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the release
- * threshold is finite.
+ * Locks: `growing` is held while reserved memory is raised, trimmed or unwound.  The counters' lock and `sizing` are
+ * taken under it, and a growth callback runs under it.  A request that hits takes no lock, but tries `growing` if the
+ * release threshold is finite.
  *
  * Must not know: other engines, settings' names, how a trace or a cache uses it.
  */
@@ -66,8 +66,8 @@ struct weir_pool_engine {
      * UINT64_MAX if there was no such request. */
     _Atomic uint64_t unwind_to;
     int has_figures; /* the driver tells RESERVED and USED */
-    /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.  limit_seen is
-     * the limit that `ceiling` was computed from.  Both are written under `growing`. */
+    /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
+     * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;
     uint64_t threshold; /* the pool's release threshold; raised under `growing` */
     /* set if the release threshold is finite: a synchronisation may lower reserved memory */
@@ -229,8 +229,9 @@ static int pool_take_size(struct weir_pool_engine *p, CUdeviceptr block, size_t 
 
 /* ---- probe blocks ---- */
 
-/* Frees the probe blocks and restarts the driver's peak.  A block that the driver refuses stays for the next call; all stay
- * if one lies behind work and the wait for the device fails.  The caller holds `growing` and is in the driver's scope. */
+/* Frees the probe blocks and restarts the driver's peak.  A block that the driver refuses stays for the next call; all
+ * stay if one lies behind work and the wait for the device fails.  The caller holds `growing` and is in the driver's
+ * scope. */
 static void pool_drop_probes(struct weir_pool_engine *p) {
     const struct weir_driver *driver = p->e.device->driver;
     uint32_t count = p->probe_count, kept = 0;
@@ -455,8 +456,8 @@ static uint64_t stall_of(struct weir_pool_engine *p, uint64_t started, uint64_t 
     return stall;
 }
 
-/* Counts a change of reserved memory.  Returns 1 if it grew, in which case the caller waited from `started` on (0 if it was
- * not timed), else 0: a synchronisation gave memory back. */
+/* Counts a change of reserved memory.  Returns 1 if it grew, in which case the caller waited from `started` on (0 if it
+ * was not timed), else 0: a synchronisation gave memory back. */
 static int pool_reserve_moved(struct weir_pool_engine *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
@@ -666,8 +667,8 @@ static void take_back(struct weir_pool_engine *p, CUdeviceptr block, size_t byte
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Waits for the stream if it is idle.  A trim releases only memory that the host has waited for.  The wait takes no time
- * unless another thread submits work just then. */
+/* Waits for the stream if it is idle.  A trim releases only memory that the host has waited for.  The wait takes no
+ * time unless another thread submits work just then. */
 static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -755,7 +756,8 @@ look_at_reserve(struct weir_pool_engine *p, struct weir_request *r, uint64_t sta
 }
 
 /* Returns 1 after a long time without growth, when requests are not timed, else 0.  Reading the clock costs as much as
- * reading the pool's size (20 ns in a virtual machine).  Growth that is not timed counts with the last time of a unit. */
+ * reading the pool's size (20 ns in a virtual machine).  Growth that is not timed counts with the last time of a
+ * unit. */
 static int is_steady(struct weir_pool_engine *p) {
     uint32_t quiet = atomic_load_explicit(&p->quiet, memory_order_relaxed);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_order.c: events on streams, and what they have told.
+/* stream_order.c: see stream_order.h.
  *
- * Marks of a stream complete in order, so only the oldest are asked about.  Events that were completed
- * are kept to be used again: making one costs more than recording it.
+ * The marks of a stream complete in order, so only the oldest is queried.  Completed events are kept and used again,
+ * since creating one costs more than recording it.
  *
- * Must not know: placement, blocks, growth; what its owner does with what it is told.
+ * Must not know: placement, blocks, growth; how the owner uses the reports.
  */
 #include "engine/stream_order.h"
 
@@ -15,22 +15,23 @@
 #include "base/size.h"
 
 enum {
-    YOUNG = 16,           /* frees that have an event each */
-    UNSETTLED = 2048,     /* frees */
-    ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
-    MUCH = 4,             /* times `worth`: a fall that has an event wherever the stream stands */
-    KEPT = 16,            /* times `worth`: what all silent streams together keep from others */
-    MOST_SILENT = 128,    /* streams */
-    FAR = 2,              /* doublings of these two, at most, for a stream whose events serve nobody */
-    SLACK = 12,           /* so small a part of its fall above its low is low, too */
-    SELDOM = 16,          /* events, at most, until one at work is asked again */
-    FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
-    OLD_PER_NEW = 2       /* streams that a new one has looked after */
+    YOUNG = 16,       /* frees that have an event each */
+    UNSETTLED = 2048, /* frees for which the rules low and much hold */
+    /* queries of an event, about 10 us, after which it has completed if it waits for nothing */
+    ASKED = 64,
+    MUCH = 4,          /* times `worth`: the fall that is always worth an event */
+    KEPT = 16,         /* times `worth`: the fall that all silent streams together may have */
+    MOST_SILENT = 128, /* the most silent streams that keep memory from others */
+    FAR = 2,     /* the most doublings of MUCH and KEPT for a stream whose events serve nobody */
+    SLACK = 12,  /* a stream is still low if it holds this part of its fall above its low */
+    SELDOM = 16, /* the most events between two queries of a stream at work */
+    FORGET_CALLS = 16384, /* calls on any stream, after which a quiet stream may be forgotten */
+    OLD_PER_NEW = 2       /* old streams that a new stream queries or forgets */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
 #define LEAST_KEPT (UINT64_C(32) << 20)
 
-/* An event that stands for all frees of a stream up to `sequence`. */
+/* An event that covers all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
@@ -39,7 +40,7 @@ struct weir_order_mark {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* An event that nothing waits for. */
+/* Returns an event that nothing waits for, a former one if there is one. */
 static CUresult take_event(struct weir_order *o, CUevent *event) {
     if (o->spare_count > 0) {
         *event = o->spare[--o->spare_count];
@@ -61,15 +62,15 @@ static void give_event(struct weir_order *o, CUevent event) {
     o->spare[o->spare_count++] = event;
 }
 
-/* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
- * thread's global capture would forbid it. */
+/* Returns 1 if the work before the event has completed, else 0.  This thread's capture mode is relaxed, since another
+ * thread's global capture would forbid the query. */
 static int is_done(struct weir_order *o, CUevent event) {
     const struct weir_driver *driver = o->device->driver;
 
     return WEIR_RELAXED(driver, driver->cuEventQuery(event)) == CUDA_SUCCESS;
 }
 
-/* An event recorded now on `stream`; `id` as for weir__device_record. */
+/* Records an event on `stream`.  The meaning of `id` is that of weir__device_record. */
 static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t id,
                              CUevent *event) {
     weir_status status = weir__device_capture(o->device, stream);
@@ -90,7 +91,7 @@ static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t 
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* A stream's place in `marked` or `quiet`, or in `silent`. */
+/* Returns the stream's links in `marked` or `quiet`, or in `silent`. */
 static struct weir_order_place *place_in(const struct weir_order *o,
                                          const struct weir_order_list *list,
                                          struct weir_order_stream *s) {
@@ -131,7 +132,7 @@ static int is_quiet(const struct weir_order_stream *s) {
     return !s->marks && s->open == 0;
 }
 
-/* ---- what is open, and what was recorded ------------------------------------------------------- */
+/* ---- open frees and marks ------------------------------------------------------- */
 
 static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
     if (is_quiet(s))
@@ -145,7 +146,7 @@ static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t 
     s->fallen += bytes;
 }
 
-/* Nothing of the stream is open any more. */
+/* Notes that the stream has no open free any more. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->fallen = 0;
     if (s->open == 0)
@@ -201,7 +202,7 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return status;
 }
 
-/* Nothing of the stream is behind anything any more. */
+/* Observes all frees of the stream, and drops its marks. */
 static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
@@ -253,7 +254,8 @@ void weir__order_close(struct weir_order *o) {
     free(o->spare);
 }
 
-/* Programs make and end streams by the thousand.  Those that were heard of lately have another turn. */
+/* Forgets old quiet streams, since programs make and end streams by the thousand.  A stream with recent calls goes to
+ * the end of the list. */
 static void forget_old(struct weir_order *o) {
     for (int i = 0; i < OLD_PER_NEW && o->quiet.first; i++) {
         struct weir_order_stream *s = o->quiet.first;
@@ -265,7 +267,7 @@ static void forget_old(struct weir_order *o) {
     }
 }
 
-/* NULL: it is not known. */
+/* Returns the record of the stream, or NULL if it is not known. */
 static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_t id) {
     uintptr_t found = 0;
 
@@ -276,7 +278,7 @@ static struct weir_order_stream *find_stream(const struct weir_order *o, uint64_
     return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
-/* NULL: no host memory. */
+/* Adds a record for the stream.  Returns NULL if there is no host memory. */
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s;
 
@@ -290,7 +292,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->id = id;
-    s->observed = o->sequence; /* of what it freed before it was forgotten */
+    s->observed = o->sequence; /* frees from before the stream was forgotten are observed */
     s->marks_end = &s->marks;
     s->is_apart = id == 0 ? 0 : -1;
     append(o, &o->quiet, s);
@@ -299,13 +301,12 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
-/* Bytes that are worth an event. */
+/* Returns the bytes that are worth an event. */
 static uint64_t worth_of(const struct weir_order *o) {
     return weir__size_larger(o->worth, LEAST_WORTH);
 }
 
-/* Another stream calls, so a burst of this one has ended, as far as weir can know.  Notes whether the events of the
- * burst left little open. */
+/* Ends a burst of the stream, since another stream calls.  Notes whether the events of the burst left little open. */
 static void left(const struct weir_order *o, struct weir_order_stream *s) {
     if (s->open_bytes > MUCH * worth_of(o))
         s->foreseen = 0;
@@ -314,7 +315,7 @@ static void left(const struct weir_order *o, struct weir_order_stream *s) {
     s->alone = 0;
 }
 
-/* Notes which stream the handle means in this call. */
+/* Notes that the handle means the stream in this call. */
 static void note_handle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->id != 0 && (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
         weir__map_put(&o->by_handle, (uintptr_t)stream, (uintptr_t)s))
@@ -370,7 +371,7 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
-/* Returns 1 if what the stream holds has fallen to its low, or nearly so far. */
+/* Returns 1 if the bytes that the stream holds have fallen to its low, or nearly so far, else 0. */
 static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
     uint64_t worth = worth_of(o);
 
@@ -378,8 +379,8 @@ static int is_low(const struct weir_order *o, const struct weir_order_stream *s)
            (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
 }
 
-/* Returns by how much a stream may fall without an event: its part of what all silent streams together may keep from
- * others.  Returns 0 if there are more of them than weir keeps host memory for. */
+/* Returns by how much a stream may fall without an event: its share of the memory that all silent streams together may
+ * keep from others.  Returns 0 if there are more of them than weir keeps host memory for. */
 static uint64_t share_of(const struct weir_order *o) {
     return o->silent_streams > MOST_SILENT
                ? 0
@@ -397,8 +398,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
     return o->sequence < o->unsettled_until && (is_low(o, s) || fallen >= MUCH * worth_of(o));
 }
 
-/* That the stream is idle proves that all that was queued on it is done (stream_order.h).  Asked once, since ids are
- * not used again, and not of a captured stream: that would break the capture (H200, driver 580). */
+/* Returns 1 if the stream is non-blocking, so that all its work is done when it is idle (stream_order.h).  Queries this
+ * once, since ids are not used again, and not of a captured stream, whose capture would break (H200, driver 580). */
 static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
@@ -409,7 +410,7 @@ static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stre
     return s->is_apart;
 }
 
-/* A stream that is found at work is asked seldom. */
+/* Queries whether the stream is idle, and adapts the number of events until the next query. */
 static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
     if (weir__device_is_idle(o->device, stream)) {
@@ -420,7 +421,8 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
-/* What the stream has open is completed, or has an event. */
+/* Covers the stream's open frees: observes them if the stream is idle, else records an event.  Returns 1 on success,
+ * else 0. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)
@@ -443,7 +445,7 @@ void weir__order_maintain(struct weir_order *o, struct weir_order_stream *s, wei
         note_handle(o, s, stream);
     if (!weir__order_is_due(o, s))
         return;
-    if (tell(o, s, stream)) { /* else it is tried again at a later call */
+    if (tell(o, s, stream)) { /* else a later call tries again */
         if (s->held < s->low || s->dry_seen != o->dry)
             s->low = s->held;
         s->dry_seen = o->dry;
@@ -469,9 +471,9 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
     return WEIR_OK;
 }
 
-/* ---- what has completed ---------------------------------------------------------------------- */
+/* ---- completed events ---------------------------------------------------------------------- */
 
-/* Takes up to *most completed marks of the stream off, less those asked about. */
+/* Removes the stream's completed marks.  Each query reduces *most.  Returns 1 if a mark has completed, else 0. */
 static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_t *most) {
     uint64_t sequence = 0;
 
@@ -544,7 +546,7 @@ void weir__order_observe_all(struct weir_order *o) {
 int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
 
-    return !s || s->observed >= sequence; /* only quiet ones are forgotten */
+    return !s || s->observed >= sequence; /* only quiet streams are forgotten */
 }
 
 void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -552,7 +554,7 @@ void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_st
         cover(o, s);
 }
 
-/* The oldest mark that covers the sequence; NULL: there is none. */
+/* Returns the oldest mark that covers the sequence, or NULL. */
 static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
                                              uint64_t sequence) {
     const struct weir_order_stream *s = find_stream(o, id);
@@ -572,7 +574,8 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
     CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    if (last && id == 0) /* each may be of another stream, and what they freed one piece by now */
+    /* The marks of stream 0 may be of several streams, whose memory may have joined. */
+    if (last && id == 0)
         mark = o->unknown->marks;
     while (result == CUDA_SUCCESS) {
         result = weir__device_follow(o->device, stream, mark->event);
@@ -583,7 +586,7 @@ CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t i
     return result;
 }
 
-/* The stream is idle, as was just observed. */
+/* Observes the frees of a stream that was just found idle. */
 static void see_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (is_apart(o, s, stream))
         finish(o, s);

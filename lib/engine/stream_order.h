@@ -16,39 +16,41 @@
  *
  * Where events are recorded.  Only in calls that pass the stream, since recording on another thread's stream could land
  * in its capture or on a destroyed handle.  Nor are handles queried elsewhere: a destroyed stream's handle crashes the
- * driver, or means another stream by then.  weir__order_cover is for callers that keep captures from beginning and streams
- * from ending meanwhile.  If a non-blocking stream is found idle, all its work is done, so no event is recorded and the
- * owner is told at once.  A stream that is found at work is queried again after 1 event, then 2, and so on up to 16.
+ * driver, or means another stream by then.  weir__order_cover is for callers that keep captures from beginning and
+ * streams from ending meanwhile.  If a non-blocking stream is found idle, all its work is done, so no event is recorded
+ * and the owner is told at once.  A stream that is found at work is queried again after 1 event, then 2, and so on up
+ * to 16.
  *
- * When events are recorded.  A program with one stream has no events.  With several streams, an event is worth the memory
- * that it makes available to others.  A stream at work uses its own frees again and again, so an event then gives others
- * little.  What it leaves at the end of its burst of work matters, and afterwards it may not call for long.  So:
+ * When events are recorded.  A program with one stream has no events.  With several streams, an event is worth the
+ * memory that it makes available to others.  A stream at work uses its own frees again and again, so an event then
+ * gives others little.  What it leaves at the end of its burst of work matters, and afterwards it may not call for
+ * long.  So:
  *   young      A stream's first 16 frees have an event each: the stream may end after any call.
- *   asked      If another request ran dry since the stream's last event, the stream records at its next call.  The bytes
- *              that it holds then are its low until it holds less.
+ *   asked      If another request ran dry since the stream's last event, the stream records at its next call.  Its held
+ *              bytes then are its low until it holds less.
  *   low        A stream records when it holds as much as at its low, or little more, and has fallen by `worth`
  *              (a 256th of the reserved memory, 64 KiB at least) since its last event.
  *   much       A stream records when its held bytes have fallen by 4 times `worth`.
  *   share      A stream records when its held bytes have fallen by its share of 16 times `worth` (32 MiB at least).
  *              All silent streams have equal shares, so the memory that they keep from others does not grow with their
- *              number.  Streams that ended unseen are silent, too, and leave 5.4 times the whole at most, the sum of 1/n
- *              over 128 of them.  Beyond 128 silent streams each free is due, since each such stream costs host memory.
+ *              number.  Streams that ended unseen are silent, too, and leave 5.4 times the whole at most, the sum of
+ *              1/n over 128 of them.  Beyond 128 silent streams each free is due, since each such stream costs host memory.
  * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
  * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
  * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open
  * ends that.  So a burst costs one event, and a request that runs dry finds nearly all frees of other streams.
  *
- * Cost.  A stream is found in a hash table.  A look around queries at most 32 events, of the streams that have marks, and
- * goes on where the last one stopped.  A new stream pays for old ones: two that have marks are queried, and two that are
- * quiet and were not called for 16,384 calls are forgotten.  So host memory follows the streams that are in use or have
- * open frees, and no call takes longer because there were many streams.
+ * Cost.  A stream is found in a hash table.  A look around queries at most 32 events, of the streams that have marks,
+ * and goes on where the last one stopped.  A new stream pays for old ones: two that have marks are queried, and two
+ * that are quiet and were not called for 16,384 calls are forgotten.  So host memory follows the streams that are in
+ * use or have open frees, and no call takes longer because there were many streams.
  *
- * Streams are told apart by cuStreamGetId; 0 is an unknown stream (below driver 12.0 all are).  A mark on stream 0 must be
- * recorded at once, since a later call's handle may mean another stream.
+ * Streams are told apart by cuStreamGetId; 0 is an unknown stream (below driver 12.0 all are).  A mark on stream 0 must
+ * be recorded at once, since a later call's handle may mean another stream.
  *
  * Locks: the caller holds the lock that guards a struct weir_order; driver calls for events are made under it.
  *
- * Must not know: placement, blocks, growth; what the owner does with what it is told.
+ * Must not know: placement, blocks, growth; how the owner uses the reports.
  */
 #ifndef WEIR_STREAM_ORDER_H
 #define WEIR_STREAM_ORDER_H
@@ -128,7 +130,8 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order; takes no host memory.  The device must outlive it.  `observed` may be NULL if there are only fences. */
+/* Opens an order; takes no host memory.  The device must outlive it.  `observed` may be NULL if there are only
+ * fences. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, void *context);
 /* Frees all memory.  No fence is left. */
@@ -189,11 +192,12 @@ int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t seq
  * allows.  The call is on `stream`, which is not being captured.  Returns the driver's result. */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
-/* Observes the frees of a stream if it is idle, in a call on it.  Its id is known.  Does nothing if it is being captured.
+/* Observes the frees of a stream if it is idle, in a call on it.  Its id is known.  Does nothing if it is being
+ * captured.
  *
- * Only a non-blocking stream that is idle has finished its work.  A blocking stream waits for the legacy stream's work only
- * once something is queued on it (H200, driver 580: cuStreamQuery returns 0 while work runs on NULL), so this records an
- * event on it and queries the event for some microseconds.
+ * Only a non-blocking stream that is idle has finished its work.  A blocking stream waits for the legacy stream's work
+ * only once something is queued on it (H200, driver 580: cuStreamQuery returns 0 while work runs on NULL), so this
+ * records an event on it and queries the event for some microseconds.
  */
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* Covers the frees of the stream with that id, which exists and is not being captured; any thread may call this,

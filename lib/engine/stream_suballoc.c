@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_suballoc.c: see stream_suballoc.h.
  *
- * A free may have an id that is no stream: OBSERVED frees are complete at once, QUARANTINE frees only after a wait for the
- * device.
+ * A free may have an id that is no stream: OBSERVED frees are complete at once, QUARANTINE frees only after a wait for
+ * the device.
  *
  * Locks: the caller's, as stream_suballoc.h says.
  *
@@ -522,8 +522,8 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
 }
 
 /* Frees the block under the next sequence of the stream.  A stream that holds no more than at its low frees for other
- * streams.  So its frees that an event covers do not coalesce with later ones, and other streams may use that memory as soon
- * as the event has completed. */
+ * streams.  So its frees that an event covers do not coalesce with later ones, and other streams may use that memory as
+ * soon as the event has completed. */
 static int give_next(struct weir_suballoc *s, CUdeviceptr block, struct weir_order_stream *on,
                      struct weir_placement_block *was) {
     const struct weir_suballoc_region *r = region_of(s, block);

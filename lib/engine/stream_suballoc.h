@@ -4,10 +4,10 @@
  * placement.h decides where a block goes, and stream_order.h knows which frees of each stream the host has observed.
  * The engines that place blocks themselves use both through this file.
  *
- * Stream order.  A freed block carries (stream id, sequence).  The block serves its own stream at once.  It serves other
- * streams, and merges with their memory, only once the host has observed its stream past the sequence.  With one stream
- * no event is recorded.  If a request does not fit, the engine queries a few events, and all of them before reserved
- * memory grows.
+ * Stream order.  A freed block carries (stream id, sequence).  The block serves its own stream at once.  It serves
+ * other streams, and merges with their memory, only once the host has observed its stream past the sequence.  With one
+ * stream no event is recorded.  If a request does not fit, the engine queries a few events, and all of them before
+ * reserved memory grows.
  *
  * A block that other streams use too (weir_use) is pending after its free: it stays placed until events on all these
  * streams have completed.
@@ -15,8 +15,8 @@
  * A free on stream 0 (not known) serves no stream before it was observed, and records its event at once.  A free that
  * has no event, or no host memory for its record, is quarantined: it serves no stream before a wait for the device.
  *
- * The caller holds the lock that guards a suballoc.  Driver calls for events run under the lock; the wait for the device
- * does not.
+ * The caller holds the lock that guards a suballoc.  Driver calls for events run under the lock; the wait for the
+ * device does not.
  *
  * Must not know: where regions come from, which of them to give back, growth, engines.
  */
@@ -117,9 +117,9 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
     return weir__order_is_only(&s->order, id) ? WEIR_OK
                                               : weir__suballoc_visit_several(s, id, stream);
 }
-/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  It does not cut idle
- * regions of more than `most` bytes.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After NO_FIT the
- * owner calls weir__suballoc_dry. */
+/* Places a block for the stream of that id.  If none fits, the function first queries a few events.  It does not cut
+ * idle regions of more than `most` bytes.  Returns a placement's result: OK, NO_FIT, NO_MEMORY or INVALID.  After
+ * NO_FIT the owner calls weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out);
 /* Places a block at that address, if memory that is free for every stream starts there. */
@@ -138,9 +138,9 @@ static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
                                         const struct weir_request *r) {
     return r->dry_at == s->changes + 1;
 }
-/* Places a block as weir__suballoc_take does, before the owner grows or moves regions.  The function queries all events,
- * since a completed free that it missed would cost memory, and the queries cost little beside a call that maps memory.
- * It never waits. */
+/* Places a block as weir__suballoc_take does, before the owner grows or moves regions.  The function queries all
+ * events, since a completed free that it missed would cost memory, and the queries cost little beside a call that maps
+ * memory.  It never waits. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 struct weir_placement_block *out);
 /* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting

@@ -19,7 +19,7 @@ void weir__uses_close(struct weir_uses *uses) {
     pthread_mutex_destroy(&uses->lock);
 }
 
-/* After a change of the map; the caller holds the lock. */
+/* Sets the bit USES after a change of the map.  The caller holds the lock. */
 static void tell(struct weir_uses *uses) {
     int some = uses->map.count > 0;
 
@@ -27,7 +27,7 @@ static void tell(struct weir_uses *uses) {
         (void)weir__slow_path_set(uses->paths, WEIR_SLOW_PATH_USES, some);
 }
 
-/* A list with room for one more stream, or NULL; the old one is gone only on success. */
+/* Returns a list with room for one more stream, or NULL, in which case `list` is unchanged. */
 static struct weir_use_list *with_room(struct weir_use_list *list) {
     size_t capacity = list ? list->capacity * 2 : FIRST_STREAMS;
     struct weir_use_list *larger;
@@ -61,7 +61,7 @@ static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream strea
         return 0;
     }
     larger->use[larger->count++] = (struct weir_use){.stream = stream, .id = id};
-    weir__map_put(&uses->map, block, (uintptr_t)larger); /* the key is there: cannot fail */
+    weir__map_put(&uses->map, block, (uintptr_t)larger); /* cannot fail, since the key is there */
     return 1;
 }
 
@@ -89,8 +89,9 @@ struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
     pthread_mutex_lock(&uses->lock);
+    /* cannot fail, since the key is there */
     if (weir__map_get(&uses->map, block, &value))
-        weir__map_put(&uses->map, block, 0); /* the key is there: cannot fail */
+        weir__map_put(&uses->map, block, 0);
     pthread_mutex_unlock(&uses->lock);
     return (struct weir_use_list *)value;
 }
@@ -112,7 +113,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
         drop_refused(list);
-        weir__map_put(&uses->map, block, (uintptr_t)list); /* the key is there: cannot fail */
+        weir__map_put(&uses->map, block, (uintptr_t)list); /* cannot fail, since the key is there */
     } else if (since == 0) {
         weir__map_take(&uses->map, block, NULL);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_uses.h: which other streams use which blocks (weir_use), until the free.
  *
- * A map leads from a block's address to a short list of streams, under one lock.  While the map is empty, requests do not take
- * the lock (slow_path.h).
+ * A map leads from a block's address to a short list of streams, under one lock.  While the map is empty, requests do
+ * not take the lock (slow_path.h).
  *
  * Must not know: engines, drivers.
  */
