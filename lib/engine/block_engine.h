@@ -25,9 +25,9 @@ struct weir_block_engine {
     struct weir_engine e;
     const struct weir_backing *backing;
     struct weir_engine *inner; /* the engine that backing_engine.c takes regions from; else NULL */
-    void *range;             /* the range of backing_mapped.c (mapped_state.h) */
-    struct weir_nodes nodes; /* the memory nodes of graphs */
-    struct weir_lock lock;   /* guards all fields below, and the backing's own fields */
+    void *range;               /* the range of backing_mapped.c (mapped_state.h) */
+    struct weir_nodes nodes;   /* the memory nodes of graphs */
+    struct weir_lock lock;     /* guards all fields below, and the backing's own fields */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     /* The bytes that the driver did not take back, or that are being mapped.  They are reserved memory, but lie in no

@@ -34,7 +34,7 @@
  *   share      A stream records when its held bytes have fallen by its share of 16 times `worth` (32 MiB at least).
  *              All silent streams have equal shares, so the memory that they keep from others does not grow with their
  *              number.  Streams that ended unseen are silent, too, and leave 5.4 times the whole at most, the sum of
- *              1/n over 128 of them.  Beyond 128 silent streams each free is due, since each such stream costs host memory.
+ *              1/n over 128 of them.  Beyond 128 silent streams each free is due, since each of them costs host memory.
  * Low and much hold for 2,048 frees after the second stream appeared, and after each time that a request ran dry.
  * Events of much and share serve nobody if no other stream calls before the next one.  After each burst whose events
  * left little open, the events of the next burst are twice as far apart, up to 4 times.  A burst that left much open

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* chunk_table.c: the table of records: its memory, growth and check.
+/* chunk_table.c: the memory and the growth of a table of records.
  *
- * One block of memory holds all arrays, records first and aligned to a cache line.  The table is at
- * most 13/16 full, so that few records are outside their own bucket.  Record 0 is marked as taken
- * and has no kind.
+ * One block of memory holds all arrays, records first and aligned to a cache line.  The table is at most 13/16 full, so
+ * that few records are outside their own bucket.  Record 0 is marked as used and has no kind.
  *
- * Must not know: what chunk_table.h must not know.
+ * Must not know: what a kind means; regions, sets, streams.
  */
 #include "placement/chunk_table.h"
 
@@ -19,7 +18,7 @@
 #define RECORD_BYTES (sizeof(struct weir__chunk) + sizeof(struct weir__chunk_tag) + 2)
 #define BUCKET_BYTES (8 * RECORD_BYTES + 1)
 
-/* An empty table of so many buckets.  1, or 0 if memory ran out. */
+/* Makes an empty table with that number of buckets.  Returns 1 on success, 0 if there is no host memory. */
 static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t buckets) {
     size_t slots = buckets * 8;
     uintptr_t start;
@@ -34,7 +33,7 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
     t->print = (uint8_t *)(t->tag + slots);
     t->kind = t->print + slots;
     t->passed = t->kind + slots;
-    memset(t->print, 0, 2 * slots + buckets); /* and kind and passed */
+    memset(t->print, 0, 2 * slots + buckets); /* also clears kind and passed */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = weir__chunks_limit(buckets);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* chunk_table.h: records of chunks in a table by their address.
+/* chunk_table.h: records of chunks in a hash table, by the chunk's address.
  *
- * A chunk's address stays the same for as long as the chunk exists, so a record can be made where a
- * hash of the address says, and is then found there with one miss of the cache: eight records to a
- * bucket, and one word of eight one-byte prints of their hashes, which are compared at once.  What
- * is short and read often (prints, kinds) lies apart from the records.
+ * A chunk's address stays constant as long as the chunk exists.  So its record stands in the bucket that a hash of the
+ * address selects, and a look-up costs one cache miss: a bucket has eight records, and one word with a print of each
+ * record's hash (one byte), which are compared at once.  The short arrays that are read often (prints, kinds) lie apart
+ * from the records.
  *
- * A record's number stays until the table grows; number 0 is no record.  Growing makes a second
- * table and leaves in the first where each record went, so that the owner can follow.
+ * A record's number stays until the table grows; number 0 is no record.  Growth makes a second table and leaves the new
+ * number of each record in the first, so that the owner can follow.
  *
  * Must not know: what a kind means; regions, sets, streams.
  */
@@ -22,49 +22,52 @@
 #define WEIR__CHUNKS_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 #define WEIR__CHUNKS_ONES UINT64_C(0x0101010101010101)   /* one in each byte */
 
-/* 32 bytes, and never across a cache line. */
+/* A record.  It has 32 bytes, and never lies across a cache line. */
 struct weir__chunk {
-    uint64_t address; /* in granules; after growth, in the old table: the new number */
+    uint64_t address; /* in granules; in the old table after growth: the new number */
     uint64_t size;    /* in granules */
-    uint32_t prev;    /* neighbours by address */
+    uint32_t prev;    /* the records of the neighbours by address */
     uint32_t next;
     union {
-        uint64_t requested; /* live: bytes */
-        uint64_t sequence;  /* free: of the latest free in it; 0: never used, or observed */
-        uint64_t region;    /* border: index of its region */
+        uint64_t requested; /* live: the bytes that were requested */
+        /* free: the sequence of the latest free in it; 0 if it was never used or is observed */
+        uint64_t sequence;
+        uint64_t region; /* border: the index of its region */
     };
 };
 
-/* Beside each record, for a tagged chunk. */
+/* The part of a record that only a tagged chunk uses. */
 struct weir__chunk_tag {
     uint64_t stream;
-    uint32_t older; /* in the stream's list; 0: none */
+    uint32_t older; /* the next older chunk in the stream's list, or 0 */
     uint32_t newer;
 };
 
 struct weir__chunks {
-    struct weir__chunk *chunk; /* by number, as are tag and kind */
+    struct weir__chunk *chunk; /* indexed by number, as are tag and kind */
     struct weir__chunk_tag *tag;
-    uint8_t *kind;   /* 0: no record */
-    uint8_t *print;  /* 0, or 0x80 and seven bits of the hash; a bucket's are a word */
-    uint8_t *passed; /* by bucket: records that had to go further; 255: no longer counted */
-    unsigned shift;  /* of a hash to its bucket */
-    size_t buckets;  /* a power of two */
-    size_t room;     /* records that can be added before the table must grow */
-    void *memory;    /* all of the above */
+    uint8_t *kind;  /* 0 if there is no record */
+    uint8_t *print; /* 0x80 and seven bits of the hash, or 0 if there is no record */
+    /* For each bucket, the records that went to a later bucket, since it was full.  255 is not counted up or down any
+     * more. */
+    uint8_t *passed;
+    unsigned shift; /* the shift that turns a hash into a bucket */
+    size_t buckets; /* a power of two */
+    size_t room;    /* records that can be added before the table must grow */
+    void *memory;   /* the block of memory of all arrays */
     size_t bytes;
 };
 
-/* Makes a table with room for at least `records`.  1, or 0 if memory ran out. */
+/* Makes a table with room for at least `records` records.  Returns 1 on success, 0 if there is no host memory. */
 int weir__chunks_init(struct weir__chunks *t, struct weir__hostmem *host, size_t records);
 void weir__chunks_drop(struct weir__chunks *t, struct weir__hostmem *host);
-/* Moves all records to a larger table with room for at least `room` more; links and kinds are
- * copied as they are, tags if `tags` is not 0.  1, and the old table in *old, to be dropped, with the
- * new numbers in place of addresses; or 0 and nothing changed. */
+/* Moves all records to a larger table with room for at least `room` more.  Links and kinds are copied unchanged, and
+ * tags if `tags` is not 0.  Returns 1 on success: *old has the old table, to be dropped, with new numbers in place of
+ * addresses.  Returns 0 if there is no host memory; then nothing has changed. */
 int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t room, int tags,
                       struct weir__chunks *old);
 
-/* How many records a table of so many buckets takes. */
+/* Returns the number of records that a table with that number of buckets may hold. */
 static inline size_t weir__chunks_limit(size_t buckets) {
     return buckets * 8 / 16 * 13;
 }
@@ -77,12 +80,12 @@ static inline size_t weir__chunks_bucket(const struct weir__chunks *t, uint64_t 
     return (size_t)(hash >> t->shift);
 }
 
-/* Of bits below those of the bucket, however large the table is. */
+/* Returns the print of a hash: bits below those of the bucket, however large the table is. */
 static inline uint8_t weir__chunks_print(uint64_t hash) {
     return (uint8_t)(hash >> 24) | 0x80;
 }
 
-/* The prints of a bucket, the first of them lowest. */
+/* Returns the prints of a bucket as a word, the first print in its lowest byte. */
 static inline uint64_t weir__chunks_prints(const struct weir__chunks *t, size_t bucket) {
     uint64_t word;
 
@@ -93,8 +96,8 @@ static inline uint64_t weir__chunks_prints(const struct weir__chunks *t, size_t 
     return word;
 }
 
-/* The record of that address and kind in a bucket, or 0.  A byte of `same` has its top bit set where
- * the print is equal, or, rarely, above such a byte, which the address then settles. */
+/* Returns the record of that address and kind in a bucket, or 0.  A byte of `same` has its top bit set where the print
+ * is equal, or, rarely, in the byte above; comparing the address excludes the latter. */
 static inline uint32_t weir__chunks_find_in(const struct weir__chunks *t, size_t bucket,
                                             uint64_t prints, uint64_t address, unsigned kind) {
     uint64_t differ = weir__chunks_prints(t, bucket) ^ prints;
@@ -109,7 +112,7 @@ static inline uint32_t weir__chunks_find_in(const struct weir__chunks *t, size_t
     return 0;
 }
 
-/* The same in the buckets after `bucket`, which records had to pass. */
+/* Returns the record of that address and kind in a bucket behind `bucket`, which was full, or 0. */
 uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, uint64_t prints,
                                  uint64_t address, unsigned kind);
 
@@ -125,12 +128,13 @@ static inline uint32_t weir__chunks_find(const struct weir__chunks *t, uint64_t 
                : weir__chunks_find_after(t, bucket, prints, address, kind);
 }
 
-/* A bucket with an empty place, of those after `bucket`, which is full.  Notes that it was passed. */
+/* Returns the first bucket with an empty slot behind `bucket`, which is full, and counts the record in the buckets that
+ * it passes. */
 size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket);
-/* Undoes that for a record that ended up in `last`. */
+/* Undoes the counts of weir__chunks_pass() for a record in bucket `last`. */
 void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last);
 
-/* A record for `address`; there is room.  The caller fills it, its kind too. */
+/* Adds a record for `address` and returns it; there is room.  The caller fills in the record and its kind. */
 static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
     size_t bucket = weir__chunks_bucket(t, hash);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* free_tree.c: the ordered set of free chunks: its table of classes, trees, nodes.
+/* free_tree.c: the ordered set of free chunks: its classes, trees and nodes.
  *
- * What a class holds besides its smallest key is a B+-tree whose nodes all have the same shape; this
- * file calls the complement of a key, by which they are ordered, its mark.  A separator is a lower
- * bound of all marks below it, and key[0] of an inner node equals the separator that leads to it (0
- * leftmost).  Except for the root a node holds at least SPARSE entries: one that falls below is
- * joined with a sibling or shares the sibling's entries.  An insert reserves the nodes of the
- * longest chain of splits first, so that it changes all or nothing.
+ * A class keeps its smallest key in a slot and all other keys in a B+-tree.  The nodes sort the complements of keys,
+ * called marks here.  A separator is a lower bound of all marks below it, and key[0] of an inner node equals the
+ * separator that leads to it (0 at the left edge).  Each node but the root has at least SPARSE entries: if it falls
+ * below, it is joined with a sibling or shares the sibling's entries.  An insert first reserves the nodes of the
+ * longest chain of splits, so that it changes all or nothing.
  *
- * What concerns one leaf alone is decided there, without a look at the nodes above it.  Only what
- * changes the shape of a tree goes down it a second time, recursively.
+ * A change in one leaf does not read the nodes above it.  Only a change in the shape of a tree descends a second time,
+ * recursively.
  *
- * Must not know: what free_tree.h must not know.
+ * Must not know: what a chunk is besides size, address and a number; streams, regions.
  */
 #include "placement/free_tree.h"
 
@@ -34,7 +33,7 @@ static inline node *node_of(const pool *p, ref r) {
     return &p->node[r >> 1];
 }
 
-/* No mark is NONE, since no key is as large as that. */
+/* No mark equals NONE, since all keys are smaller than NONE. */
 static inline uint64_t mark_of(uint64_t key) {
     return NONE - 1 - key;
 }
@@ -54,14 +53,14 @@ void weir__bestfit_pool_drop(pool *p) {
     weir__bestfit_pool_init(p, p->host);
 }
 
-/* Node `r` is empty: no marks, count 0.  So are all spare nodes. */
+/* Makes node `r`, which has no entry, spare. */
 static void node_give(pool *p, ref r) {
     node_of(p, r)->value[0] = p->spare;
     p->spare = r >> 1;
     p->spares++;
 }
 
-/* An empty node, as a leaf. */
+/* Returns an empty node, as a leaf. */
 static ref node_take(pool *p) {
     uint32_t i = p->spare;
 
@@ -76,7 +75,7 @@ static void node_clear(node *n) {
         n->key[i] = NONE;
 }
 
-/* Adds at least `want` spare nodes.  1 or 0; nodes have moved. */
+/* Adds at least `want` spare nodes.  Returns 1 on success, when nodes have moved, or 0 if there is no host memory. */
 static int nodes_grow(pool *p, size_t want) {
     size_t nodes = p->nodes > 1 ? 2 * (size_t)p->nodes : FIRST_NODES;
     size_t bytes;
@@ -103,7 +102,7 @@ static int nodes_grow(pool *p, size_t want) {
     return 1;
 }
 
-/* Makes sure of `want` spare nodes.  1 or 0; nodes may have moved. */
+/* Ensures `want` spare nodes, with the results of nodes_grow(). */
 static inline int nodes_reserve(pool *p, size_t want) {
     return p->spares >= want || nodes_grow(p, want);
 }
@@ -132,7 +131,8 @@ static void tree_drop(pool *p, ref r) {
     node_give(p, r);
 }
 
-/* The slot of the first class in use from `*c` on, whose number becomes *c; NULL: there is none. */
+/* Finds the first class in use from `*c` on, and writes its number to *c.  Returns its slot, or NULL if there is
+ * none. */
 static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size_t *c) {
     size_t octave = *c / WEIR__BESTFIT_CLASSES;
     uint64_t bits;
@@ -162,7 +162,7 @@ void weir__bestfit_drop(struct weir__bestfit *f) {
     weir__bestfit_init(f, f->pool);
 }
 
-/* Makes room for the slots of so many octaves.  1 or 0. */
+/* Makes room for the slots of `reach` octaves.  Returns 1 on success, 0 if there is no host memory. */
 static int table_grow(struct weir__bestfit *f, size_t reach) {
     void *moved =
         weir__hostmem_resize(f->pool->host, f->slot, table_bytes(f->reach), table_bytes(reach));
@@ -176,7 +176,7 @@ static int table_grow(struct weir__bestfit *f, size_t reach) {
 
 /* ----------------------------------------------------------------- nodes' entries -- */
 
-/* How many marks of the node are below `mark`.  Two short rounds without a branch on data. */
+/* Returns the number of marks in the node that are below `mark`, in two short rounds without a branch on data. */
 static inline unsigned node_rank(const node *n, uint64_t mark) {
     const uint64_t *k = n->key;
     unsigned at =
@@ -186,8 +186,8 @@ static inline unsigned node_rank(const node *n, uint64_t mark) {
     return at + (unsigned)(k[0] < mark) + (unsigned)(k[1] < mark) + (unsigned)(k[2] < mark);
 }
 
-/* Adds an entry to a node that is not full: from the end, since a class seldom holds many, and what
- * comes is often the smallest key. */
+/* Adds an entry to a node that is not full.  Searches from the end, since a class seldom has many keys, and the new key
+ * is often the smallest. */
 static inline void node_add(node *n, uint64_t mark, uint32_t value) {
     uint64_t *key = &n->key[n->count];
     uint32_t *v = &n->value[n->count];
@@ -201,7 +201,7 @@ static inline void node_add(node *n, uint64_t mark, uint32_t value) {
     n->count++;
 }
 
-/* Takes out the entry at `at`. */
+/* Removes the entry at index `at`. */
 static inline void node_cut(node *n, unsigned at) {
     unsigned last = --n->count;
 
@@ -212,7 +212,7 @@ static inline void node_cut(node *n, unsigned at) {
     n->key[last] = NONE;
 }
 
-/* Takes out the entry with this mark, which is there: from the end, as node_add. */
+/* Removes the entry with this mark, which is there.  Searches from the end, as node_add() does. */
 static inline void node_drop(node *n, uint64_t mark) {
     unsigned i = --n->count;
     uint64_t key = n->key[i];
@@ -230,7 +230,7 @@ static inline void node_drop(node *n, uint64_t mark) {
     }
 }
 
-/* Takes the last `count` entries of `from` to the caches of `to`. */
+/* Moves the last `count` entries of `from` to the beginning of `to`. */
 static void node_shift_right(node *from, node *to, unsigned count) {
     unsigned keep = from->count - count;
 
@@ -244,7 +244,7 @@ static void node_shift_right(node *from, node *to, unsigned count) {
         from->key[i] = NONE;
 }
 
-/* Takes the first `count` entries of `from` to the end of `to`. */
+/* Moves the first `count` entries of `from` to the end of `to`. */
 static void node_shift_left(node *from, node *to, unsigned count) {
     unsigned keep = from->count - count;
 
@@ -258,7 +258,7 @@ static void node_shift_left(node *from, node *to, unsigned count) {
         from->key[i] = NONE;
 }
 
-/* The child of an inner node under which `mark` belongs. */
+/* Returns the index of the child of an inner node whose subtree `mark` belongs to. */
 static unsigned child_of(const node *n, uint64_t mark) {
     return node_rank(n, mark + 1) - 1;
 }
@@ -275,7 +275,7 @@ static unsigned tree_height(const pool *p, ref r) {
     return height;
 }
 
-/* The leaf under which `mark` belongs. */
+/* Returns the leaf that `mark` belongs to. */
 static inline node *leaf_for(const pool *p, ref r, uint64_t mark) {
     node *n = node_of(p, r);
 
@@ -286,7 +286,7 @@ static inline node *leaf_for(const pool *p, ref r, uint64_t mark) {
     return n;
 }
 
-/* The leaf with the largest marks. */
+/* Returns the leaf with the largest marks. */
 static inline node *leaf_last(const pool *p, ref r) {
     node *n = node_of(p, r);
 
@@ -297,8 +297,8 @@ static inline node *leaf_last(const pool *p, ref r) {
     return n;
 }
 
-/* Adds below `r`.  Where `r` had to be cut the right part is returned and its lower bound stands in
- * *bound; else 0.  The pool holds enough nodes. */
+/* Adds an entry to the subtree `r`.  If `r` had to be split, returns the new right node, and its lower bound in *bound;
+ * else returns 0.  The pool has enough spare nodes. */
 static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *bound) {
     node *n = node_of(p, r);
     node *right;
@@ -324,7 +324,7 @@ static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *
     return cut | (r & 1);
 }
 
-/* Adds `mark`.  1, or 0 if memory ran out. */
+/* Adds an entry to the tree.  Returns 1 on success, 0 if there is no host memory. */
 static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     uint64_t bound;
     node *leaf;
@@ -353,7 +353,7 @@ static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     return 1;
 }
 
-/* Child `at` of `n` has become sparse. */
+/* Joins the sparse child `at` of `n` with a sibling, or moves entries between both. */
 static void tree_rebalance(pool *p, node *n, unsigned at) {
     unsigned first = at > 0 ? at - 1 : 0;
     node *left = node_of(p, n->value[first]);
@@ -387,7 +387,7 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
         tree_rebalance(p, n, at);
 }
 
-/* Takes out `mark`, which is in `leaf`; the root is no leaf.  The root. */
+/* Removes `mark` from `leaf`, in a tree whose root is no leaf.  Returns the root. */
 static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     node *n = node_of(p, root);
     ref only;
@@ -406,10 +406,10 @@ static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     return only;
 }
 
-/* Where the largest mark up to `mark` is: its leaf and *at; NULL: there is none. */
+/* Finds the largest mark up to `mark`.  Returns its leaf, and its index in *at, or NULL if there is none. */
 static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at) {
     const node *n = node_of(p, r);
-    ref before = 0; /* the subtree before the path */
+    ref before = 0; /* the subtree to the left of the path */
 
     while (!is_leaf(r)) {
         unsigned child = child_of(n, mark);
@@ -431,7 +431,7 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
 
 /* ---------------------------------------------------------------- the set -- */
 
-/* An insert that needs memory, or a class with more than one node. */
+/* Inserts a key that needs memory, or whose class has more than one node. */
 static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64_t key,
                                                  uint32_t value) {
     struct weir__bestfit_slot *s;
@@ -477,7 +477,7 @@ int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t va
     return 1;
 }
 
-/* An erase in a class with more than one node. */
+/* Erases a key whose class has more than one node. */
 static __attribute__((noinline)) void erase_deep(struct weir__bestfit *f, uint64_t key) {
     struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
     node *leaf;
@@ -503,7 +503,7 @@ void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
         return;
     }
     last = leaf->count - 1;
-    if (s->key == key) { /* the next one moves up */
+    if (s->key == key) { /* the next key moves into the slot */
         s->key = key_of(leaf->key[last]);
         s->value = leaf->value[last];
         leaf->key[last] = NONE;
@@ -517,7 +517,7 @@ void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
     }
 }
 
-/* Its class is in use, but the smallest key is not large enough. */
+/* Finds the smallest key that is at least `key`, whose class is in use but has a smaller key in its slot. */
 struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key) {
     size_t c = weir__bestfit_class(key);
     const struct weir__bestfit_slot *s = &f->slot[c];
@@ -544,7 +544,7 @@ void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value) {
     leaf->value[node_rank(leaf, mark_of(key))] = value;
 }
 
-/* The largest key of a class in use. */
+/* Returns the largest key of a class in use. */
 static uint64_t slot_last(const struct weir__bestfit *f, const struct weir__bestfit_slot *s) {
     ref r = s->others;
 

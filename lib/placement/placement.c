@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: blocks are taken by best fit, or at an address, and given back, in logarithmic time.
+/* placement.c: blocks are taken by best fit, at an address or behind waits, and given back.
  *
- * What: a take looks for the smallest chunk that holds it and cuts it; a give makes a free chunk that joins its
- * neighbours.  A take reserves all that it needs before it changes anything.
+ * A take looks for the smallest chunk that is large enough and cuts it.  A give makes a free chunk, which joins its
+ * neighbours.  Both take logarithmic time.  A take reserves all its host memory before it changes anything.
  *
- * Nothing leads from an address inside a block to the block: that is no part of any ordinary path, and an ordered
- * structure for it would cost each of them.  A walk over its region answers such an address.
+ * No index leads from an address inside a block to the block: no ordinary path needs it, and each would have to
+ * maintain it.  A walk over the region finds the block.
  */
 #include "placement/placement_state.h"
 
@@ -27,7 +27,7 @@ static inline void park_block(struct weir_placement *p, uint32_t id) {
     p->last_address = NOWHERE;
 }
 
-/* Makes the parked block live again.  The rest of its chunk would have joined the block and been cut off again. */
+/* Makes the parked block live again.  The rest of its chunk counts as joined and cut off again. */
 static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
     struct weir__chunk *c = &p->all.chunk[id];
@@ -74,8 +74,7 @@ INLINE void rest_settle(struct weir_placement *p, struct weir_placement_stream *
     }
 }
 
-/* Makes a live block of the free chunk `id` with that key; `own` if it carries that stream's tag,
- * else NULL. */
+/* Makes a live block of the free chunk `id` with that key.  `own` is the stream whose tag it has, or NULL. */
 INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *own, uint32_t id,
                        uint64_t key, uint64_t want, size_t bytes,
                        struct weir_placement_block *out) {
@@ -103,7 +102,7 @@ INLINE void take_carve(struct weir_placement *p, struct weir_placement_stream *o
 
 /* Returns 1 if a free chunk is a whole region of more than `most` granules. */
 static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
-    return c->size > most && c->prev == c->next; /* both are the border */
+    return c->size > most && c->prev == c->next; /* both neighbours are the border */
 }
 
 /* Finds the best fit for `want` granules in a set and, unless it is NULL, in another set.  The search passes over idle
@@ -128,7 +127,8 @@ INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
     }
 }
 
-/* Finds the best fit for `want` granules among the clean chunks and, unless `own` is NULL, among the chunks of `own`. */
+/* Finds the best fit for `want` granules among the clean chunks and, unless `own` is NULL, among the chunks of
+ * `own`. */
 INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
                                          const struct weir_placement_stream *own, uint64_t want,
                                          size_t most) {
@@ -158,7 +158,7 @@ INLINE int take(struct weir_placement *p, struct weir_placement_stream *own, uin
     return WEIR_PLACEMENT_OK;
 }
 
-/* The compiler makes one copy for clean chunks and one for chunks of streams, so that the first need not ask. */
+/* The compiler makes one copy for clean chunks and one for tagged chunks, so that the former needs no tests. */
 static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, size_t most,
                       struct weir_placement_block *out) {
     return take(p, NULL, want, bytes, most, out);
@@ -188,7 +188,7 @@ static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream
     if (want >> WEIR__BESTFIT_BITS != 0)
         return WEIR_PLACEMENT_NO_FIT;
     p->last_stream = stream;
-    /* The stream is looked up here and not before: bringing unlisted chunks in may have forgotten it. */
+    /* The stream is looked up only now, since adopting unlisted chunks may have forgotten it. */
     return p->several && stream != 0
                ? take_tagged(p, stream_find(p, stream), want, bytes, most, out)
                : take_clean(p, want, bytes, most, out);
@@ -226,18 +226,18 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 
 /* ---- take behind waits ---- */
 
-/* Neighbouring chunks, from `first` on. */
+/* Adjacent free chunks, from `first` on. */
 struct run {
     uint32_t first;
     uint64_t size; /* in granules */
 };
 
-/* The free chunk `id` is not at once for `stream`. */
+/* Returns 1 if the free chunk `id` has another stream's tag, else 0. */
 static int is_others(const struct weir_placement *p, uint32_t id, uint64_t stream) {
     return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != stream || stream == 0);
 }
 
-/* The chunk `id` serves `stream`, at once or behind a wait. */
+/* Returns 1 if `stream` may use the chunk `id` at once or behind a wait, else 0. */
 static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream,
                     const struct weir_placement_waits *waits) {
     if (is_others(p, id, stream))
@@ -245,7 +245,7 @@ static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream
     return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
 }
 
-/* The smallest run in a region that holds `want` granules, if smaller than *best. */
+/* Finds the smallest run in a region that holds `want` granules, and keeps it in *best if it is smaller than *best. */
 static void run_search(const struct weir_placement *p, const struct weir_placement_region *r,
                        uint64_t want, uint64_t stream, const struct weir_placement_waits *waits,
                        struct run *best) {
@@ -269,7 +269,7 @@ static void run_search(const struct weir_placement *p, const struct weir_placeme
     }
 }
 
-/* Waits for the chunks from `id` on that hold `want` granules; 0: a wait failed. */
+/* Waits for the chunks from `id` on that hold `want` granules.  Returns 1 on success, 0 if a wait failed. */
 static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, uint64_t stream,
                     const struct weir_placement_waits *waits) {
     for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next)
@@ -279,7 +279,7 @@ static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, 
     return 1;
 }
 
-/* The block of `want` granules at the beginning of a run. */
+/* Places the block of `want` granules at the beginning of a run. */
 static void run_take(struct weir_placement *p, uint32_t id, uint64_t want, size_t bytes,
                      struct weir_placement_block *out) {
     uint64_t address = p->all.chunk[id].address;
@@ -338,8 +338,8 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-/* A freed chunk becomes an unlisted chunk of a stream without a record.  What else the stream has freed are
- * unlisted chunks then: it joins them here, since later only its direct neighbours are looked at. */
+/* Makes a freed chunk unlisted, for a stream without a record.  Joins it with the stream's unlisted chunks beside it
+ * now, since adopting it later looks only at its direct neighbours. */
 static void chunk_unlist(struct weir_placement *p, uint64_t stream, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
@@ -357,7 +357,7 @@ static void chunk_unlist(struct weir_placement *p, uint64_t stream, uint32_t id)
     }
 }
 
-/* A block of `stream` ends; `park` if it was the last thing taken. */
+/* Frees a block on `stream`.  Parks it if `park` is set, because it was the last block taken. */
 static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
                         int park) {
     struct weir_placement_stream *s = stream_make(p, stream);
@@ -398,7 +398,7 @@ INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
     }
 }
 
-/* The free of a block, which has ended, where `stream` is not the only one, or not yet. */
+/* Frees a block that has ended, when `stream` is not the only stream so far. */
 static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
                          uint64_t sequence) {
     int park = p->all.chunk[id].address == p->last_address;

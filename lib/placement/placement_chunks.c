@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* placement_chunks.c: free chunks are cut, joined and claimed where no fast path is needed, unlisted chunks come back, and
- * records get room.
+/* placement_chunks.c: free chunks are cut, joined and claimed, outside of the fast paths, and records get room.
  *
- * Invariants: one record per region stays in reserve for the second stream, which a free may bring.  After the table
- * has grown every record has another number; all that lead to records follow.
+ * Invariants: one record for each region stays in reserve for the second stream, which a free may bring.  After the
+ * table has grown, every record has another number, and everything that refers to a record is updated.
  */
 #include "placement/placement_state.h"
 
@@ -76,7 +75,7 @@ uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t add
     return rest;
 }
 
-/* Removes the part of one free chunk that lies in [first, end).  Returns its record. */
+/* Removes the part of one free chunk that lies in [first, end).  Returns the part's record. */
 static uint32_t claim_part(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
     const struct weir__chunk *c = &p->all.chunk[id];
     struct weir_placement_stream *s =
@@ -119,8 +118,8 @@ void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t byt
 
 /* ---- room for records ---- */
 
-/* Every number that leads to a record, after the table has grown: `old` tells the new ones.  The last
- * take is forgotten by then. */
+/* Updates every number of a record after the table has grown; `old` has the new numbers.  The last take is forgotten
+ * before. */
 static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->stream_slots; i++) {

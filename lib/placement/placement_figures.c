@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* placement_figures.c: what a placement has, in sums and chunk by chunk.
- */
+/* placement_figures.c: the figures of a placement, and walks over its chunks. */
 #include "placement/placement_state.h"
 
-/* The size of the largest chunk of a set, in granules. */
+/* Returns the size of the largest chunk of a set, in granules. */
 static uint64_t largest_of(const struct weir__bestfit *fit) {
     uint64_t key = weir__bestfit_last(fit);
 
@@ -22,7 +21,7 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
     return (clean > tagged ? clean : tagged) << p->shift;
 }
 
-/* The size of the largest free chunk, in granules. */
+/* Returns the size of the largest free chunk, in granules. */
 static uint64_t largest_free(const struct weir_placement *p) {
     uint64_t largest = largest_of(&p->clean);
 

@@ -70,7 +70,8 @@ size_t weir__placement_region_position(const struct weir_placement *p, uint64_t 
     return first;
 }
 
-/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
+/* Lengthens an array to `want` elements if it is shorter.  Returns the array, or NULL if there is no host memory; then
+ * nothing has changed. */
 static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
                         size_t element) {
     void *grown;
@@ -86,7 +87,7 @@ static void *array_grow(struct weir__hostmem *host, void *array, size_t *length,
     return grown;
 }
 
-/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out. */
+/* Finds a slot for one more region.  Returns 1 and the slot in *slot, or 0 if there is no host memory. */
 static int region_reserve(struct weir_placement *p, size_t *slot) {
     size_t length = p->region_length;
     size_t want = p->regions < length ? length : 2 * length + 1;
@@ -106,7 +107,7 @@ static int region_reserve(struct weir_placement *p, size_t *slot) {
     return 1;
 }
 
-/* Links the new region's border `border` and its one chunk `id`. */
+/* Links the border record and the one chunk `id` of the new region. */
 static void region_link(struct weir_placement *p, size_t slot, uint32_t border, uint32_t id) {
     struct weir_placement_region *r = &p->region[slot];
     size_t position = weir__placement_region_position(p, r->base);
@@ -168,7 +169,7 @@ int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t by
     return weir__placement_give(p, base, stream, sequence, NULL);
 }
 
-/* Wholly free, and nobody need wait for any of it? */
+/* Returns 1 if the region is one free and clean chunk, else 0. */
 static int region_is_idle(const struct weir_placement *p, const struct weir_placement_region *r) {
     uint32_t id = p->all.chunk[r->border].next;
 
@@ -176,7 +177,7 @@ static int region_is_idle(const struct weir_placement *p, const struct weir_plac
            p->all.chunk[id].sequence <= p->step.observed;
 }
 
-/* Wholly free, and `stream` need not wait for any of it? */
+/* Returns 1 if the region is free and `stream` may use all of it, else 0. */
 static int region_serves(const struct weir_placement *p, const struct weir_placement_region *r,
                          uint64_t stream) {
     uint32_t id = p->all.chunk[r->border].next;
@@ -188,7 +189,7 @@ static int region_serves(const struct weir_placement *p, const struct weir_place
     return 1;
 }
 
-/* A free chunk leaves its set and its list, and its record goes. */
+/* Removes a free chunk from its set and its list, and removes its record. */
 static void chunk_drop(struct weir_placement *p, uint32_t id) {
     struct weir_placement_stream *s = NULL;
 
@@ -200,7 +201,7 @@ static void chunk_drop(struct weir_placement *p, uint32_t id) {
     weir__chunks_remove(&p->all, id);
 }
 
-/* Forgets a region, all of which is free. */
+/* Removes a region, all of which is free. */
 static void region_unlink(struct weir_placement *p, size_t position) {
     struct weir_placement_region *r = &p->region[p->by_base[position]];
     uint32_t id = p->all.chunk[r->border].next;
@@ -220,7 +221,7 @@ static void region_unlink(struct weir_placement *p, size_t position) {
             (p->regions - position) * sizeof *p->by_base);
 }
 
-/* The position in by_base of the region that starts at `base`; p->regions: there is none. */
+/* Returns the index in by_base of the region that starts at `base`, or p->regions if there is none. */
 static size_t region_at(const struct weir_placement *p, uint64_t base) {
     size_t position = weir__placement_region_position(p, base >> p->shift);
 
@@ -257,7 +258,7 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 
 /* ---- unmapped ranges ---- */
 
-/* The whole chunk `id` is an unmapped range from here on, and joins its neighbours. */
+/* Makes the chunk `id` an unmapped range, and joins it with those beside it. */
 static void unmapped_begin(struct weir_placement *p, uint32_t id) {
     struct weir__chunk *c = &p->all.chunk[id];
 
@@ -325,11 +326,12 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         weir__placement_settle_clean(p, id);
         return WEIR_PLACEMENT_OK;
     }
-    weir__placement_make_live(p, id, bytes, &block); /* as if it had been taken, and is freed now */
+    /* tags it like memory that was allocated and is freed now */
+    weir__placement_make_live(p, id, bytes, &block);
     return weir__placement_give(p, address, stream, sequence, NULL);
 }
 
-/* The free chunk that starts at `address`, in granules; 0: there is none. */
+/* Returns the free chunk that starts at `address`, in granules, or 0. */
 static uint32_t free_at(const struct weir_placement *p, uint64_t address) {
     uint32_t id = weir__chunks_find(&p->all, address, CLEAN);
 
@@ -372,7 +374,7 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
     return weir__placement_hollow(p, within, address, bytes);
 }
 
-/* The unmapped range that ends the last region, or 0. */
+/* Returns the unmapped range that ends the last region, or 0. */
 static uint32_t last_unmapped(const struct weir_placement *p) {
     uint32_t id =
         p->regions == 0 ? 0 : p->all.chunk[p->region[p->by_base[p->regions - 1]].border].prev;

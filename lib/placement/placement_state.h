@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* placement_state.h: shared by the files of a placement.
  *
- * placement.c takes by best fit or at an address, and gives back; placement_behind.c takes behind waits; placement_chunks.c cuts and joins free chunks; placement_records.c makes room for their records;
- * placement_streams.c keeps the streams; placement_regions.c adds and removes regions; placement_unmapped.c says which of
- * their addresses have memory; placement_figures.c makes the figures.
+ * placement.c takes blocks and gives them back; placement_chunks.c cuts and joins free chunks, and makes room for their
+ * records; placement_streams.c keeps the streams; placement_regions.c adds and removes regions and their memory;
+ * placement_figures.c makes the figures.  This file has the inline functions that each take and give runs through.
  *
- * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by their
- * number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so that
- * every chunk has two neighbours.  A free chunk is in one set by size and address (free_tree.h): that of the clean ones,
- * or its stream's.  A tagged one is in a list, too: its stream's, in the order of sequences.
+ * Addresses and sizes are counted in granules.  Chunks are records in a table by address (chunk_table.h), named by
+ * their number, and linked in the order of addresses.  The chunks of a region and one border record form a ring, so
+ * that every chunk has two neighbours.  A free chunk is in one set by size and address (free_tree.h): the set of clean
+ * chunks, or its stream's.  A tagged chunk is also in its stream's list, in the order of sequences.
  *
- * While only one stream was seen, all free chunks are in the clean set.  A chunk then remembers just the latest
- * sequence that it was freed with; tags are made up when a second stream appears.
+ * While only one stream was seen, all free chunks are in the clean set.  A chunk then has only the latest sequence of
+ * its frees, and gets a tag when a second stream appears.
  *
- * Invariants: tests/fixtures/placement_check.c spells them out.  A free needs no memory but for nodes of a set, or for a
- * stream seen first.  If the host has none, the chunk stays outside the sets and lists as an unlisted chunk.  The next take
- * brings it in, or fails for want of memory.
+ * Invariants: tests/fixtures/placement_check.c checks them.  A free needs host memory only for nodes of a set, or for a
+ * stream seen first.  If there is none, the chunk becomes unlisted: it is in no set and no list.  The next take adds it
+ * to them, or fails for lack of memory.
  *
- * Must not know: drivers, locks, the memory behind an address, streams.
+ * Must not know: drivers, locks, the memory behind an address.
  */
 #ifndef WEIR_PLACEMENT_STATE_H
 #define WEIR_PLACEMENT_STATE_H
@@ -29,7 +29,7 @@
 #include "placement/chunk_table.h"
 #include "placement/free_tree.h"
 
-#define NOWHERE UINT64_MAX                         /* no address in granules */
+#define NOWHERE UINT64_MAX                         /* larger than every address */
 #define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 
 /* Inlines a function at each use, where the compiler knows more about its arguments. */
@@ -41,29 +41,29 @@ enum kind {
     LIVE = 2,
     CLEAN = 3,
     TAGGED = 4,
-    PARKED = 5,   /* see parked_settle */
-    UNMAPPED = 6, /* without memory */
-    UNLISTED = 8  /* with CLEAN or TAGGED: in no set and no list */
+    PARKED = 5,   /* freed right after it was placed; see weir__placement_parked_settle */
+    UNMAPPED = 6, /* has no memory */
+    UNLISTED = 8  /* a flag of CLEAN and TAGGED: in no set and no list */
 };
 
 struct weir_placement_region {
     uint64_t base;
     uint64_t end;
-    uint64_t high;   /* end of the highest block ever handed out, or filled, or base */
-    uint64_t used;   /* end of the highest block ever handed out, as long as there is one stream */
+    uint64_t high; /* the end of the highest block ever allocated, or memory filled; or base */
+    uint64_t used; /* the end of the highest block ever allocated, while there is only one stream */
     uint32_t border; /* 0 if the slot is not in use */
 };
 
 struct weir_placement_pace {
-    uint64_t observed; /* the host has seen it pass; never beyond `last` */
-    uint64_t last;     /* latest sequence of a free */
+    uint64_t observed; /* the sequence up to which the stream was observed; never above `last` */
+    uint64_t last;     /* the latest sequence of a free */
 };
 
 struct weir_placement_stream {
     uint64_t id;
     struct weir_placement_pace step;
-    uint64_t parted; /* chunks that were freed up to here join no other tagged chunk */
-    uint32_t oldest; /* list of tagged chunks, sequences ascending; 0 if empty */
+    uint64_t parted; /* chunks freed up to this sequence join no other tagged chunk */
+    uint32_t oldest; /* the list of tagged chunks, in the order of sequences; 0 if empty */
     uint32_t newest;
     struct weir__bestfit fit;
 };
@@ -72,38 +72,38 @@ struct weir_placement {
     unsigned shift; /* log2 of the granularity */
     int several;    /* a second stream, or stream 0, was seen */
     uint64_t mask;  /* granularity - 1 */
-    uint64_t limit; /* the most bytes that, rounded, overflow neither size_t nor a key */
+    uint64_t limit; /* the most bytes that, when rounded, fit in size_t and in a key */
     uint64_t waste; /* the rule's split_waste in granules, rounded up */
     int own_first;  /* the rule's own_first */
     uint64_t only;  /* the one stream seen so far, or 0 if there was none or several */
-    struct weir_placement_pace step; /* the only stream's */
+    struct weir_placement_pace step; /* the progress of the only stream */
     struct weir__chunks all;         /* the records */
     size_t used;                     /* granules in live blocks */
     size_t unlisted;
-    size_t requested; /* bytes asked for live blocks */
+    size_t requested; /* bytes requested for live blocks */
     size_t tagged;    /* granules in tagged chunks */
     size_t blocks;
     struct weir__bestfit clean;
 
-    /* the last take, for as long as nothing else has happened */
-    uint64_t last_address; /* NOWHERE: something has */
+    /* The last take, as long as no other operation came after it. */
+    uint64_t last_address; /* NOWHERE if another operation came */
     uint32_t last_taken;
-    uint32_t parked; /* last_taken, if it was given back meanwhile; else 0 */
+    uint32_t parked; /* last_taken, if the block was freed since; else 0 */
     uint64_t last_want;
-    uint64_t last_stream; /* only if `several` */
+    uint64_t last_stream; /* valid only if `several` */
     size_t last_most;
 
-    struct weir_placement_stream *recent;   /* looked up last, or NULL */
-    struct weir_placement_stream **streams; /* open addressing by id, at most half full */
+    struct weir_placement_stream *recent;   /* the stream that was looked up last, or NULL */
+    struct weir_placement_stream **streams; /* a hash table by id, at most half full */
     size_t stream_slots;
     size_t stream_count;
-    struct weir_placement_region *region; /* slots, so that a border's index stays */
-    uint32_t *by_base;                    /* the slots in use, by base */
+    struct weir_placement_region *region; /* the slots; a border keeps its slot's index */
+    uint32_t *by_base;                    /* the slots in use, sorted by base */
     size_t region_length;
     size_t by_base_length;
     size_t regions;
-    size_t total;  /* granules in all regions, */
-    size_t hollow; /* and of these in unmapped ranges */
+    size_t total;  /* granules in all regions */
+    size_t hollow; /* granules in unmapped ranges */
     size_t unmapped_ranges;
     size_t extent; /* granules below the regions' high marks */
     struct weir__bestfit_pool pool;
@@ -114,7 +114,7 @@ static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
 }
 
-/* Live and free ones: all records but the borders. */
+/* Returns the number of live, free and unmapped chunks: all records but the borders. */
 static inline size_t chunk_count(const struct weir_placement *p) {
     return weir__chunks_used(&p->all) - p->regions;
 }
@@ -135,7 +135,7 @@ static inline int granules_of(const struct weir_placement *p, size_t bytes, uint
 
 /* ---- parking: placement.c ---- */
 
-/* The free that was put off: see there. */
+/* Frees the parked block, whose free was put off. */
 void weir__placement_parked_settle(struct weir_placement *p);
 
 static inline void unpark(struct weir_placement *p) {
@@ -144,7 +144,7 @@ static inline void unpark(struct weir_placement *p) {
         weir__placement_parked_settle(p);
 }
 
-/* For those that only look: nothing that they can see depends on whether a block is parked. */
+/* Frees the parked block, in a function that only reads: a caller cannot tell whether a block is parked. */
 static inline const struct weir_placement *unparked(const struct weir_placement *p) {
     if (p->parked != 0)
         unpark((struct weir_placement *)(uintptr_t)p);
@@ -153,7 +153,7 @@ static inline const struct weir_placement *unparked(const struct weir_placement 
 
 /* ---- streams: placement_streams.c ---- */
 
-/* Another than the only stream takes or frees, or there are several. */
+/* Notes a stream that is not the only one so far. */
 void weir__placement_stream_note(struct weir_placement *p, uint64_t stream);
 
 /* Notes that `stream` takes or frees. */
@@ -162,7 +162,7 @@ static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
         weir__placement_stream_note(p, stream);
 }
 
-/* A stream that is not known yet; NULL if memory ran out. */
+/* Adds the record of a new stream.  Returns NULL if there is no host memory. */
 struct weir_placement_stream *weir__placement_stream_add(struct weir_placement *p, uint64_t id);
 void weir__placement_stream_drop(struct weir_placement *p, struct weir_placement_stream *s);
 
@@ -188,20 +188,20 @@ static inline struct weir_placement_stream *stream_find(struct weir_placement *p
     return s;
 }
 
-/* The stream, made if need be; NULL if memory ran out. */
+/* Finds the record of a stream, or adds it.  Returns NULL if there is no host memory. */
 static inline struct weir_placement_stream *stream_make(struct weir_placement *p, uint64_t id) {
     struct weir_placement_stream *s = stream_find(p, id);
 
     return s != NULL ? s : weir__placement_stream_add(p, id);
 }
 
-/* The set of what that stream alone may use; NULL: there is none. */
+/* Returns the stream whose tagged chunks the stream may use at once, or NULL if it has none. */
 static inline struct weir_placement_stream *own_of(struct weir_placement *p, uint64_t stream) {
     return p->several && stream != 0 ? stream_find(p, stream) : NULL;
 }
 
-/* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
- * comes late counts as the latest, so that lists stay in order. */
+/* Returns the sequence that a free gets, or 0 if the stream was already observed up to it.  A free that comes late
+ * counts as the latest, so that lists stay in order. */
 static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t sequence) {
     sequence += sequence == 0;
     if (sequence <= step->observed)
@@ -222,7 +222,7 @@ int weir__placement_take_reserve(struct weir_placement *p);
 
 /* ---- regions: placement_regions.c ---- */
 
-/* The position in by_base of the first region that ends above `address`. */
+/* Returns the index in by_base of the first region that ends above `address`. */
 size_t weir__placement_region_position(const struct weir_placement *p, uint64_t address);
 
 static inline void mark_high(struct weir_placement *p, struct weir_placement_region *r,
@@ -235,8 +235,8 @@ static inline void mark_high(struct weir_placement *p, struct weir_placement_reg
         r->used = end;
 }
 
-/* A block ends at `end`, of the last chunk before `next`, which is no chunk with memory: no other can reach
- * above a mark. */
+/* Raises the marks of a region for a block that ends at `end`, before the record `next`.  Only a border or an unmapped
+ * range can follow the last memory of a region, so other blocks cannot reach above a mark. */
 static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t end) {
     if (p->all.kind[next] == BORDER)
         mark_high(p, &p->region[p->all.chunk[next].region], end);
@@ -246,7 +246,7 @@ static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t en
 
 /* ---- lists of tagged chunks ---- */
 
-/* Into the list by its sequence: at the end, but for an unlisted chunk that comes back. */
+/* Inserts a chunk into the stream's list by its sequence: at the end, except for an unlisted chunk. */
 static inline void list_insert(struct weir_placement *p, struct weir_placement_stream *s,
                                uint32_t id) {
     uint32_t older = s->newest;
@@ -269,7 +269,7 @@ static inline void list_remove(struct weir_placement *p, struct weir_placement_s
     *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = t->older;
 }
 
-/* `id` takes the place of `old`. */
+/* Puts `id` into the list in place of `old`. */
 static inline void list_replace(struct weir_placement *p, struct weir_placement_stream *s,
                                 uint32_t old, uint32_t id) {
     struct weir__chunk_tag *t = &p->all.tag[id];
@@ -281,8 +281,8 @@ static inline void list_replace(struct weir_placement *p, struct weir_placement_
 
 /* ---- free chunks ---- */
 
-/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or clean if `s` is NULL.  Two
- * chunks of a stream join if both were freed since it was parted. */
+/* Returns 1 if the free chunk `id` may join its neighbour `other`, which is tagged by `s`, or clean if `s` is NULL.
+ * Two chunks of a stream join if both were freed since it was parted. */
 static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint32_t other,
                               const struct weir_placement_stream *s) {
     if (s == NULL)
@@ -291,8 +291,8 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, uint3
            p->all.chunk[id].sequence > s->parted && p->all.chunk[other].sequence > s->parted;
 }
 
-/* A free chunk is about to change: out of its set and list.  An unlisted chunk may be later than all that its
- * stream knows of. */
+/* Removes a free chunk that is about to change from its set and list.  An unlisted chunk may have a later sequence than
+ * its stream's record. */
 INLINE void chunk_leave(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     if ((p->all.kind[id] & UNLISTED) != 0) {
         p->unlisted--;
@@ -305,7 +305,7 @@ INLINE void chunk_leave(struct weir_placement *p, struct weir_placement_stream *
     weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]));
 }
 
-/* `left` takes in its neighbour `right`, and waits for the later of both. */
+/* Joins `right` to its neighbour `left`, with the later of both sequences. */
 INLINE void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct weir__chunk *l = &p->all.chunk[left];
     struct weir__chunk *r = &p->all.chunk[right];
@@ -317,8 +317,8 @@ INLINE void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) 
     weir__chunks_remove(&p->all, right);
 }
 
-/* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
- * neighbours.  Its sequence is set.  The record that it ends up in. */
+/* Makes a chunk that is in no set and no list free, tagged by `s` or clean if `s` is NULL, and joins it with its
+ * neighbours.  Its sequence is set before.  Returns its record. */
 INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
@@ -346,7 +346,7 @@ INLINE uint32_t settle(struct weir_placement *p, struct weir_placement_stream *s
     return id;
 }
 
-/* Two copies, so that the one for clean space need not ask. */
+/* The two copies of settle(), so that the copy for clean chunks needs no tests. */
 uint32_t weir__placement_settle_clean(struct weir_placement *p, uint32_t id);
 uint32_t weir__placement_settle_tagged(struct weir_placement *p, struct weir_placement_stream *s,
                                        uint32_t id);
@@ -357,18 +357,18 @@ static inline uint32_t chunk_settle(struct weir_placement *p, struct weir_placem
                      : weir__placement_settle_tagged(p, s, id);
 }
 
-/* Brings the unlisted chunks back.  Returns 1 on success, 0 if memory still lacks. */
+/* Adds the unlisted chunks to the sets.  Returns 1 on success, 0 if memory still lacks. */
 int weir__placement_unlisted_adopt(struct weir_placement *p);
-/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
- * know no neighbours but each other's.  There is room for a record.  The new one. */
+/* Cuts the chunk `id`, which is in no set, at `address` inside it, and returns the record of the second part, of that
+ * kind.  There is room for a record. */
 uint32_t weir__placement_cut(struct weir_placement *p, uint32_t id, uint64_t address,
                              unsigned kind);
 /* Removes [first, end), in granules, from its free chunks, of which `id` is the first, and joins the removed parts.
- * The rest of these chunks keeps its streams.  There is room for a record on either side.  Returns a record that is
- * in no set. */
+ * The rest of these chunks keeps its tags.  There is room for a record on either side.  Returns a record that is in no
+ * set. */
 uint32_t weir__placement_claim_run(struct weir_placement *p, uint32_t id, uint64_t first,
                                    uint64_t end);
-/* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
+/* Returns the chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
 uint32_t weir__placement_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                                 uint64_t address, size_t bytes);
 

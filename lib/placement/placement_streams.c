@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* placement_streams.c: the streams that have freed something, from the second one on, and what was observed of them.
+/* placement_streams.c: the streams that have freed memory, and up to which sequence each was observed.
  *
- * What: until a second stream is seen there is no record of any.  Then every free chunk gets the tag that it has earned,
- * and from there on tags count.
+ * Until a second stream is seen there is no record of a stream.  Then every free chunk gets its tag, and tags count
+ * from there on.
  *
- * Numbers: the table is open addressing, at most half full.  A stream without tagged chunks is forgotten when the table
- * grows.
+ * The table of streams uses open addressing, and is at most half full.  A stream without tagged chunks is forgotten
+ * when the table grows.
  */
 #include "placement/placement_state.h"
 
@@ -32,8 +32,8 @@ void weir__placement_stream_drop(struct weir_placement *p, struct weir_placement
     weir__hostmem_resize(&p->host, s, sizeof *s, 0);
 }
 
-/* Makes room for one more stream.  Those that have no tagged chunk left are forgotten only here: a
- * program that keeps making streams must not make the table grow for ever.  1 or 0. */
+/* Makes room for one more stream.  Forgets streams without tagged chunks, so that the table of a program that keeps
+ * making streams does not grow for ever.  Returns 1 on success, 0 if there is no host memory. */
 static int streams_reserve(struct weir_placement *p) {
     struct weir_placement_stream **old = p->streams;
     size_t old_slots = p->stream_slots;
@@ -95,7 +95,7 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts the chain that starts at `id` (through newer) by sequence; the first. */
+/* Sorts the chain that starts at `id`, linked by `newer`, by sequence.  Returns its first chunk. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i */
     uint32_t all = 0;
@@ -117,8 +117,9 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* What lies above the mark of `r` was never used: cut off from what was, and clean.  Where it was not
- * used at all, its sequence is that of a block that it had joined and that was taken again. */
+/* Cuts the memory above the mark of `r`, which was never used, off from the memory below, and makes it clean.  A free
+ * chunk that starts above the mark may have a sequence, from a block that it had joined and that was allocated
+ * again. */
 static void cut_at_mark(struct weir_placement *p, const struct weir_placement_region *r) {
     for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
         struct weir__chunk *c = &p->all.chunk[id];
@@ -138,8 +139,8 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
     }
 }
 
-/* Makes every free chunk an unlisted chunk, with the tag that it has earned.  The tagged ones are chained in
- * no order through `newer`; the first of them is returned. */
+/* Makes every free chunk unlisted, with its tag.  Returns the first tagged chunk; `newer` links the others, in no
+ * order. */
 static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     uint32_t chain = 0;
 
@@ -168,7 +169,7 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     return chain;
 }
 
-/* From here on tags count.  This is linear in the number of chunks, once for a placement. */
+/* Makes tags count from here on.  Linear in the number of chunks, once in a placement's life. */
 static void second_stream(struct weir_placement *p) {
     uint64_t first = p->only;
     struct weir_placement_stream *s;
@@ -212,13 +213,14 @@ void weir__placement_part(struct weir_placement *p, uint64_t stream) {
 /* ---- observe ---- */
 
 static void step_observe(struct weir_placement_pace *step, uint64_t sequence) {
+    /* later frees are not observed */
     if (sequence > step->last)
-        sequence = step->last; /* what is freed later is not covered */
+        sequence = step->last;
     if (sequence > step->observed)
         step->observed = sequence;
 }
 
-/* A tagged chunk of `s` (NULL for an unlisted chunk) becomes clean.  The record that it ends up in. */
+/* Makes a tagged chunk of `s` clean, or an unlisted chunk if `s` is NULL.  Returns its record. */
 static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stream *s,
                             uint32_t id) {
     chunk_leave(p, s, id);
@@ -227,7 +229,7 @@ static uint32_t chunk_clean(struct weir_placement *p, struct weir_placement_stre
     return weir__placement_settle_clean(p, id);
 }
 
-/* The unlisted chunks of a stream that may have no record of its own. */
+/* Observes the unlisted chunks of a stream, which may have no record. */
 static void observe_unlisted(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
