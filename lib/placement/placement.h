@@ -9,20 +9,21 @@
  *   region           one contiguous range that was added; chunks never cross its ends
  *   chunk            a piece of a region: a live block, a free chunk or an unmapped range; chunks tile their region
  *   unmapped range   a chunk without memory: nothing is placed there
- *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, others once `stream` was observed
- *                    up to `sequence`
+ *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, other streams only once `sequence`
+ *                    was observed
  *   clean            a free chunk that every stream may use: never used, or observed
  *
  * Rules
- *   Fit.       The smallest free chunk that is large enough, and the lowest address among equal sizes, of those that the
- *              stream may use (its own and the clean ones; with `own_first` a clean one only if no own chunk fits).  This is the order of TensorFlow's BFC allocator.
+ *   Fit.       The smallest free chunk that is large enough, and the lowest address among equal sizes, of those that
+ *              the stream may use: its own and the clean ones (with `own_first` a clean one only if no own chunk
+ *              fits).  This is the order of TensorFlow's BFC allocator.
  *   Split.     The chunk is cut if it is at least twice the rounded size, or if at least `split_waste` bytes would be
  *              wasted; otherwise the block gets all of it.
  *   Coalesce.  A freed chunk joins a free neighbour of its region at once if both have tags of one stream or both are
  *              clean.
  *   One stream.  Until a second stream is seen, tags restrict nothing: free chunks join whatever their tag, so that the
  *              placement is BFC's to the byte.  When the second stream appears, free space below the highest address
- *              allocated so far in a region gets the first stream's tag (unless observed), and the space above is clean.
+ *              allocated in a region gets the first stream's tag (unless observed), and the space above is clean.
  *   Stream 0   means an unknown stream: its frees serve no stream until observed, and it is served from clean chunks
  *              alone.
  *   Sequence.  From 1; 0 counts as 1.  A free with a sequence up to which its stream was already observed is clean at

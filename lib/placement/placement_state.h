@@ -49,8 +49,8 @@ enum kind {
 struct weir_placement_region {
     uint64_t base;
     uint64_t end;
-    uint64_t high; /* the end of the highest block ever allocated, or memory filled; or base */
-    uint64_t used; /* the end of the highest block ever allocated, while there is only one stream */
+    uint64_t high;   /* the highest end of blocks and filled memory so far, or base */
+    uint64_t used;   /* the highest end of blocks so far, while there is only one stream */
     uint32_t border; /* 0 if the slot is not in use */
 };
 

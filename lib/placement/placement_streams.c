@@ -139,7 +139,7 @@ static void cut_at_mark(struct weir_placement *p, const struct weir_placement_re
     }
 }
 
-/* Makes every free chunk unlisted, with its tag.  Returns the first tagged chunk; `newer` links the others, in no
+/* Makes every free chunk unlisted, with its tag.  Returns the first tagged chunk, from which `newer` links all in no
  * order. */
 static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     uint32_t chain = 0;
