@@ -140,7 +140,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine/peer_access.c \
 	lib/engine/peer_access.h \
 	lib/engine/mapped_files.c \
-	lib/engine/mapped_grow.c \
 	lib/engine/mapped_memory.c \
 	lib/engine/mapped_plan.c \
 	lib/engine/mapped_state.h \

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* mapped_state.h: the private interface of the files of a mapped arena.
  *
- * backing_mapped.c opens the arena, serves requests and trims.  mapped_survey.c finds out which memory is free, and
- * where a request goes.  mapped_plan.c plans which physical allocations are mapped there, and maps them.
- * mapped_memory.c creates, maps and unmaps physical allocations.  mapped_grow.c grows ahead of requests.
- * mapped_files.c exports physical allocations to other processes; the descriptor of one stays open until its memory
- * goes back to the device, and is closed first, since an open descriptor would keep the memory.
+ * backing_mapped.c opens the arena, serves requests, grows ahead of requests and trims.  mapped_survey.c finds out
+ * which memory is free, and where a request goes.  mapped_plan.c plans which physical allocations are mapped there, and
+ * maps them.  mapped_memory.c creates, maps and unmaps physical allocations.  mapped_files.c exports physical
+ * allocations to other processes; the descriptor of one stays open until its memory goes back to the device, and is
+ * closed first, since an open descriptor would keep the memory.
  *
- * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock (mapped_grow.c).
+ * Locks: the arena's lock guards all of it.  `bringing` is taken before the arena's lock.
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
  */
@@ -178,7 +178,7 @@ struct weir_mapped_range {
     uint64_t total, taken;     /* blocks.total and blocks.taken when `may_move` was last updated */
     struct weir_access access; /* the devices with access to all memory; changes under `bringing` */
     pthread_mutex_t bringing;  /* taken before the arena's lock */
-    size_t coming; /* the bytes that mapped_grow.c is mapping, which are part of `kept` */
+    size_t coming; /* the bytes that background growth is mapping, which are part of `kept` */
     const struct weir_mapped_packing *packing;
     struct weir_mapped_files files; /* the exported physical allocations */
 };
@@ -228,7 +228,7 @@ static inline int hurries(const struct weir_block_engine *a) {
 /* ---- physical allocations: mapped_memory.c ---- */
 
 /* Makes room in the arrays for that many more physical allocations and aliased mappings, and for one more of each,
- * which mapped_grow.c may be mapping.  Returns 1 on success, 0 if there is no host memory. */
+ * which background growth may be mapping.  Returns 1 on success, 0 if there is no host memory. */
 int weir__mapped_make_place(struct weir_mapped_range *g, size_t handles, size_t shadows);
 /* Closes the descriptor of a physical allocation, if it has one, and releases it to the device. */
 CUresult weir__mapped_release(const struct weir_block_engine *a,
@@ -262,12 +262,6 @@ void weir__mapped_lift_shadows(struct weir_block_engine *a, int notes);
 /* Releases a physical allocation that is mapped nowhere, or in aliased mappings alone: then it goes with the last of
  * them.  If the driver fails, a later call tries again.  The arrays have room for an aliased mapping. */
 void weir__mapped_release_handle(struct weir_block_engine *a, struct weir_mapped_handle h);
-
-/* ---- growth: mapped_grow.c ---- */
-
-/* Takes `bringing`.  Releases the arena's lock, which the caller holds, meanwhile. */
-void weir__mapped_begin_bringing(struct weir_block_engine *a);
-void weir__mapped_end_bringing(struct weir_block_engine *a);
 
 /* ---- file descriptors of physical allocations: mapped_files.c ---- */
 
@@ -346,11 +340,5 @@ int weir__mapped_may_move(const struct weir_block_engine *a, int way);
 /* Carries out the plan for a request whose window has the kind `what`.  If `counts`, moves reduce the allowance. */
 weir_status weir__mapped_carry_out(struct weir_block_engine *a, struct weir_request *r, int what,
                                    int counts);
-
-/* ---- functions of struct weir_backing: mapped_grow.c ---- */
-
-int weir__mapped_await(struct weir_block_engine *a, const struct weir_request *r);
-weir_status weir__mapped_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
-                              int cause, size_t *got);
 
 #endif
