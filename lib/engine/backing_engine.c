@@ -97,8 +97,7 @@ static uint64_t room_in(const struct spans *s, uint64_t reserve) {
     return reserve > s->a.blocks.total ? reserve - s->a.blocks.total : 0;
 }
 
-/* Returns 1 if region `a` is better to give back than `b`, for `missing` bytes, else 0.  Of equal regions the newer is
- * better. */
+/* Returns 1 if region `a` is better to give back than `b`, for `missing` bytes.  Of equal ones the newer is better. */
 static int is_better_spare(const struct weir_suballoc_region *a,
                            const struct weir_suballoc_region *b, uint64_t missing) {
     if (a->bytes == b->bytes)
@@ -140,8 +139,7 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
     (void)weir__order_fence(&s->a.blocks.order, stream, &none, &s->behind);
 }
 
-/* Sets SETTLES, so that the caller waits for the device before the end, if there are regions or the inner engine has
- * it. */
+/* Sets SETTLES if there are regions or the inner engine has it: then the caller waits for the device before the end. */
 static void note_regions(struct spans *s) {
     if (s->a.blocks.region_count > 0 || (s->a.inner->traits & WEIR_ENGINE_SETTLES))
         s->a.e.traits |= WEIR_ENGINE_SETTLES;
@@ -174,8 +172,7 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
 
-/* Adds a region of the inner engine that the stream with that id may use, or gives it back on an error.  Returns a
- * placement's result. */
+/* Adds a region that the stream with that id may use, or gives it back on an error.  Returns a placement's result. */
 static int take_in(struct spans *s, const struct weir_request *region, int kind, uint64_t id) {
     CUdeviceptr base = region->block;
     size_t bytes = region->bytes;
@@ -321,8 +318,7 @@ static struct grown *grown_for(struct spans *s, size_t bytes) {
     return &s->grown[hash >> (32 - GROWN_BITS)];
 }
 
-/* Returns the bytes of the region by which reserved memory grows for a block of `bytes`, which needs `needed` bytes in
- * whole units. */
+/* Returns the bytes of a region by which memory grows for a block of `bytes`, which needs `needed` bytes in units. */
 static size_t size_to_grow(struct spans *s, size_t bytes, size_t needed) {
     const struct grown *g = grown_for(s, bytes);
     size_t blocks = 2, best = needed;
@@ -418,7 +414,7 @@ static int is_busy(const struct spans *s, weir_stream stream) {
 
 /* ---- the base -------------------------------------------------------------------------------- */
 
-/* Returns 1 if at least half of the peak is free, about as much as ever was, and more than when a base was last
+/* Returns 1 if half of the peak or more is free, about as much as ever, and more than when a base was last
  * considered. */
 static int is_valley(struct spans *s) {
     uint64_t idle = s->a.blocks.total - s->a.blocks.in_use;
@@ -529,7 +525,7 @@ static weir_status spans_allow(struct weir_block_engine *a, const CUmemAccessDes
     return s->a.inner->ops->allow(s->a.inner, access);
 }
 
-/* Grows the inner engine.  The next free must not give preallocated memory back, and no base may delay the first
+/* Grows the inner engine.  Preallocated memory must outlast the next free, and no base may delay the first
  * iteration. */
 static weir_status spans_grow(struct weir_block_engine *a, uint64_t reserve, uint64_t goal,
                               int cause, size_t *got) {

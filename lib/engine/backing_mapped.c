@@ -27,8 +27,7 @@
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 enum { ADDRESSES_APART = 8 }; /* the part of the range for requests that name an address */
 
-/* A request does not get its own window if the shared window lacks at most this part of the memory that its own window
- * lacks. */
+/* A request gets no window apart if the shared window lacks at most this part of the memory that the other lacks. */
 enum { LITTLE_PART = 8 };
 
 /* Finds the window for a request in one of the three ways.  Clean memory is better than the stream's own, and the
@@ -71,8 +70,7 @@ static weir_status make_room(struct weir_block_engine *a, struct weir_request *r
     g->most_new = weir__mapped_most_new_for(a, small, bytes);
     g->spare_count = 0;
     may = weir__mapped_may_move(a, way);
-    /* Memory that moves before its uses complete becomes the stream's own.  Without a stream id, no stream could use
-     * it. */
+    /* Memory that moves before its uses complete becomes the stream's own, so the stream must have an id. */
     if (may)
         weir__mapped_find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
     if (!weir__mapped_plan(a, &w, way == SQUEEZED, &planned))
@@ -142,8 +140,7 @@ static int last_unmapped(const struct weir_block_engine *a, int small, uint64_t 
         a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
-/* Finds the part of the last unmapped range that lies behind all aliased mappings.  Returns 1 if there is one, 0
- * otherwise. */
+/* Finds the part of the last unmapped range behind all aliased mappings.  Returns 1 if there is one, 0 otherwise. */
 static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, size_t *bytes) {
     const struct weir_mapped_range *g = a->range;
     uint64_t end;
@@ -158,8 +155,8 @@ static int find_end(const struct weir_block_engine *a, int small, uint64_t *at, 
     return *bytes > 0;
 }
 
-/* Returns the bytes, in whole pages, of small requests' memory that can serve any small request once its uses are
- * completed. */
+/* Returns the bytes of small requests' memory, in whole pages, that any small request may have once its uses
+ * complete. */
 static size_t idle_small(const struct weir_mapped_range *g) {
     size_t bytes = 0;
 
@@ -173,8 +170,7 @@ static size_t idle_small(const struct weir_mapped_range *g) {
     return weir__size_round_down(bytes, PAGE);
 }
 
-/* Makes a physical allocation of `bytes` and maps it in the last unmapped range.  *added is the growth of reserved
- * memory. */
+/* Makes a physical allocation of `bytes`, and maps it in the last unmapped range.  *added gets the bytes of growth. */
 static weir_status bring(struct weir_block_engine *a, int small, uint64_t at, size_t bytes,
                          size_t *added) {
     struct weir_mapped_range *g = a->range;
@@ -274,8 +270,7 @@ static weir_status mapped_grow(struct weir_block_engine *a, uint64_t reserve, ui
 
 /* ---- requests that name an address ---- */
 
-/* Returns the middle of the largest unmapped range, so that memory on either side can grow.  Returns NOWHERE if there
- * are too few addresses. */
+/* Returns the middle of the largest unmapped range, so that memory on either side can grow, or NOWHERE. */
 static uint64_t find_far(const struct weir_mapped_range *g, size_t bytes) {
     uint64_t at = NOWHERE;
     size_t most = 2 * bytes;

@@ -73,7 +73,7 @@ static int place_at_once(struct weir_block_engine *a, struct weir_request *r,
     return placed;
 }
 
-/* Places the request in a region of any kind, when the engine cannot get more memory.  Returns `otherwise` if none
+/* Places the request in a region of any kind, if the engine cannot get more memory.  Returns `otherwise` if none
  * fits. */
 static weir_status place_anywhere(struct weir_block_engine *a, struct weir_request *r,
                                   weir_status otherwise, struct weir_placement_block *out) {
@@ -130,8 +130,7 @@ static weir_status place(struct weir_block_engine *a, struct weir_request *r,
     return placed == WEIR_PLACEMENT_NO_FIT ? make_room(a, r, reserve, out) : placed_or(placed);
 }
 
-/* Serves a request on a captured stream, or on the legacy stream beside a capture, where the driver answers no
- * question (error 906). */
+/* Serves a request on a captured stream, or on the legacy stream beside a capture, where queries fail (error 906). */
 static weir_status alloc_node(struct weir_block_engine *a, struct weir_request *r) {
     if (a->inner)
         return a->inner->ops->alloc(a->inner, r);
@@ -277,8 +276,8 @@ static weir_status give_at_once(struct weir_block_engine *a, struct weir_trim *t
     return a->backing->shed(a, trim);
 }
 
-/* Gives idle, observed memory back.  Each stream with open frees records an event at its next call.  The caller holds
- * the lock. */
+/* Gives idle, observed memory back.  Each stream records its open frees at its next call.  The caller holds the
+ * lock. */
 static weir_status give_done(struct weir_block_engine *a, struct weir_trim *trim) {
     weir_status status;
 

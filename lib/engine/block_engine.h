@@ -30,8 +30,7 @@ struct weir_block_engine {
     struct weir_lock lock;     /* guards all fields below, and the backing's own fields */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
-    /* The bytes that the driver did not take back, or that are being mapped.  They are reserved memory, but lie in no
-     * region. */
+    /* Bytes that the driver did not take back, or that are being mapped: reserved memory that lies in no region. */
     uint64_t kept;
     uint64_t reserved_peak;
 };
@@ -69,8 +68,8 @@ struct weir_backing {
     /* Frees a block that lies in no region.  NULL: such blocks are memory nodes of graphs (graph_blocks.h). */
     weir_status (*free_other)(struct weir_block_engine *a, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
-    /* Gives idle memory beyond the release threshold back, in a call on the stream with that id, after a free.  NULL:
-     * does nothing. */
+    /* Gives idle memory beyond the release threshold back, after a free on the stream with that id.  NULL: does
+     * nothing. */
     void (*settle)(struct weir_block_engine *a, uint64_t id, weir_stream stream);
 
     /* ---- memory */
@@ -81,7 +80,7 @@ struct weir_backing {
                         size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left, and waits for the device if necessary. */
     weir_status (*shrink)(struct weir_block_engine *a, struct weir_trim *trim);
-    /* Gives idle memory back that is observed to be complete, without a wait, for AT_ONCE and DONE.  NULL without
+    /* Gives back idle memory that is observed to be complete, for AT_ONCE and DONE; never waits.  NULL without
      * SHEDS. */
     weir_status (*shed)(struct weir_block_engine *a, struct weir_trim *trim);
     /* Changes a device's access, with the results of an engine's `allow`.  NULL: returns E_NOT_SUPPORTED. */
@@ -89,10 +88,9 @@ struct weir_backing {
 
     /* ---- what there is */
 
-    /* Lists the ranges, up to WEIR_BLOCKS_FORESEEN, in which memory will lie first.  NULL: the backing does not
-     * know. */
+    /* Lists up to WEIR_BLOCKS_FORESEEN ranges in which memory will lie first.  NULL: no range is known. */
     size_t (*foresee)(const struct weir_block_engine *a, struct weir_extent *out);
-    /* Shows the pieces that go back to the device as a whole, as an engine's visit of WHOLES.  NULL: these are the
+    /* Shows the pieces that go back to the device as a whole, as an engine's visit of WHOLES.  NULL: shows the
      * regions. */
     int (*wholes)(struct weir_block_engine *a, const struct weir_visit *visit);
     /* Returns the bytes of the largest request that `make_room` would surely serve, now or after OOM recovery. */

@@ -112,8 +112,7 @@ static weir_status direct_free(struct weir_engine *e, CUdeviceptr block, weir_st
         return weir__without_driver(WEIR_E_NOT_OWNED);
     result = WEIR_IN_SCOPE(driver, p->e.device->context, driver->cuMemFree(block));
     if (result != CUDA_SUCCESS) {
-        /* An error is harmless: if the table has grown meanwhile, the entry may be lost, and a second free fails as
-         * foreign. */
+        /* On an error the entry may be lost, if the table has grown meanwhile; then a second free fails as foreign. */
         (void)remember(p, block, bytes);
         return weir__device_status(p->e.device, result);
     }

@@ -50,8 +50,7 @@ static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) 
     return result;
 }
 
-/* Checks that no stream is captured: an event recorded on a captured stream would draw the joining stream into the
- * capture. */
+/* Checks that no stream is captured: an event recorded on one would draw the joining stream into the capture. */
 static weir_status any_captured(struct weir_async *async, weir_stream stream,
                                 struct weir_use_list *uses) {
     weir_status status = weir__device_capture(async->device, stream);

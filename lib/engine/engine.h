@@ -213,7 +213,7 @@ struct weir_event_sink {
 };
 
 enum {
-    /* Frees may be pending that the survey PENDING cannot count.  Only another request shows whether they have
+    /* Frees may be pending that the survey PENDING cannot count; only another request shows whether they have
      * completed. */
     WEIR_ENGINE_HIDES_PENDING = 1,
     WEIR_ENGINE_TRIM_WAITS = 2, /* a FULLY trim waits for the device */
@@ -233,8 +233,7 @@ struct weir_engine;
 struct weir_graph_table;
 
 struct weir_engine_ops {
-    /* Serves the request, or returns the cause of the failure.  Does not wait for frees before it returns E_NO_MEMORY
-     * or E_LIMIT. */
+    /* Serves the request, or returns an error.  Does not wait for frees before it returns E_NO_MEMORY or E_LIMIT. */
     weir_status (*alloc)(struct weir_engine *e, struct weir_request *r);
     /* Frees a block.  `uses` has the other streams that use the block, or is NULL.  An error changes nothing, except
      * that uses of streams that the driver does not know are marked `refused`. */
@@ -253,11 +252,9 @@ struct weir_engine_ops {
      * reuse by events also fills steals and event_records. */
     void (*figures)(struct weir_engine *e, weir_statistics *out);
     void (*survey)(struct weir_engine *e, struct weir_survey *out);
-    /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if the engine does not
-     * know. */
+    /* Visits the objects of one kind under the engine's lock.  Returns their number, or -1 if it is not known. */
     int (*visit)(struct weir_engine *e, const struct weir_visit *visit);
-    /* Gives all memory back.  The caller ensures that no block is live and no free is pending, or that the device is
-     * lost. */
+    /* Gives all memory back.  No block is live and no free is pending, or the device is lost. */
     void (*close)(struct weir_engine *e);
 };
 
@@ -350,8 +347,8 @@ static inline int weir__engine_may_have(const struct weir_engine *e, uint64_t ad
 
 /* Returns 1 if a block is live, as far as the engine knows, else 0. */
 int weir__engine_has_blocks(struct weir_engine *e);
-/* Finds the object of that kind at an address.  Returns 1 if there is one, 0 if there is none, -1 if the engine does
- * not know. */
+/* Finds the object of that kind at an address.  Returns 1 if there is one, 0 if there is none, -1 if it is not
+ * known. */
 int weir__engine_find(struct weir_engine *e, enum weir_visited what, uint64_t address,
                       struct weir_extent *out);
 /* Lists up to `most` objects of that kind.  Returns how many there are, or -1 if the engine does not know. */
@@ -373,8 +370,7 @@ weir_status weir__engine_gives_nothing(struct weir_engine *e, CUdeviceptr block,
 /* Records a growth or a trim in the counters and, at level info, in the log. */
 void weir__engine_note(const struct weir_engine *e, int cause, int shrink, uint64_t asked,
                        uint64_t got, uint64_t stall_ns, uint64_t reserved_after);
-/* The driver takes long to refuse a request above this size: 0.18 s for 60 GiB that the device lacks (H200, driver
- * 580). */
+/* The driver takes long to refuse more than this: 0.18 s for 60 GiB that the device lacks (H200, driver 580). */
 #define WEIR_ENGINE_LARGE ((uint64_t)256 << 20)
 /* Returns 1 if the device has less than `bytes` free with `idle` added, so that the driver need not be asked.  The
  * device may have more than it reports, so the function returns 0 for a request that insists. */

@@ -24,14 +24,12 @@
 
 #define MIB ((size_t)1 << 20)
 #define PAGE (2 * MIB)
-/* Requests of up to SMALL bytes have their own range of addresses, so that a small block does not pin a large physical
- * allocation. */
+/* Requests of up to SMALL bytes have their own addresses, so that a small block pins no large physical allocation. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* an address outside of the range */
 #define PIECE (64 * MIB)    /* making, mapping or moving up to this size takes a constant time */
 
-/* The largest physical allocation that moves to small requests, and the most that preallocation adds for small
- * requests. */
+/* The most bytes of a physical allocation that moves to small requests, or that preallocation adds for them. */
 #define SPARE_SMALL (16 * MIB)
 
 enum { ADDRESSES_SMALL = 16 }; /* the part of the addresses that small requests have */
@@ -57,7 +55,7 @@ struct weir_mapped_alias {
     uint64_t base; /* NOWHERE if it was unmapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    /* Set if the physical allocation is mapped only in aliased mappings.  It goes back to the device with the last of
+    /* Set if only aliased mappings have the physical allocation, which goes back to the device with the last of
      * them. */
     int last;
     size_t tags;
@@ -209,8 +207,7 @@ static inline size_t handle_above(const struct weir_mapped_range *g, uint64_t ad
     return first;
 }
 
-/* Returns the status of a placement's result.  A survey has seen that the placement can do it, so it can only lack host
- * memory. */
+/* Returns the status of a placement's result.  After a survey the placement can only lack host memory. */
 static inline weir_status placed_or(int placed) {
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__without_driver(WEIR_E_HOST_MEMORY);
 }
@@ -235,8 +232,7 @@ CUresult weir__mapped_release(const struct weir_block_engine *a,
                               CUmemGenericAllocationHandle handle);
 
 CUresult weir__mapped_make_handle(const struct weir_block_engine *a, struct weir_mapped_handle *h);
-/* Creates the physical allocation, unless m->in_hand is set, and maps it.  An error may leave in_hand and is_mapped
- * set. */
+/* Creates the physical allocation, unless m->in_hand is set, and maps it.  An error may leave both flags of *m set. */
 weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
                                       struct weir_mapped_move *m);
 /* Adds a mapped physical allocation to the placement if `status` is WEIR_OK, in the unmapped range that starts at
@@ -244,8 +240,7 @@ weir_status weir__mapped_make_and_map(const struct weir_block_engine *a,
  * aliased mapping. */
 weir_status weir__mapped_enter(struct weir_block_engine *a, weir_status status, uint64_t unmapped,
                                struct weir_mapped_move *m, uint64_t id);
-/* Unmaps an idle physical allocation in the free chunk that starts at `chunk`.  The arrays have room for an aliased
- * mapping. */
+/* Unmaps an idle physical allocation in the free chunk at `chunk`.  The arrays have room for an aliased mapping. */
 weir_status weir__mapped_lift(struct weir_block_engine *a, uint64_t chunk, uint64_t base,
                               struct weir_mapped_handle *h);
 /* Lifts a physical allocation whose uses are not completed: makes the request's stream wait for the other streams'
@@ -296,8 +291,7 @@ int weir__mapped_what_holds(const struct weir_mapped_range *g, size_t first,
 void weir__mapped_find_spares(struct weir_mapped_range *g, const struct weir_mapped_window *w,
                               int least);
 
-/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is such a part,
- * else 0. */
+/* Computes the part of an unmapped range that the window covers, in whole pages.  Returns 1 if there is one, else 0. */
 int weir__mapped_covers(const struct weir_mapped_window *w, const struct weir_mapped_piece *p,
                         uint64_t *from, uint64_t *to);
 /* Finds the window with the least missing memory, and the lowest of these, if one is better than *best. */
@@ -324,12 +318,12 @@ size_t weir__mapped_most_new_for(const struct weir_block_engine *a, int small, s
 /* Returns the most bytes of a physical allocation made ahead of requests, when reserved memory is to become `goal`. */
 size_t weir__mapped_most_ahead(const struct weir_block_engine *a, uint64_t goal, int cause);
 
-/* Plans memory for [at, to) of an unmapped range, or for more, up to `most`.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Plans memory for [at, to) of an unmapped range, or up to `most`.  Returns 1 on success, 0 if there is no host
+ * memory. */
 int weir__mapped_plan_unmapped(struct weir_block_engine *a, int squeeze, int small, uint64_t at,
                                uint64_t to, uint64_t most, size_t *planned);
-/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 1 on success, 0 if there is no host
- * memory. */
+/* Plans all memory that the window lacks; *planned gets the new bytes.  Returns 0 if there is no host memory, else
+ * 1. */
 int weir__mapped_plan(struct weir_block_engine *a, const struct weir_mapped_window *w, int squeeze,
                       size_t *planned);
 

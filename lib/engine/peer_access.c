@@ -14,8 +14,7 @@ static weir_status driver_refused(const struct weir_driver *driver, CUresult res
     return WEIR_E_DRIVER;
 }
 
-/* Checks whether `device` is a peer, and writes the answer to *can.  Returns OK, or an error if there is no such
- * device. */
+/* Checks whether `device` is a peer, and writes the answer to *can.  Returns an error if there is no such device. */
 static weir_status ask(const struct weir_driver *driver, CUdevice home, int device, int *can,
                        CUresult *result, char *text, size_t bytes) {
     CUdevice peer = 0;

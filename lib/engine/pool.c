@@ -600,8 +600,7 @@ static weir_status give_back(struct weir_pool_engine *p, struct weir_trim *trim)
     pthread_mutex_lock(&p->growing);
     before = pool_read_reserve(p);
     pool_drop_probes(p);
-    /* The stream runs only the frees of probe blocks.  The driver counts them as pending until the host waits for
-     * them. */
+    /* The stream runs only the frees of probe blocks, which the driver counts as pending until the host waits. */
     (void)driver->cuStreamSynchronize(p->grow_stream);
     result = trim_to(p, trim->keep);
     weir__driver_leave(driver, &scope);

@@ -421,8 +421,7 @@ static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_strea
     return 0;
 }
 
-/* Covers the stream's open frees: observes them if the stream is idle, else records an event.  Returns 1 on success,
- * else 0. */
+/* Covers the stream's open frees: observes them if the stream is idle, else records an event.  Returns 0 on failure. */
 static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     if (s->is_apart != 0 && s->recorded >= s->between) {
         if (weir__device_capture(o->device, stream) != WEIR_OK)

@@ -59,8 +59,8 @@
 #include "base/map.h"
 #include "engine/engine.h"
 
-/* Reports that the host has observed the frees of stream `id` up to `sequence`.  Must not call functions of this
- * file. */
+/* Reports that the host has observed the frees of stream `id` up to `sequence`.  Must not call this file's
+ * functions. */
 typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
 
 struct weir_order_mark;
@@ -130,8 +130,7 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Opens an order; takes no host memory.  The device must outlive it.  `observed` may be NULL if there are only
- * fences. */
+/* Opens an order without host memory.  The device outlives it.  `observed` may be NULL if there are only fences. */
 void weir__order_open(struct weir_order *o, struct weir_device *device,
                       weir__order_observed_fn *observed, void *context);
 /* Frees all memory.  No fence is left. */
@@ -208,8 +207,7 @@ weir_status weir__order_cover(struct weir_order *o, struct weir_lock *lock, uint
                               weir_stream stream);
 /* Observes all frees, since the device has finished all work. */
 void weir__order_observe_all(struct weir_order *o);
-/* Observes all frees up to `sequence`, since the device has finished all work that was submitted before the next
- * free. */
+/* Observes all frees up to `sequence`: the device has finished all work that was submitted before the next free. */
 void weir__order_observe_until(struct weir_order *o, uint64_t sequence);
 
 /* Records an event on `stream` and on each noted stream.  On an error nothing is left, and uses of streams that the

@@ -173,8 +173,7 @@ static inline int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, 
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Makes a block's memory available to all streams, since the host has observed its last use.  unaccount() was called
- * for it. */
+/* Makes the memory of a block, which unaccount() has subtracted, available to all streams: its last use is observed. */
 static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
     weir__order_several(&s->order);
     s->observed++;

@@ -110,8 +110,7 @@ void weir__suballoc_close(struct weir_suballoc *s);
 
 /* The slow path of weir__suballoc_visit, for several streams. */
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* Records the events that are due on `stream`; every request on it begins with this call.  Returns OK or
- * E_HOST_MEMORY. */
+/* Records the events that are due on `stream`; every request on it begins with this.  Returns OK or E_HOST_MEMORY. */
 static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id,
                                                weir_stream stream) {
     return weir__order_is_only(&s->order, id) ? WEIR_OK
@@ -138,9 +137,8 @@ static inline int weir__suballoc_is_dry(const struct weir_suballoc *s,
                                         const struct weir_request *r) {
     return r->dry_at == s->changes + 1;
 }
-/* Places a block as weir__suballoc_take does, before the owner grows or moves regions.  The function queries all
- * events, since a completed free that it missed would cost memory, and the queries cost little beside a call that maps
- * memory.  It never waits. */
+/* Places a block as weir__suballoc_take does, before the owner grows or moves regions, but queries all events: a
+ * completed free that it missed would cost memory, and queries cost little beside mapping memory.  Never waits. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 struct weir_placement_block *out);
 /* Returns 1 if another stream may wait for the free of the stream `id` with `sequence`: the setting
@@ -150,8 +148,7 @@ int weir__suballoc_may_follow(const struct weir_suballoc *s, uint64_t id, uint64
  * are clean, the stream's own, or freed by streams that it may wait for.  On the device it waits for their work. */
 int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
                                weir_stream stream, struct weir_placement_block *out);
-/* Frees a block on `stream` with that id and on the streams of `uses` (NULL: none), with the results of an engine's
- * `free`. */
+/* Frees a block on `stream` with that id and on the streams of `uses` (or NULL).  Returns the results of `free`. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
 /* Implements an engine's `give`. */
@@ -173,8 +170,7 @@ int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t byte
  * or, with OBSERVED, all streams.  Returns a placement's result. */
 int weir__suballoc_fill(struct weir_suballoc *s, uint64_t unmapped, uint64_t address, size_t bytes,
                         uint64_t id);
-/* Removes the memory of a part of the free chunk that starts at `chunk`, all of which is observed.  Returns a
- * placement's result. */
+/* Removes the memory of a part of the observed free chunk that starts at `chunk`.  Returns a placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
 /* Removes the memory of a part, whichever streams may use it.  The part may lie in several adjacent free chunks, of
  * which `chunk` is the first. */

@@ -19,8 +19,7 @@
 
 struct weir_use {
     weir_stream stream;
-    /* The id of a default stream when it was noted, since another thread may mean another stream by its handle; else
-     * 0. */
+    /* the id of a default stream, since its handle means another stream on another thread; else 0 */
     uint64_t id;
     int refused; /* set by a free that failed because the driver does not know this stream */
 };
@@ -44,8 +43,7 @@ static inline int weir__uses_any(const struct weir_uses *uses) {
 
 void weir__uses_open(struct weir_uses *uses, weir_slow_paths *paths);
 void weir__uses_close(struct weir_uses *uses);
-/* Notes that the stream uses the block; does nothing if that is noted already.  Returns 1 on success, 0 if there is no
- * host memory. */
+/* Notes that the stream uses the block, unless that is noted already.  Returns 0 if there is no host memory, else 1. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Forgets the uses noted at an address that is being allocated now.  They were noted when no block was live there. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);

@@ -48,8 +48,7 @@ struct weir__chunks {
     struct weir__chunk_tag *tag;
     uint8_t *kind;  /* 0 if there is no record */
     uint8_t *print; /* 0x80 and seven bits of the hash, or 0 if there is no record */
-    /* For each bucket, the records that went to a later bucket, since it was full.  255 is not counted up or down any
-     * more. */
+    /* for each bucket, the records that it was too full for; stays at 255 once reached */
     uint8_t *passed;
     unsigned shift; /* the shift that turns a hash into a bucket */
     size_t buckets; /* a power of two */
@@ -128,8 +127,7 @@ static inline uint32_t weir__chunks_find(const struct weir__chunks *t, uint64_t 
                : weir__chunks_find_after(t, bucket, prints, address, kind);
 }
 
-/* Returns the first bucket with an empty slot behind `bucket`, which is full, and counts the record in the buckets that
- * it passes. */
+/* Returns the first bucket with an empty slot behind `bucket`, and counts the record in the buckets that it passes. */
 size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket);
 /* Undoes the counts of weir__chunks_pass() for a record in bucket `last`. */
 void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last);

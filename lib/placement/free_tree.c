@@ -131,8 +131,7 @@ static void tree_drop(pool *p, ref r) {
     node_give(p, r);
 }
 
-/* Finds the first class in use from `*c` on, and writes its number to *c.  Returns its slot, or NULL if there is
- * none. */
+/* Returns the slot of the first class in use from `*c` on, and writes its number to *c, or NULL if there is none. */
 static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size_t *c) {
     size_t octave = *c / WEIR__BESTFIT_CLASSES;
     uint64_t bits;

@@ -127,8 +127,7 @@ INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
     }
 }
 
-/* Finds the best fit for `want` granules among the clean chunks and, unless `own` is NULL, among the chunks of
- * `own`. */
+/* Finds the best fit for `want` granules among the clean chunks and, unless it is NULL, the chunks of `own`. */
 INLINE struct weir__bestfit_hit best_for(const struct weir_placement *p,
                                          const struct weir_placement_stream *own, uint64_t want,
                                          size_t most) {

@@ -9,8 +9,8 @@
  *   region           one contiguous range that was added; chunks never cross its ends
  *   chunk            a piece of a region: a live block, a free chunk or an unmapped range; chunks tile their region
  *   unmapped range   a chunk without memory: nothing is placed there
- *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, other streams only once `sequence`
- *                    was observed
+ *   tag              (stream, sequence) of a free: `stream` may use the chunk at once, other streams only after
+ *                    `sequence` was observed
  *   clean            a free chunk that every stream may use: never used, or observed
  *
  * Rules
@@ -144,14 +144,12 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
 int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
                            size_t bytes);
 
-/* Allocates and touches host memory for `chunks` chunks, so that later blocks need not.  Does nothing if there is no
- * host memory. */
+/* Allocates and touches host memory for `chunks` chunks beforehand.  Does nothing if there is no host memory. */
 void weir__placement_stock(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) that `stream` will use.  Returns OK, NO_FIT, NO_MEMORY or INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
-/* Places a block as weir__placement_take does, but does not cut a free chunk that is a whole region larger than `most`
- * bytes.  Linear in such chunks. */
+/* Places a block, but cuts no free chunk that is a whole region larger than `most` bytes.  Linear in such chunks. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
 /* Places a block at that address, if a clean free chunk starts there and holds the block.  Returns NO_FIT otherwise. */
@@ -164,8 +162,7 @@ int weir__placement_take_at(struct weir_placement *p, uint64_t address, size_t b
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 const struct weir_placement_waits *waits,
                                 struct weir_placement_block *out);
-/* Returns the bytes of the largest block that `stream`, whose last request was served or did not fit, could get now,
- * or 0. */
+/* Returns the bytes of the largest block that `stream` could get now, after a request on it, or 0. */
 size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
 /* Frees the live block at `address` on `stream` with `sequence`, which rises for each stream.  *out gets the block,
  * unless it is NULL.  Returns OK, FOREIGN, INTERIOR or FREE. */
@@ -187,13 +184,11 @@ int weir__placement_last_unmapped(const struct weir_placement *p, uint64_t *addr
 size_t weir__placement_tail(struct weir_placement *p);
 /* The results of `visit`. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
-/* Calls visit for every chunk, in the order of addresses, until it returns STOP.  NEXT_REGION skips the rest of a
- * region. */
+/* Calls visit for every chunk, by address, until it returns STOP; NEXT_REGION skips the rest of a region. */
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context);
-/* Calls visit for every free chunk, in no order, in time linear in the free chunks.  Leaves out unlisted chunks
- * (weir__placement_settle). */
+/* Calls visit for every free chunk but unlisted ones (weir__placement_settle), in no order. */
 void weir__placement_walk_free(struct weir_placement *p,
                                void (*visit)(void *context, const struct weir_placement_span *span),
                                void *context);

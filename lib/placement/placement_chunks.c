@@ -118,8 +118,7 @@ void weir__placement_make_live(struct weir_placement *p, uint32_t id, size_t byt
 
 /* ---- room for records ---- */
 
-/* Updates every number of a record after the table has grown; `old` has the new numbers.  The last take is forgotten
- * before. */
+/* Updates every number of a record after the table has grown, from `old`.  The last take is forgotten before. */
 static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->stream_slots; i++) {

@@ -216,8 +216,8 @@ static inline uint64_t step_admit(struct weir_placement_pace *step, uint64_t seq
 
 /* Makes room for `room` more records.  Returns 1 on success, 0 if memory ran out. */
 int weir__placement_records_reserve(struct weir_placement *p, size_t room);
-/* Makes room for a record for the remainder, and brings in all unlisted chunks.  Returns 1 on success, 0 if memory
- * ran out. */
+/* Makes room for a record of a remainder, and adopts all unlisted chunks.  Returns 0 if there is no host memory, else
+ * 1. */
 int weir__placement_take_reserve(struct weir_placement *p);
 
 /* ---- regions: placement_regions.c ---- */
