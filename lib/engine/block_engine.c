@@ -171,7 +171,7 @@ static weir_status blocks_give(struct weir_engine *e, CUdeviceptr block, uint64_
     return status;
 }
 
-/* Returns 1 if the block is a graph's, or of the engine below.  A block in a region is neither. */
+/* Returns 1 if the block lies in no region, so that it is a graph's or the inner engine's; else 0. */
 static int is_other(struct weir_block_engine *a, CUdeviceptr block) {
     int ours;
 

@@ -45,8 +45,9 @@ static CUresult join(struct weir_async *async, weir_stream stream, uint64_t id) 
         result = weir__device_record(async->device, event, stream, id);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamWaitEvent(async->joined, event, 0);
+    /* the wait does not need the event's handle any more */
     if (event)
-        driver->cuEventDestroy(event); /* the wait outlives the handle */
+        driver->cuEventDestroy(event);
     return result;
 }
 

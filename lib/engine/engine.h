@@ -110,9 +110,10 @@ enum weir_visited {
 
 /* A physical allocation that other processes may open (mapped_files.c). */
 struct weir_memory_file {
-    uint64_t base; /* the address of its mapping */
+    uint64_t base; /* the address of the mapping */
     size_t bytes;
-    int file; /* a descriptor of this process, which stays open until the memory goes back to the device */
+    /* a descriptor of this process, which is open until the memory goes back to the device */
+    int file;
     uint64_t name; /* a number that the process uses for this export only */
 };
 
@@ -225,7 +226,7 @@ enum {
     /* The reserve layer sets these before the engine is open or before its first request. */
     /* memory goes back by itself, or the limit follows other processes */
     WEIR_ENGINE_IS_FOLLOWED = 128,
-    WEIR_ENGINE_GROWS_AHEAD = 256, /* some of the reserved memory is kept idle */
+    WEIR_ENGINE_GROWS_AHEAD = 256, /* some reserved memory is kept idle for later requests */
     WEIR_ENGINE_IS_PEEKED = 512    /* a layer above reads `in_use` after each request */
 };
 

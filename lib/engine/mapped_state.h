@@ -39,7 +39,7 @@ enum { TAGS = 8 };
 
 /* A physical allocation, which is mapped as a whole. */
 struct weir_mapped_handle {
-    uint64_t base; /* the address of its mapping */
+    uint64_t base; /* the address of the mapping */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
 };
@@ -101,9 +101,9 @@ struct weir_mapped_window {
 /* One physical allocation that will be mapped at `to`: one that is idle now, or a new one. */
 struct weir_mapped_move {
     struct weir_mapped_handle to;
-    uint64_t from; /* its address now, or NOWHERE for a new one */
-    size_t least;  /* the least size of a new one */
-    int what;      /* the kind of the idle memory; CLEAN for a new one */
+    uint64_t from; /* the present address, or NOWHERE for a new physical allocation */
+    size_t least;  /* the least size of a new physical allocation */
+    int what;      /* the kind of the idle memory, or CLEAN for new memory */
     int in_hand;   /* `to` has the physical allocation */
     /* the physical allocation is mapped at `to`, perhaps without access for all devices */
     int is_mapped;

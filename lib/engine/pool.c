@@ -65,7 +65,7 @@ struct weir_pool_engine {
     /* The least value that reserved memory had before a request that the driver refused since the last unwind, or
      * UINT64_MAX if there was no such request. */
     _Atomic uint64_t unwind_to;
-    int has_figures; /* the driver tells RESERVED and USED */
+    int has_figures; /* set if the driver tells RESERVED and USED */
     /* The bytes up to which reserved memory may rise: the limit, or the bytes reserved now if these are more.
      * limit_seen is the limit that `ceiling` was computed from.  Both are written under `growing`. */
     _Atomic uint64_t ceiling, limit_seen;

@@ -79,26 +79,27 @@ struct weir_order_place {
 struct weir_order_stream {
     uint64_t id;         /* the stream's id, or 0 if it is not known */
     weir_stream handle;  /* the key of the stream in order.by_handle, or NULL */
-    uint64_t sequence;   /* the sequence of its last free */
-    uint64_t observed;   /* the host has seen that its frees up to here are complete */
-    uint64_t frees;      /* the number of its frees */
-    size_t open;         /* the number of its open frees */
-    uint64_t open_bytes; /* the bytes of its open frees */
-    int64_t held;        /* the bytes that it holds; negative if it frees what other streams took */
-    int64_t low;         /* the value of `held` that counts as low */
-    uint64_t fallen;     /* the bytes by which `held` is below its peak since the last event */
-    /* The number of its last bursts in a row that left little open, FAR at most. */
+    uint64_t sequence;   /* the sequence of the stream's last free */
+    uint64_t observed;   /* the sequence up to which the host has observed the stream's frees */
+    uint64_t frees;      /* the number of the stream's frees */
+    size_t open;         /* the number of open frees */
+    uint64_t open_bytes; /* the bytes of open frees */
+    /* the bytes that the stream holds; negative if it frees what other streams took */
+    int64_t held;
+    int64_t low;     /* the value of `held` that counts as low */
+    uint64_t fallen; /* the bytes by which `held` is below its peak since the last event */
+    /* The number of the stream's last bursts in a row that left little open, FAR at most. */
     unsigned foreseen;
-    unsigned alone;    /* its events since another stream called */
-    uint64_t dry_seen; /* the value of order.dry at its last event */
-    int is_apart;      /* 1 if it runs beside the legacy stream, 0 if not, -1 if not known */
-    unsigned between;  /* events between two queries of the stream for idleness */
+    unsigned alone;    /* the stream's events since another stream called */
+    uint64_t dry_seen; /* the value of order.dry at the stream's last event */
+    int is_apart;     /* 1 if the stream runs beside the legacy stream, 0 if not, -1 if not known */
+    unsigned between; /* events between two queries whether the stream is idle */
     unsigned recorded; /* events since the last such query */
-    uint64_t called;   /* the value of order.calls at its last call */
+    uint64_t called;   /* the value of order.calls at the stream's last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
-    struct weir_order_place
-        by_marks;                    /* its place in order.marked or order.quiet, if it is in one */
-    struct weir_order_place by_open; /* its place in order.silent, if it has open frees */
+    /* the stream's links in order.marked or order.quiet, if it is in one */
+    struct weir_order_place by_marks;
+    struct weir_order_place by_open; /* the stream's links in order.silent, if it has open frees */
 };
 
 struct weir_order {
@@ -118,15 +119,15 @@ struct weir_order {
     int several;              /* set once a second stream, or stream 0, was seen */
     uint64_t unsettled_until; /* the sequence up to which the rules low and much hold */
     uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
-    uint64_t dry;             /* times that a stream found nothing that it may use */
-    CUevent *spare;           /* events to use again */
+    uint64_t dry;             /* the number of requests that ran dry so far */
+    CUevent *spare;           /* events that can be used again */
     size_t spare_count, spare_capacity;
-    uint64_t event_records; /* events recorded so far */
+    uint64_t event_records; /* the number of events recorded so far */
 };
 
-/* Events recorded on several streams; all done when the last of them is. */
+/* The events of a fence: one on each stream that uses the block. */
 struct weir_fence {
-    size_t events; /* not yet completed */
+    size_t events; /* events that have not completed yet */
     CUevent event[];
 };
 

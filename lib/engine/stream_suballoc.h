@@ -55,8 +55,8 @@ struct weir_suballoc_region {
     /* The region's address in the placement: its base, or an address below all older regions (newest_first). */
     uint64_t place;
     int kind;
-    int idle;   /* the last survey found no live and no pending block in it */
-    int serves; /* the last survey found all of it free for the stream of the survey */
+    int idle;   /* set if the last survey found no live and no pending block in the region */
+    int serves; /* set if the stream of the last survey may use all of the region */
 };
 
 /* A region in the address space of the placement. */

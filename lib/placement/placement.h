@@ -40,7 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
+struct weir_placement; /* the caller owns it, and the lock that guards it */
 
 struct weir_placement_rule {
     size_t granularity; /* a power of two that divides all sizes and bases; 256 for BFC */
@@ -90,8 +90,8 @@ struct weir_placement_span { /* one chunk, for weir__placement_walk */
     uint64_t address;
     size_t size;
     size_t requested; /* the requested bytes of a live block, or 0 */
-    int live;         /* set for a live block */
-    int unmapped;     /* set for an unmapped range */
+    int live;         /* 1 for a live block */
+    int unmapped;     /* 1 for an unmapped range */
     uint64_t stream;  /* the tag of a free chunk; stream and sequence are 0 if it is clean */
     uint64_t sequence;
 };
