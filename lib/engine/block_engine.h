@@ -38,9 +38,9 @@ struct weir_block_engine {
 /* The functions of a backing.  All but open, close and free_other are called under the engine's lock; `await`, `grow`,
  * `shrink` and `allow` may release it for a while.  A function may be NULL only if its comment says so. */
 struct weir_backing {
-    size_t size; /* the size of its struct, or 0 for struct weir_block_engine */
+    size_t size; /* the size of the backing's struct, or 0 if it has no fields besides */
     struct weir_suballoc_rule rule;
-    size_t granularity; /* the unit of memory that it takes from the device */
+    size_t granularity; /* the unit of the memory that the backing takes */
     size_t least_limit; /* the engine's least_limit */
     size_t step_bytes;  /* the engine's step_bytes */
     unsigned traits;    /* the engine's traits */

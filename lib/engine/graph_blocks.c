@@ -67,7 +67,7 @@ static CUresult make_pool(struct weir_nodes *n) {
     CUmemPoolProps properties;
     CUresult result;
 
-    memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
+    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;

@@ -894,7 +894,7 @@ static CUresult make_pool(struct weir_pool_engine *p) {
     int off = 0;
     CUresult result;
 
-    memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
+    memset(&properties, 0, sizeof properties); /* the driver wants zeros in unused fields */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->e.device->ordinal;
