@@ -5,7 +5,6 @@
 
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/common/help.h"
 #include "cli/replay/contest.h"
 #include "cli/replay/configuration.h"
 
@@ -15,13 +14,14 @@ struct command {
     int failed;
 };
 
-/* "driver, driver-keep, ...". */
+/* Returns "driver, driver-keep, ...". */
 static const char *names(void) {
-    static char text[256];
+    static char text[512];
+    size_t used = 0;
 
-    text[0] = '\0';
     for (const struct configuration *c = configurations; c->name; c++)
-        help_join(text, sizeof text, c->name);
+        used +=
+            (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", c->name);
     return text;
 }
 
@@ -98,9 +98,20 @@ static void list_configurations(FILE *file) {
     }
 }
 
+/* Returns the text behind the options with the list before it, or the text alone if there is no host memory.  argp frees
+ * the result. */
 static char *help_filter(int key, const char *text, void *input) {
+    char *made = (char *)(uintptr_t)text;
+    size_t bytes;
+    FILE *file = key == ARGP_KEY_HELP_POST_DOC ? open_memstream(&made, &bytes) : NULL;
+
     (void)input;
-    return help_with_list(key, text, list_configurations);
+    if (!file)
+        return made;
+    list_configurations(file);
+    fprintf(file, "\n%s", text);
+    fclose(file);
+    return made;
 }
 
 static int add_defaults(struct contest *contest) {

@@ -2,18 +2,25 @@
 /* command.c: see command.h. */
 #include "cli/command.h"
 
+#include <elf.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
-#include "cli/preloading.h"
+#include "cli/common/shipped.h"
+
+/* ---- the command ---- */
 
 /* Returns 1 if the file can be run, 0 with errno if not. */
 static int is_program(const char *path) {
@@ -138,4 +145,136 @@ int command_end_as(int status) {
 int command_put(void *unused, const char *name, const char *value) {
     (void)unused;
     return setenv(name, value, 1);
+}
+
+/* ---- the library ---- */
+
+int preloading_find(const char *name, char *path, size_t bytes, const char **why) {
+    char in_tree[64], installed[64], standard[PATH_MAX];
+
+    snprintf(in_tree, sizeof in_tree, "lib/.libs/%s", name);
+    snprintf(installed, sizeof installed, "lib/weir/%s", name);
+    snprintf(standard, sizeof standard, WEIR_PKGLIB_DIR "/%s", name);
+    if (!shipped_find(path, bytes, in_tree, name, "") &&
+        !shipped_find(path, bytes, installed, installed, standard))
+        *why =
+            "it is not installed: it comes with the package weir-preload, and with builds without "
+            "--disable-preload and --disable-shared";
+    else if (strpbrk(path, ": "))
+        *why = "LD_PRELOAD has no way to name a path with these letters";
+    else
+        return 0;
+    return EXIT_OWN;
+}
+
+/* Returns 1 if the list names the library, else 0. */
+static int names_library(const char *list, const char *library) {
+    size_t length;
+
+    for (; *list; list += length + (list[length] != '\0')) {
+        length = strcspn(list, ": ");
+        if (length == strlen(library) && strncmp(list, library, length) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Sets the variable to its value, if it has one, with the word added at the end. */
+static int put_behind(const char *name, const char *word,
+                      int (*put)(void *to, const char *name, const char *value), void *to) {
+    const char *before = getenv(name);
+    char *both = NULL;
+    int failed =
+        asprintf(&both, "%s%s%s", before ? before : "", before && *before ? ":" : "", word) < 0 ||
+        put(to, name, both) != 0;
+
+    free(both);
+    return failed;
+}
+
+/* Sets LD_PRELOAD.  If AddressSanitizer's runtime is a library that the program is linked with, it is loaded after
+ * preloaded libraries, and ends the program unless ASAN_OPTIONS allows that order.  Another program may start that
+ * program, so the option is always set. */
+int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
+                    void *to) {
+    static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
+    const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
+
+    if ((!before || !names_library(before, library)) &&
+        put_behind("LD_PRELOAD", library, put, to) != 0)
+        return 1;
+    return (!options || !strstr(options, order)) &&
+           put_behind(asan, "verify_asan_link_order=0", put, to) != 0;
+}
+
+/* Returns 1 if the program gets other privileges than its user (set-user-ID and the like), else 0.  The dynamic linker
+ * then ignores LD_PRELOAD. */
+static int is_privileged(const char *path) {
+    struct statvfs on;
+    struct stat is;
+
+    if (stat(path, &is) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ||
+        (statvfs(path, &on) == 0 && (on.f_flag & ST_NOSUID)))
+        return 0;
+    return ((is.st_mode & S_ISUID) && is.st_uid != getuid()) ||
+           ((is.st_mode & S_ISGID) && (is.st_mode & S_IXGRP) && is.st_gid != getgid()) ||
+           (geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
+/* Returns 1 if the program names no dynamic linker and is none itself (ld-linux-x86-64.so.2, ld.so), else 0. */
+static int is_static(FILE *file, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    Elf64_Ehdr head;
+    Elf64_Phdr part;
+
+    if ((strncmp(name, "ld", 2) == 0 && strstr(name, ".so")) || fseek(file, 0, SEEK_SET) != 0 ||
+        fread(&head, sizeof head, 1, file) != 1 || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+        head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_phentsize != sizeof part ||
+        fseek(file, (long)head.e_phoff, SEEK_SET) != 0)
+        return 0;
+    for (int i = 0; i < head.e_phnum; i++)
+        if (fread(&part, sizeof part, 1, file) != 1 || part.p_type == PT_INTERP)
+            return 0;
+    return 1;
+}
+
+/* Replaces the path of a script by the interpreter from the script's first line.  Returns 1, or 0 if the file is no
+ * script. */
+static int replace_script(FILE *file, char *path, size_t bytes) {
+    char line[512], *rest, *interpreter;
+
+    if (!fgets(line, sizeof line, file) || strncmp(line, "#!", 2) != 0)
+        return 0;
+    interpreter = strtok_r(line + 2, " \t\n", &rest);
+    return interpreter && snprintf(path, bytes, "%s", interpreter) < (int)bytes;
+}
+
+const char *preloading_why_not(const char *program) {
+    enum { SCRIPTS = 4 }; /* the interpreter of a script may be a script */
+
+    char path[4096];
+    int is_script = command_find(program, path, sizeof path);
+    const char *why = NULL;
+
+    for (int i = 0; i < SCRIPTS && is_script; i++) {
+        FILE *file = fopen(path, "re");
+
+        is_script = file && replace_script(file, path, sizeof path);
+        if (!is_script && is_privileged(path))
+            why = "it has privileges of its own (set-user-ID)";
+        else if (!is_script && file && is_static(file, path))
+            why = "it is linked statically";
+        if (file)
+            fclose(file);
+    }
+    return why;
+}
+
+void preloading_no_command(struct argp_state *state) {
+    const char *last = state->argv[state->argc - 1];
+    const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
+
+    if (last[0] != '-' && flag[0] == '-') /* all arguments are flags and their values */
+        argp_error(state, "no command: %s took '%s' as its value", flag, last);
+    argp_error(state, "no command");
 }

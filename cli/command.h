@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* command.h: starts a command, and ends this process as the command ended.
+/* command.h: starts a command with a library of weir, and ends this process as the command ended.
  *
- * Must not know: why the command runs.
+ * Must not know: why the command runs, the library's purpose.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H
 
+#include <argp.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+/* Exit codes as env(1) has them: weir itself failed, the command cannot be run, there is no such command. */
+enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 /* Finds the file of a program as execvp(3) does.  Returns 1; or 0 with errno and `path` set to the name, if no such
  * file can be run. */
@@ -28,5 +32,23 @@ int command_is_told_to_end(void);
 int command_end_as(int status);
 /* Sets a variable of the command's environment.  Returns 0, or -1 with errno. */
 int command_put(void *unused, const char *name, const char *value);
+
+/* ---- the library ---- */
+
+/* Finds the library: in a build tree, next to this program, or where it is installed.  Returns 0; or EXIT_OWN with
+ * `path` and *why set for a message. */
+int preloading_find(const char *name, char *path, size_t bytes, const char **why);
+
+/* Calls `put` with each variable that a program needs to start with the library.  The library comes after those that
+ * the user preloads, and is not added twice.  Returns 0, or 1 if there is no memory. */
+int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
+                    void *to);
+
+/* Returns the reason why the dynamic linker preloads nothing into that program ("it is linked statically"), or NULL if
+ * there is none, as far as weir can tell. */
+const char *preloading_why_not(const char *program);
+
+/* Reports that there is no command, and which flag took a word that may be meant as the command. */
+void preloading_no_command(struct argp_state *state);
 
 #endif

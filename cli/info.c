@@ -19,6 +19,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
+#include "cli/common/files.h"
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
 #include "cli/holders.h"
@@ -493,7 +494,7 @@ int weir_cmd_info(int argc, char **argv) {
     weir_cli_settings_init(&info.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
         return 2;
-    if (!jsonfile_check("--json", info.file))
+    if (!output_check("--json", info.file))
         return 1;
     code = weir_cli_settings_finish(&info.settings);
     if (code == 0)

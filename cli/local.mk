@@ -4,19 +4,15 @@ if WEIR_PROGRAM
 bin_PROGRAMS += weir
 weir_SOURCES = \
 	cli/common/commands.h \
+	cli/common/files.c \
+	cli/common/files.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
-	cli/common/help.c \
-	cli/common/help.h \
 	cli/common/interrupt.c \
 	cli/common/interrupt.h \
 	cli/common/jsonfile.c \
 	cli/common/jsonfile.h \
-	cli/common/lines.c \
-	cli/common/lines.h \
 	cli/common/memory.h \
-	cli/common/outputs.c \
-	cli/common/outputs.h \
 	cli/common/progress.c \
 	cli/common/progress.h \
 	cli/common/runner.c \
@@ -29,10 +25,9 @@ weir_SOURCES = \
 	cli/common/span.h \
 	cli/common/spell.c \
 	cli/common/spell.h \
-	cli/common/temporary.c \
-	cli/common/temporary.h \
 	cli/formats/input.c \
 	cli/formats/input.h \
+	cli/formats/lines.c \
 	cli/formats/minimalloc.c \
 	cli/formats/rmm.c \
 	cli/report/report.c \
@@ -40,8 +35,6 @@ weir_SOURCES = \
 	cli/replay/busy.c \
 	cli/replay/busy.h \
 	cli/replay/child.c \
-	cli/replay/child.h \
-	cli/replay/child_play.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
 	cli/replay/contest_shortage.c \
@@ -52,7 +45,6 @@ weir_SOURCES = \
 	cli/replay/explain.c \
 	cli/replay/findings.c \
 	cli/replay/findings.h \
-	cli/replay/least.c \
 	cli/replay/result.c \
 	cli/replay/result.h \
 	cli/replay/table.c \
@@ -68,13 +60,7 @@ weir_SOURCES = \
 	cli/holders.c \
 	cli/holders.h \
 	cli/info.c \
-	cli/modules.c \
-	cli/modules.h \
-	cli/preloading.c \
-	cli/preloading.h \
 	cli/record.c \
-	cli/record_board.c \
-	cli/record_board.h \
 	cli/replay.c \
 	cli/run.c \
 	cli/shims.c \

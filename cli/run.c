@@ -27,13 +27,11 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common/commands.h"
+#include "cli/common/files.h"
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
-#include "cli/common/outputs.h"
-#include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/groups.h"
-#include "cli/preloading.h"
 #include "cli/report/report.h"
 #include "cli/shims.h"
 
@@ -147,8 +145,7 @@ static int put_first(struct run *run) {
 }
 
 static int put_run(struct run *run) {
-    return put_first(run) || put_told(run) ||
-           (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
+    return put_first(run) || put_told(run) || (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_torch && put(run, "WEIR_RUN_TORCH", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
@@ -307,7 +304,7 @@ static int set_environment(struct run *run, const char *library) {
 static int prepare_report(struct run *run) {
     if (!run->report)
         return 0;
-    if (!jsonfile_check("--report", run->report))
+    if (!output_check("--report", run->report))
         return EXIT_OWN;
     return run->dry || temporary_named("run", run->lines, sizeof run->lines)
                ? 0
@@ -443,7 +440,7 @@ static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
 
-    if (!jsonfile_check("--trace-events", run->trace))
+    if (!output_check("--trace-events", run->trace))
         return EXIT_OWN;
     if (is_there && !S_ISREG(is.st_mode))
         return fail_path("--trace-events", run->trace, "it is no plain file");
@@ -510,7 +507,7 @@ static int find_and_set(struct run *run) {
     }
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    if (!jsonfile_check_to_add("--json", run->json) || clear_trace(run) != 0)
+    if (!output_check_to_add("--json", run->json) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);

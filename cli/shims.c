@@ -23,7 +23,6 @@
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/common/shipped.h"
-#include "cli/preloading.h"
 
 #ifndef WEIR_SHIM_DIR
 #define WEIR_SHIM_DIR "/usr/local/share/weir/torch"

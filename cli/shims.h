@@ -29,7 +29,7 @@ struct shim {
     char version[64];     /* "2.11.0+cu130" */
     char path[PATH_MAX];
     char failed[PATH_MAX]; /* the file that says why the shim could not be compiled */
-    char folders[16384]; /* in which the interpreter looks for packages, a line each */
+    char folders[16384];   /* in which the interpreter looks for packages, a line each */
     char why[1024 + 2 * PATH_MAX];
 };
 

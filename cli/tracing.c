@@ -44,6 +44,111 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
+/* ---- modules: /proc/PID/maps is sorted by address, and read as a whole each time ------------------- */
+
+enum { PAGE_BITS = 12 };
+
+/* Appends a module.  Leaves the module out if there is no host memory. */
+static void add_module(struct modules *to, uint64_t begin, uint64_t end, const char *name) {
+    struct module made = {begin, end, strdup(name)};
+
+    if (made.name && memory_make_room(&to->modules, &to->room, to->count, sizeof made))
+        to->modules[to->count++] = made;
+    else
+        free(made.name);
+}
+
+static void free_modules(struct modules *modules) {
+    for (size_t i = 0; i < modules->count; i++)
+        free(modules->modules[i].name);
+    free(modules->modules);
+}
+
+/* Adds the module of a line such as "7f00-7f10 r-xp 0000 08:01 12 /path/name", if the line is of code from a file. */
+static void add_mapping(struct modules *to, char *line) {
+    uint64_t begin, end;
+    char rights[5];
+    int before_path = 0;
+
+    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %*s %*s %*s %n", &begin, &end, rights,
+               &before_path) != 3 ||
+        rights[2] != 'x' || !before_path || line[before_path] != '/')
+        return;
+    line[strcspn(line, "\n")] = '\0';
+    add_module(to, begin, end, strrchr(line + before_path, '/') + 1);
+}
+
+/* Reads all mappings.  Returns 1 on success, 0 if there is none to read. */
+static int read_mappings(struct modules *modules) {
+    struct modules fresh = {.process = modules->process};
+    char path[64], *line = NULL;
+    size_t room = 0;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/maps", modules->process);
+    file = fopen(path, "re");
+    while (file && getline(&line, &room, file) > 0)
+        add_mapping(&fresh, line);
+    free(line);
+    if (file)
+        fclose(file);
+    if (fresh.count == 0)
+        return 0;
+    free_modules(modules);
+    fresh.nowhere = modules->nowhere;
+    *modules = fresh;
+    return 1;
+}
+
+void modules_begin(struct modules *modules, int process) {
+    *modules = (struct modules){.process = process};
+    (void)read_mappings(modules);
+}
+
+static int holds(const struct modules *modules, size_t i, uint64_t address) {
+    return i < modules->count && address >= modules->modules[i].begin &&
+           address < modules->modules[i].end;
+}
+
+static const char *find_name(struct modules *modules, uint64_t address) {
+    size_t low = 0, high = modules->count;
+
+    if (!holds(modules, modules->last, address)) {
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+
+            if (modules->modules[middle].end <= address)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (!holds(modules, low, address))
+            return NULL;
+        modules->last = low;
+    }
+    return modules->modules[modules->last].name;
+}
+
+/* Returns the name of the file, which stays valid until the next call, or NULL if the file is not known.  Reads the
+ * mappings again if no known file has the address, since a process may load libraries at any time.  Keeps what is known
+ * if the process has ended. */
+static const char *find_module(struct modules *modules, uint64_t address) {
+    const char *name = find_name(modules, address);
+    uint64_t page = (address >> PAGE_BITS) + 1;
+
+    if (name || weir__map_get(&modules->nowhere, page, NULL))
+        return name;
+    name = read_mappings(modules) ? find_name(modules, address) : NULL;
+    if (!name)
+        (void)weir__map_put(&modules->nowhere, page, 1);
+    return name;
+}
+
+static void free_all_modules(struct modules *modules) {
+    free_modules(modules);
+    weir__map_clear(&modules->nowhere);
+}
+
 /* ---- calls that are no events ------------------------------------------------------------------------ */
 
 static void add_to(struct counts *counts, uint64_t bytes) {
@@ -82,7 +187,7 @@ static const char *name_of(const struct tracing *tracing, uint64_t number) {
 /* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands between
  * the program and the driver. */
 static const char *file_of(struct tracing *tracing, uint64_t address) {
-    const char *name = modules_find(&tracing->modules, address);
+    const char *name = find_module(&tracing->modules, address);
 
     return name && strcmp(name, TRACING_LIBRARY) != 0 ? name : NULL;
 }
@@ -402,5 +507,5 @@ void tracing_end(struct tracing *tracing) {
     weir__map_clear(&tracing->streams);
     weir__map_clear(&tracing->defaults);
     memory_free_values(&tracing->names);
-    modules_end(&tracing->modules);
+    free_all_modules(&tracing->modules);
 }

@@ -13,7 +13,6 @@
 #include "adapters/record/record_ring.h"
 #include "base/map.h"
 #include "cli/common/sink.h"
-#include "cli/modules.h"
 
 /* The library that is preloaded: it stands between the program and the driver, and calls nothing for itself. */
 #define TRACING_LIBRARY "libweir-record.so"
@@ -21,6 +20,20 @@
 /* Sums of calls that are not written as events. */
 struct counts {
     uint64_t count, bytes, now, most; /* `bytes`: in all; `now`, `most`: at once */
+};
+
+/* The files to which code addresses of the process belong. */
+struct module {
+    uint64_t begin, end;
+    char *name; /* without the folder */
+};
+
+struct modules {
+    int process;
+    struct module *modules; /* sorted by address */
+    size_t count, room;
+    struct weir_map nowhere; /* page + 1 of each page that belongs to no file */
+    size_t last;             /* the module that was found last */
 };
 
 struct tracing {
@@ -46,6 +59,8 @@ struct tracing {
     int failed;          /* an errno if the text cannot be written or there is no memory */
 };
 
+/* Reads the mappings of the process, whose files the trace names as callers. */
+void modules_begin(struct modules *modules, int process);
 void tracing_begin(struct tracing *tracing, const char *command);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
 /* Writes which events are missing, and frees all but the sink. */

@@ -24,19 +24,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/replace.h"
 #include "base/size.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common/commands.h"
+#include "cli/common/files.h"
 #include "cli/common/flags.h"
 #include "cli/common/interrupt.h"
-#include "cli/common/jsonfile.h"
-#include "cli/common/outputs.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
-#include "cli/common/temporary.h"
 #include "cli/frameworks.h"
 #include "cli/replay/contest.h"
 
@@ -62,11 +59,11 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 
 struct advice {
     enum goal goal;
-    uint64_t limit;              /* the user's; 0: none */
-    uint64_t least;              /* the smallest limit that serves the traces; 0: no limit serves them */
-    int fits;                    /* 0: the traces are not served, and no trial tells anything */
-    int has_times;               /* 0: only weir's defaults are tried */
-    int without;                 /* with a limit: the trial without one */
+    uint64_t limit; /* the user's; 0: none */
+    uint64_t least; /* the smallest limit that serves the traces; 0: no limit serves them */
+    int fits;       /* 0: the traces are not served, and no trial tells anything */
+    int has_times;  /* 0: only weir's defaults are tried */
+    int without;    /* with a limit: the trial without one */
     const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
     int best;                    /* the trial to follow */
 };
@@ -554,25 +551,15 @@ static void show_answer(const struct command *command) {
     puts("Only these settings were tried: weir bench compares other engines and packings.");
 }
 
-/* Writes the settings to a file.  Returns 1, or 0 with a message printed. */
-static int write_settings(const struct command *command) {
-    char *text = NULL;
-    size_t bytes;
-    FILE *file = open_memstream(&text, &bytes);
-    int error;
+/* Writes the settings for weir run --settings.  Returns 1. */
+static int put_settings(FILE *file, const void *context) {
+    const struct command *command = context;
 
-    if (file) {
-        fprintf(file, "# weir tune, on %s\n", command->contest.device);
-        for (size_t i = 0; i < command->contest.trace_count; i++)
-            fprintf(file, "# %s\n", command->contest.traces[i].header.name);
-        choice_write(file, &command->trials.choices[command->advice.best], "", "=", "\n");
-    }
-    error = file && fclose(file) == 0 ? weir__replace_file(command->output, 0666, 0, text, bytes)
-                                      : ENOMEM;
-    free(text);
-    if (error)
-        fprintf(stderr, "weir: cannot write %s: %s\n", command->output, strerror(error));
-    return !error;
+    fprintf(file, "# weir tune, on %s\n", command->contest.device);
+    for (size_t i = 0; i < command->contest.trace_count; i++)
+        fprintf(file, "# %s\n", command->contest.traces[i].header.name);
+    choice_write(file, &command->trials.choices[command->advice.best], "", "=", "\n");
+    return 1;
 }
 
 /* Checks settings and files before anything is run.  Returns the exit code, with a message printed if it is not 0. */
@@ -586,7 +573,7 @@ static int check_files(struct command *command) {
     for (size_t i = 0; i < command->contest.trace_count; i++)
         if (!outputs_spare(&output, 1, "trace", command->contest.traces[i].path))
             return 2;
-    return !jsonfile_check("--output", command->output);
+    return !output_check("--output", command->output);
 }
 
 /* Returns the exit code. */
@@ -614,7 +601,8 @@ static int tune(struct command *command) {
     progress_clear(&trials->progress);
     show_trials(command);
     show_answer(command);
-    return !weir_cli_written() || !advice->fits || (command->output && !write_settings(command));
+    return !weir_cli_written() || !advice->fits ||
+           (command->output && !output_replace(command->output, put_settings, command));
 }
 
 int weir_cmd_tune(int argc, char **argv) {

@@ -13,13 +13,12 @@
 
 #include <weir/weir.h>
 
+#include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/common/help.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/runner.h"
 #include "cli/common/shipped.h"
-#include "cli/preloading.h"
 
 static const struct command {
     const char *name;

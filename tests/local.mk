@@ -184,14 +184,13 @@ tests_adapters_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 if WEIR_PROGRAM
 unit_tests += tests/cli/test_result tests/cli/test_top
 endif
-tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/jsonfile.c cli/common/jsonfile.h \
-	cli/replay/findings.c cli/replay/findings.h cli/replay/result.c cli/replay/result.h \
-	cli/common/spell.c cli/common/spell.h
+tests_cli_test_result_SOURCES = tests/cli/test_result.c cli/common/files.c cli/common/files.h \
+	cli/common/jsonfile.c cli/common/jsonfile.h cli/replay/findings.c cli/replay/findings.h \
+	cli/replay/result.c cli/replay/result.h cli/common/spell.c cli/common/spell.h
 tests_cli_test_result_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_cli_test_result_LDADD = $(LDADD) $(JANSSON_LIBS) -lm
-tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/jsonfile.c \
-	cli/common/jsonfile.h cli/top_view.c \
-	cli/top_view.h cli/common/spell.c cli/common/spell.h
+tests_cli_test_top_SOURCES = tests/cli/test_top.c cli/holders.c cli/holders.h cli/common/files.c cli/common/files.h \
+	cli/common/jsonfile.c cli/common/jsonfile.h cli/top_view.c cli/top_view.h cli/common/spell.c cli/common/spell.h
 tests_cli_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_cli_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 

@@ -21,7 +21,7 @@
 #include "api/profile_use.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "cli/common/help.h"
+#include "cli/common/files.h"
 #include "cli/common/jsonfile.h"
 #include "config/amount.h"
 
@@ -119,6 +119,11 @@ const struct argp *weir_settings_argp_but(enum weir_setting refused) {
     return make_argp((int)refused);
 }
 
+int help_is_requested(const char *argument) {
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0 ||
+           strcmp(argument, "-?") == 0;
+}
+
 /* Lists the advanced settings, too, for `--help --all': argp ends at --help. */
 static void list_flags_asked_for(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
@@ -127,6 +132,21 @@ static void list_flags_asked_for(int argc, char **argv) {
 }
 
 /* -------------------------------------------------------------- misspelt flags ---- */
+
+void likeness_add(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+const char *likeness_closest(const struct likeness *likeness) {
+    return likeness->closest && likeness->distance <= 2 && likeness->distance * 2 < likeness->length
+               ? likeness->closest
+               : NULL;
+}
 
 /* Compares the word with all options.  Returns 1 if the word is an option or the beginning of one, 0 if not. */
 static int compare_options(struct likeness *likeness, const struct argp *argp) {
@@ -454,7 +474,7 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings) {
     const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_OOM_REPORT);
 
-    return !path || jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
+    return !path || output_check_to_add(weir_cli_label(settings, WEIR_SETTING_OOM_REPORT), path)
                ? 0
                : FAILED;
 }
@@ -488,7 +508,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
         return 0;
     if (stat(path, &is) == 0)
         why = profile_problem(path, &is);
-    else if (errno != ENOENT || !jsonfile_can_make(path))
+    else if (errno != ENOENT || !output_can_make(path))
         why = strerror(errno);
     else if (makes)
         tell_first_profile(settings);

@@ -23,7 +23,6 @@
 #include <stdio.h>
 #include <jansson.h>
 
-#include "cli/common/help.h"
 #include "config/settings.h"
 #include "driver/driver.h"
 
@@ -53,6 +52,23 @@ int weir_cli_written(void);
  * option that the user meant, if an option is close enough.  argp_parse also ends the program at --help; weir_cli_parse
  * lets -h do this as well, and fails if the help cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
+
+/* Returns 1 if the argument is a request for help: --help, -h or -?; 0 if not. */
+int help_is_requested(const char *argument);
+
+/* The name that is most like a misspelt word.  The word need not end behind its `length'. */
+struct likeness {
+    const char *word;
+    size_t length;
+    const char *closest; /* NULL: no name was compared yet */
+    size_t distance;
+};
+
+/* Compares one more name. */
+void likeness_add(struct likeness *likeness, const char *name);
+/* Returns the closest name.  Returns NULL if the word differs from the name in more than two letters, or in half of the
+ * word. */
+const char *likeness_closest(const struct likeness *likeness);
 
 /* Runs the command so that weir_cli_parse prints the help of the flag flag->word, compares the names of the command's
  * flags with the word, and returns an error at once.

@@ -3,61 +3,15 @@
 #include "cli/common/jsonfile.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <weir/weir.h>
 
-#include "base/replace.h"
-
-int jsonfile_can_make(const char *path) {
-    char *place = realpath(path, NULL), *beside = NULL;
-    int file = -1, error;
-
-    if (asprintf(&beside, "%s.XXXXXX", place ? place : path) >= 0)
-        file = mkostemp(beside, O_CLOEXEC);
-    error = errno;
-    if (file >= 0) {
-        close(file);
-        unlink(beside);
-    }
-    free(beside);
-    free(place);
-    errno = error;
-    return file >= 0;
-}
-
-static int check(const char *flag, const char *path, int is_replaced) {
-    struct stat status;
-    int error = 0, is_there;
-
-    if (!path || strcmp(path, "-") == 0)
-        return 1;
-    is_there = stat(path, &status) == 0;
-    if (is_there && S_ISDIR(status.st_mode))
-        error = EISDIR;
-    else if (is_there ? access(path, W_OK) != 0 : errno != ENOENT)
-        error = errno;
-    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !jsonfile_can_make(path))
-        error = errno;
-    if (error)
-        fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(error));
-    return !error;
-}
-
-int jsonfile_check(const char *flag, const char *path) {
-    return check(flag, path, 1);
-}
-
-int jsonfile_check_to_add(const char *flag, const char *path) {
-    return check(flag, path, 0);
-}
+#include "cli/common/files.h"
 
 /* Writes an array, one value a line. */
 static int write_array(FILE *file, const json_t *array) {
@@ -92,36 +46,23 @@ static int write_object(FILE *file, const json_t *object) {
     return good;
 }
 
-static int write_value(FILE *file, const json_t *value) {
-    int good = json_is_array(value) ? write_array(file, value) : write_object(file, value);
+static int write_value(FILE *file, const void *value) {
+    int good = json_is_array((const json_t *)value) ? write_array(file, value)
+                                                    : value && write_object(file, value);
 
     fputc('\n', file);
     return good && fflush(file) == 0 && !ferror(file);
 }
 
-/* Makes the whole text first, so that the file is replaced as a whole. */
-static int write_file(const char *path, const json_t *value) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    int good = file && write_value(file, value);
-
-    if (file && fclose(file) != 0)
-        good = 0;
-    errno = good ? weir__replace_file(path, 0666, 0, text, bytes) : ENOMEM;
-    free(text);
-    return errno == 0;
-}
-
 int jsonfile_write(const char *path, const json_t *value) {
-    int to_stdout = strcmp(path, "-") == 0;
-    int good = value && fflush(stdout) == 0 &&
-               (to_stdout ? write_value(stdout, value) : write_file(path, value));
+    int good = fflush(stdout) == 0;
 
-    if (!good)
-        fprintf(stderr, "weir: cannot write %s: %s\n", to_stdout ? "standard output" : path,
-                strerror(errno));
-    return good;
+    if (good && strcmp(path, "-") != 0)
+        return output_replace(path, write_value, value);
+    if (good && write_value(stdout, value))
+        return 1;
+    fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
+    return 0;
 }
 
 json_t *jsonfile_common(int argc, char **argv) {

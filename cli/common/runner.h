@@ -25,13 +25,13 @@ enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 /* What a child is to do.  The struct is passed as it is in memory, since both sides are the same program. */
 struct job {
     char magic[8];
-    size_t bytes;                  /* sizeof(struct job) */
-    char configuration[32];        /* "": only look at the device */
-    char device[64];               /* "": options.device is NULL */
-    char device_source[64];        /* where the device was named, for messages; "" if nowhere */
-    char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
+    size_t bytes;                     /* sizeof(struct job) */
+    char configuration[32];           /* "": only look at the device */
+    char device[64];                  /* "": options.device is NULL */
+    char device_source[64];           /* where the device was named, for messages; "" if nowhere */
+    char profile[WEIR_SHOW_BYTES];    /* "": options.profile is NULL */
     char oom_report[WEIR_SHOW_BYTES]; /* "": options.oom_report is NULL */
-    char peers[WEIR_SHOW_BYTES];   /* "": options.peers is NULL */
+    char peers[WEIR_SHOW_BYTES];      /* "": options.peers is NULL */
     int trial;   /* 1: tell only whether every request is served, and end at the first that fails */
     int forgets; /* 1: a profile is read, and not saved */
     int timeline;       /* not 0: also tell what happened when, as the process of that number */

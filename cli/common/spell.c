@@ -43,7 +43,10 @@ struct spelled spell_time(uint64_t ns) {
 struct spelled spell_ms(double ns) {
     struct spelled spelled;
 
-    snprintf(spelled.text, sizeof spelled.text, "%.*f", ns < 10e6 ? 3 : ns < 100e6 ? 2 : 1,
+    snprintf(spelled.text, sizeof spelled.text, "%.*f",
+             ns < 10e6    ? 3
+             : ns < 100e6 ? 2
+                          : 1,
              ns / 1e6);
     return spelled;
 }
@@ -52,10 +55,10 @@ struct spelled spell_ratio(double ratio) {
     struct spelled spelled;
 
     snprintf(spelled.text, sizeof spelled.text, "%.*f",
-             ratio < 10   ? 3
-             : ratio < 100 ? 2
+             ratio < 10     ? 3
+             : ratio < 100  ? 2
              : ratio < 1000 ? 1
-                           : 0,
+                            : 0,
              ratio);
     return spelled;
 }

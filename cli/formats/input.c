@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/common/temporary.h"
+#include "cli/common/files.h"
 
 /* Reads the copy, as a weir_trace_source. */
 static ptrdiff_t read_copy(void *context, char *buffer, size_t bytes, char *message,

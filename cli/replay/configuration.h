@@ -90,9 +90,9 @@ struct configuration {
     /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
     const char *unusable;
     int release_threshold_max; /* the driver's pools */
-    int primed;    /* the driver's pools: the peak requested memory is allocated and freed before */
-    int least;     /* weir's: the limit is the smallest that serves the trace */
-    int learns;    /* weir's: an earlier run, which does not count, has filled given->profile */
+    int primed; /* the driver's pools: the peak requested memory is allocated and freed before */
+    int least;  /* weir's: the limit is the smallest that serves the trace */
+    int learns; /* weir's: an earlier run, which does not count, has filled given->profile */
     int by_name_only;  /* runs only if it is named */
     int needs_virtual; /* needs memory mapped by handles */
     int is_given;      /* "replay": all options are the session's; known by its engine */

@@ -18,13 +18,12 @@
 
 #include "api/timeline.h"
 #include "base/text.h"
+#include "cli/common/files.h"
 #include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
-#include "cli/common/outputs.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/shipped.h"
-#include "cli/common/temporary.h"
 #include "cli/report/report.h"
 
 /* ---- flags ---- */
@@ -521,10 +520,10 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
 }
 
 int contest_prepare(struct contest *contest) {
-    return jsonfile_check("--json", contest->json_file) &&
-           jsonfile_check("--trace-events", contest->timeline_file) &&
-           (!contest->report || jsonfile_check("--report", contest->report)) &&
-           make_tapes(contest) && look_at_device(contest);
+    return output_check("--json", contest->json_file) &&
+           output_check("--trace-events", contest->timeline_file) &&
+           output_check("--report", contest->report) && make_tapes(contest) &&
+           look_at_device(contest);
 }
 
 /* Writes the files.  Returns the exit code of the report, or 1 with a message printed. */

@@ -13,6 +13,7 @@
 
 #include "base/map.h"
 #include "base/text.h"
+#include "cli/common/files.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/memory.h"
 #include "cli/common/spell.h"
@@ -695,7 +696,7 @@ int contest_explain(struct contest *contest, size_t most) {
     json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
     int good = 1, lacks_callers = 0;
 
-    if (!jsonfile_check("--json", contest->json_file)) {
+    if (!output_check("--json", contest->json_file)) {
         json_decref(array);
         json_decref(common);
         return 1;

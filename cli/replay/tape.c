@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 
 #include "base/text.h"
+#include "cli/common/files.h"
 #include "cli/common/memory.h"
-#include "cli/common/temporary.h"
 #include "cli/formats/input.h"
 
 static const char magic[8] = "weirtap1";

@@ -40,8 +40,8 @@ struct tape_header {
     uint64_t streams;
     uint64_t blocks;          /* the most that are live at once, so indices are below it */
     uint64_t live_peak_bytes; /* the largest sum of requested bytes */
-    uint64_t left_out;     /* events behind the last one that `weir record' did not write */
-    uint64_t is_converted; /* of another format, which has no marks */
+    uint64_t left_out;        /* events behind the last one that `weir record' did not write */
+    uint64_t is_converted;    /* of another format, which has no marks */
 };
 
 /* The longest gap that is told apart, in microseconds. */

@@ -6,15 +6,13 @@
 #include "cli/report/report.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/replace.h"
 #include "base/text.h"
 #include "cli/common/commands.h"
+#include "cli/common/files.h"
 #include "cli/common/flags.h"
 #include "cli/common/jsonfile.h"
-#include "cli/common/outputs.h"
 #include "cli/formats/input.h"
 #include "cli/report/page_html.h"
 
@@ -174,8 +172,8 @@ static int put_json(const char *text, size_t count, void *file) {
     return ferror(file) ? -1 : 0;
 }
 
-/* Writes the template with the JSON in the place of its line DATA.  Returns 1, or 0: out of memory. */
-static int put_page(FILE *file, const json_t *files) {
+/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1, or 0 if there is no host memory. */
+static int put_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
 
@@ -188,20 +186,10 @@ static int put_page(FILE *file, const json_t *files) {
 
 /* Writes the page of all files as a whole.  Returns the exit code. */
 static int write_page(const json_t *files, const char *page) {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-    int good = file && put_page(file, files), error;
-
-    if (file)
-        good = fclose(file) == 0 && good;
-    error = good ? weir__replace_file(page, 0666, 0, text, bytes) : ENOMEM;
-    if (error)
-        fprintf(stderr, "weir: cannot write %s: %s\n", page, strerror(error));
-    else
-        fprintf(stderr, "weir: the report is in %s\n", page);
-    free(text);
-    return error != 0;
+    if (!output_replace(page, put_page, files))
+        return 1;
+    fprintf(stderr, "weir: the report is in %s\n", page);
+    return 0;
 }
 
 /* Adds what one file has to the files of a page.  Returns 1, or 0 with a message printed. */
@@ -299,7 +287,7 @@ int weir_cmd_report(int argc, char **argv) {
 
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0 || !spares_files(&command))
         return 2;
-    is_writable = jsonfile_check("--output", command.page);
+    is_writable = output_check("--output", command.page);
     files = read_all(&command);
     if (files && is_writable)
         code = write_page(files, command.page);

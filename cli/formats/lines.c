@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* lines.c: see lines.h.
+/* lines.c: see input.h.
  *
  * A source reads through zlib, which unpacks gzip and leaves all else as it is; zstd, which allows several frames in a row,
  * comes after that.  If a file ends inside a gzip member or a zstd frame, source_read returns all bytes before the end, and
  * then an error; the caller decides whether it uses these bytes.
  */
-#include "cli/common/lines.h"
+#include "cli/formats/input.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,7 +22,6 @@
 #endif
 
 #include "base/text.h"
-#include "cli/common/help.h"
 
 /* ---- bytes ---- */
 
@@ -360,12 +358,14 @@ int lines_is_column(const struct lines_column *column, const char *word) {
 
 int lines_find_columns(struct lines *lines, const struct lines_column *columns, size_t count,
                        size_t *at) {
-    char expected[128] = "";
+    char expected[128];
+    size_t used = 0;
 
     if (!lines_cut(lines))
         return lines->message[0] ? 0 : lines_refuse(lines, "there is no header");
     for (size_t i = 0; i < count; i++)
-        help_join(expected, sizeof expected, columns[i].names[0]);
+        used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%s", i ? ", " : "",
+                                 columns[i].names[0]);
     for (size_t i = 0; i < count; i++) {
         size_t field = 0;
 
