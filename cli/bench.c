@@ -11,7 +11,6 @@
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
-    int failed;
 };
 
 /* Returns "driver, driver-keep, ...". */
@@ -25,33 +24,18 @@ static const char *names(void) {
     return text;
 }
 
-static int is_setting(const char *option, size_t length) {
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        const char *name = weir__setting_row((enum weir_setting)i)->name;
-
-        if (i != WEIR_SETTING_DEVICE && strlen(name) == length &&
-            strncmp(name, option, length) == 0)
-            return 1;
-    }
-    return 0;
-}
-
 /* Refuses flags that other commands have, and says where they are taken.  Returns 1 if it refused one. */
 static int refuse_others(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        const char *option;
-        int length;
+        size_t length = strcspn(argv[i], "=");
+        int setting = strncmp(argv[i], "--", 2) == 0 ? weir_cli_setting(argv[i] + 2, length - 2)
+                                                     : WEIR_SETTING_COUNT;
 
-        if (strncmp(argv[i], "--", 2) != 0)
-            continue;
-        option = argv[i] + 2;
-        length = (int)strcspn(option, "=");
-        if (is_setting(option, (size_t)length))
-            return fprintf(
-                stderr,
-                "weir bench: --%.*s: configurations have settings of their own; expected "
-                "--configuration, or weir replay, which takes settings\n",
-                length, option);
+        if (setting != WEIR_SETTING_COUNT && setting != WEIR_SETTING_DEVICE)
+            return fprintf(stderr,
+                           "weir bench: %.*s: configurations have settings of their own; expected "
+                           "--configuration, or weir replay, which takes settings\n",
+                           (int)length, argv[i]);
     }
     return 0;
 }
@@ -63,7 +47,7 @@ static void take_configuration(struct argp_state *state, const char *flag, const
 
     if (!named || named->is_given)
         argp_error(state, "%s '%s' is not known; there are: %s", flag, text, names());
-    command->failed |= named && !contest_add_configuration(&command->contest, named);
+    contest_add_configuration(&command->contest, named);
 }
 
 static const struct weir_cli_flag flags[] = {
@@ -82,7 +66,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         state->child_inputs[0] = &command->contest;
         return 0;
     case ARGP_KEY_ARG:
-        command->failed |= !contest_add_trace(&command->contest, argument);
+        contest_add_trace(&command->contest, argument);
         return 0;
     default:
         return weir_cli_read_flag(flags, key, argument, state);
@@ -114,12 +98,14 @@ static char *help_filter(int key, const char *text, void *input) {
     return made;
 }
 
-static int add_defaults(struct contest *contest) {
-    if (contest->results.configuration_count == 0)
-        for (const struct configuration *c = configurations; c->name; c++)
-            if (!c->by_name_only && !contest_add_configuration(contest, c))
-                return 0;
-    return contest->trace_count > 0 || contest_add_shipped(contest);
+static void add_defaults(struct contest *contest) {
+    int has_none = contest->results.configuration_count == 0;
+
+    for (const struct configuration *c = configurations; has_none && c->name; c++)
+        if (!c->by_name_only)
+            contest_add_configuration(contest, c);
+    if (contest->trace_count == 0)
+        contest_add_shipped(contest);
 }
 
 int weir_cmd_bench(int argc, char **argv) {
@@ -146,9 +132,8 @@ int weir_cmd_bench(int argc, char **argv) {
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
-    code = command.failed || !add_defaults(contest) ? 1 : 0;
-    if (code == 0)
-        code = weir_cli_settings_finish(&command.settings);
+    add_defaults(contest);
+    code = weir_cli_settings_finish(&command.settings);
     if (code == 0) {
         weir_cli_settings_tell_unused(&command.settings);
         code = weir_options_init(&contest->options) == WEIR_OK ? 0 : 1;

@@ -156,35 +156,21 @@ int frameworks_tell(int (*put)(void *to, const char *name, const char *value), v
 
 /* ---- versions ---- */
 
+/* A framework: its name, the folders of its packages, and the versions that weir knows, as 1000 major + minor and as a
+ * text; with a last version of 0, weir knows all. */
 static const struct known {
-    const char *name, *patterns[2];
-    int first, last; /* 1000 major + minor; 0: any */
+    const char *name, *pattern, *other_pattern;
+    int first, last;
     const char *range, *served;
 } known[FRAMEWORK_COUNT] = {
-    [FRAMEWORK_JAX] = {"JAX",
-                       {"jax_cuda*_pjrt-[0-9]*.dist-info", ""},
-                       9,
-                       12,
-                       "0.9 to 0.12",
-                       "its allocator cuda_async"},
-    [FRAMEWORK_CUPY] = {"CuPy",
-                        {"cupy-[0-9]*.dist-info", "cupy_cuda*-[0-9]*.dist-info"},
-                        13000,
-                        14999,
-                        "13 to 14",
-                        "its malloc_async"},
-    [FRAMEWORK_RMM] = {"RMM",
-                       {"rmm-[0-9]*.dist-info", "rmm_cu*-[0-9]*.dist-info"},
-                       26000,
-                       26999,
-                       "26",
-                       "its CudaAsyncMemoryResource"},
-    [FRAMEWORK_NUMBA] = {"Numba-CUDA",
-                         {"numba_cuda-[0-9]*.dist-info", ""},
-                         0,
-                         0,
-                         NULL,
-                         "it by NUMBA_CUDA_MEMORY_MANAGER=weir_cuda.numba"},
+    {"JAX", "jax_cuda*_pjrt-[0-9]*.dist-info", "", 9, 12, "0.9 to 0.12",
+     "its allocator cuda_async"},
+    {"CuPy", "cupy-[0-9]*.dist-info", "cupy_cuda*-[0-9]*.dist-info", 13000, 14999, "13 to 14",
+     "its malloc_async"},
+    {"RMM", "rmm-[0-9]*.dist-info", "rmm_cu*-[0-9]*.dist-info", 26000, 26999, "26",
+     "its CudaAsyncMemoryResource"},
+    {"Numba-CUDA", "numba_cuda-[0-9]*.dist-info", "", 0, 0, NULL,
+     "it by NUMBA_CUDA_MEMORY_MANAGER=weir_cuda.numba"},
 };
 
 static void take(struct version *version, const char *folder) {
@@ -197,9 +183,9 @@ static void take(struct version *version, const char *folder) {
 
 static void look_at(struct version found[FRAMEWORK_COUNT], const char *name) {
     for (int i = 0; i < FRAMEWORK_COUNT; i++)
-        for (int p = 0; p < 2 && !found[i].text[0]; p++)
-            if (fnmatch(known[i].patterns[p], name, 0) == 0)
-                take(&found[i], name);
+        if (!found[i].text[0] && (fnmatch(known[i].pattern, name, 0) == 0 ||
+                                  fnmatch(known[i].other_pattern, name, 0) == 0))
+            take(&found[i], name);
 }
 
 void versions_find(struct version found[FRAMEWORK_COUNT], const char *folders) {

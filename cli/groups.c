@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* groups.c: see groups.h.
- *
- * Must not know: what the memory of a member is used for.
  */
 #include "cli/groups.h"
 
@@ -118,11 +116,6 @@ static void see(const char *device, void *context) {
     free(seen);
 }
 
-static void see_all(const char *name, void (*visit)(const struct seen *seen, void *context),
-                    void *context) {
-    weir__group_each(name, see, &(struct list){name, visit, context});
-}
-
 static void count(const struct seen *seen, void *number) {
     *(size_t *)number += seen->count;
 }
@@ -130,7 +123,7 @@ static void count(const struct seen *seen, void *number) {
 int group_exists(const char *name) {
     size_t members = 0;
 
-    see_all(name, count, &members);
+    weir__group_each(name, see, &(struct list){name, count, &members});
     return members > 0;
 }
 
@@ -166,7 +159,7 @@ static void print_device(const struct seen *s, void *to) {
 
 void group_print(FILE *file, const char *name) {
     fprintf(file, "weir top, group '%s'\n", name);
-    see_all(name, print_device, file);
+    weir__group_each(name, see, &(struct list){name, print_device, file});
 }
 
 static json_t *json_member(const struct weir_group_member *m) {
@@ -195,6 +188,6 @@ static void add_device(const struct seen *s, void *devices) {
 json_t *group_json(const char *name) {
     json_t *devices = json_array();
 
-    see_all(name, add_device, devices);
+    weir__group_each(name, see, &(struct list){name, add_device, devices});
     return json_pack("{s:s, s:o}", "group", name, "devices", devices);
 }

@@ -204,21 +204,6 @@ static int gather(struct info *info) {
     return 0;
 }
 
-static const weir_amount *amount_of(const weir_options *options, enum weir_setting setting) {
-    switch (setting) {
-    case WEIR_SETTING_PREALLOC:
-        return &options->prealloc;
-    case WEIR_SETTING_PREALLOC_MIN:
-        return &options->prealloc_min;
-    case WEIR_SETTING_LIMIT:
-        return &options->limit;
-    case WEIR_SETTING_RELEASE_THRESHOLD:
-        return &options->release_threshold;
-    default:
-        return NULL;
-    }
-}
-
 /* Returns the bytes of a share of the device, or 0 if the setting is no share. */
 static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
     const struct device_facts *facts = &info->devices[info->device.ordinal];
@@ -228,7 +213,11 @@ static uint64_t share_in_bytes(const struct info *info, enum weir_setting settin
 
     if (weir__options_complete(&info->settings.options, &completed, NULL, 0) != WEIR_OK)
         return 0;
-    amount = amount_of(&completed, setting);
+    amount = setting == WEIR_SETTING_PREALLOC            ? &completed.prealloc
+             : setting == WEIR_SETTING_PREALLOC_MIN      ? &completed.prealloc_min
+             : setting == WEIR_SETTING_LIMIT             ? &completed.limit
+             : setting == WEIR_SETTING_RELEASE_THRESHOLD ? &completed.release_threshold
+                                                         : NULL;
     if (!amount || info->device.ordinal >= info->count ||
         (amount->kind != WEIR_AMOUNT_OF_TOTAL &&
          !(amount->kind == WEIR_AMOUNT_OF_FREE && facts->has_free)))
@@ -403,14 +392,6 @@ static json_t *json_info(const struct info *info) {
     return NULL;
 }
 
-/* Writes to the file or to standard output.  Returns 0, or 1 with a message. */
-static int write_json(const struct info *info, json_t *object) {
-    int good = jsonfile_write(info->file ? info->file : "-", object);
-
-    json_decref(object);
-    return !good;
-}
-
 /* ------------------------------------------------------------------ command ---- */
 
 /* Notes that JSON is wanted, and the file for it unless that is standard output. */
@@ -481,7 +462,7 @@ static void print_processes(const struct holders *holders) {
 }
 
 int weir_cmd_info(int argc, char **argv) {
-    struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+    struct argp_child children[] = {{weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {
         .options = weir_cli_options(flags),
         .parser = parse_argument,
@@ -510,9 +491,12 @@ int weir_cmd_info(int argc, char **argv) {
         print_processes(&holders);
     else if (has_table)
         print_table(&info);
-    if (info.json &&
-        write_json(&info, info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
-                                         : json_info(&info)) != 0)
-        return 1;
-    return !weir_cli_written();
+    if (info.json) {
+        json_t *object = info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
+                                        : json_info(&info);
+
+        code = !jsonfile_write(info.file ? info.file : "-", object);
+        json_decref(object);
+    }
+    return code ? code : !weir_cli_written();
 }

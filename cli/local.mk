@@ -8,8 +8,6 @@ weir_SOURCES = \
 	cli/common/files.h \
 	cli/common/flags.c \
 	cli/common/flags.h \
-	cli/common/interrupt.c \
-	cli/common/interrupt.h \
 	cli/common/jsonfile.c \
 	cli/common/jsonfile.h \
 	cli/common/memory.h \

@@ -60,7 +60,7 @@ enum { BOARD_FOLDERS = 2 };
 /* The places of the folders, in the order in which they are tried. */
 static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
-struct board {
+static struct board {
     struct weir_record_board *map;
     int fd;          /* the board, which has the recorder's lock */
     uint32_t spares; /* the number of spare files; no process can change this copy */
@@ -69,13 +69,7 @@ struct board {
     uint32_t told; /* the number of unrecorded processes that the user was told of */
     char outer[BOARD_FOLDERS][96];    /* the outer folders; "" if one could not be made */
     char folders[BOARD_FOLDERS][136]; /* the inner folders */
-};
-
-/* The files of new processes. */
-struct found {
-    struct weir_record_file **files;
-    size_t count, room;
-};
+} board;
 
 enum {
     PAUSE_US = 1000,
@@ -116,8 +110,8 @@ static struct record {
     const char *ranges; /* the NVTX ranges that end iterations, or NULL */
     uint64_t limit;
     char **command;
-    struct board board;
-    struct found found;         /* files of processes that wait to be adopted */
+    struct weir_record_file **found; /* the files of processes that wait to be adopted */
+    size_t found_count, found_room;
     struct process **processes; /* the adopted processes that live */
     size_t live, room;
     char **lines;            /* the final message for each adopted process; NULL: none */
@@ -203,23 +197,21 @@ static void remove_left_folders(const char *place) {
 }
 
 /* Makes both levels of a folder.  Returns 0 or errno. */
-static int make_hidden_folder(struct board *board, int i) {
-    char *outer = board->outer[i], *inner = board->folders[i];
-    unsigned char random[16];
-    int used, error;
+static int make_hidden_folder(int i) {
+    char *outer = board.outer[i], *inner = board.folders[i];
+    uint64_t random[2];
+    int error;
 
-    snprintf(outer, sizeof board->outer[i], "%s/weir-record-%" PRIu64 "-%d-%" PRIu64 "-XXXXXX",
+    snprintf(outer, sizeof board.outer[i], "%s/weir-record-%" PRIu64 "-%d-%" PRIu64 "-XXXXXX",
              board_places[i], weir__process_namespace(), (int)getpid(),
              weir__process_start(getpid()));
     if (!mkdtemp(outer)) {
         *outer = '\0';
         return errno;
     }
-    used = snprintf(inner, sizeof board->folders[i], "%s/", outer);
     if (getrandom(random, sizeof random, 0) == (ssize_t)sizeof random) {
-        for (size_t j = 0; j < sizeof random; j++)
-            used +=
-                snprintf(inner + used, sizeof board->folders[i] - (size_t)used, "%02x", random[j]);
+        snprintf(inner, sizeof board.folders[i], "%s/%016" PRIx64 "%016" PRIx64, outer, random[0],
+                 random[1]);
         if (chmod(outer, 0711) == 0 && mkdir(inner, 0700) == 0 && chmod(inner, 01777) == 0)
             return 0;
     }
@@ -229,43 +221,43 @@ static int make_hidden_folder(struct board *board, int i) {
 }
 
 /* Makes the board's file in that folder, with all its memory.  Returns 0 or errno. */
-static int make_board(struct board *board, const char *folder, uint32_t spares) {
+static int make_board(const char *folder, uint32_t spares) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     size_t bytes = weir__record_board_bytes(spares);
     char path[PATH_MAX];
     int error;
 
     snprintf(path, sizeof path, "%s/%s", folder, WEIR_RECORD_BOARD);
-    board->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (board->fd < 0)
+    board.fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (board.fd < 0)
         return errno;
     lock.l_start = WEIR_RECORD_LOCK_RECORDER;
-    error = weir__file_reserve(board->fd, (off_t)bytes);
-    if (!error && (fchmod(board->fd, 0666) != 0 || fcntl(board->fd, F_OFD_SETLK, &lock) != 0))
+    error = weir__file_reserve(board.fd, (off_t)bytes);
+    if (!error && (fchmod(board.fd, 0666) != 0 || fcntl(board.fd, F_OFD_SETLK, &lock) != 0))
         error = errno;
     if (!error) {
-        board->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board->fd, 0);
-        if (board->map == MAP_FAILED)
+        board.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd, 0);
+        if (board.map == MAP_FAILED)
             error = errno;
     }
     if (error) {
-        close(board->fd);
+        close(board.fd);
         unlink(path);
         return error;
     }
-    board->spares = spares;
-    board->map->magic = WEIR_RECORD_MAGIC;
+    board.spares = spares;
+    board.map->magic = WEIR_RECORD_MAGIC;
     return 0;
 }
 
 /* Removes the folders with their files. */
-static void board_end(struct board *board) {
+static void board_end(void) {
     for (int i = 0; i < BOARD_FOLDERS; i++)
-        remove_folders(board->outer[i]);
+        remove_folders(board.outer[i]);
 }
 
 /* Makes the folders and the board, and takes the recorder's lock.  Returns 0 or errno. */
-static int board_begin(struct board *board) {
+static int board_begin(void) {
     static const uint32_t spares[] = {WEIR_RECORD_SPARES, 0};
     const struct sigaction lost = {.sa_sigaction = replace_lost_page, .sa_flags = SA_SIGINFO};
     int error = 0;
@@ -274,41 +266,27 @@ static int board_begin(struct board *board) {
 
     for (int i = 0; i < BOARD_FOLDERS; i++) {
         remove_left_folders(board_places[i]);
-        error = make_hidden_folder(board, i);
+        error = make_hidden_folder(i);
     }
     for (size_t j = 0; j < sizeof spares / sizeof spares[0]; j++)
         for (int i = 0; i < BOARD_FOLDERS; i++)
-            if (*board->folders[i] &&
-                (error = make_board(board, board->folders[i], spares[j])) == 0)
+            if (*board.folders[i] && (error = make_board(board.folders[i], spares[j])) == 0)
                 return 0;
-    board_end(board);
+    board_end();
     return error;
 }
 
-/* Writes the value of the variable WEIR_RECORD_FOLDER. */
-static void board_spell(const struct board *board, char *text, size_t bytes) {
-    snprintf(text, bytes, "%s%s%s", board->folders[0],
-             *board->folders[0] && *board->folders[1] ? ":" : "", board->folders[1]);
-}
-
-/* Tells the processes that nobody reads any more.  board_has_new() then returns 1 once. */
-static void board_close(struct board *board) {
-    atomic_store(&board->map->is_closed, 1);
-    /* A process may have cut the board, so its count of files cannot tell whether a last look is needed. */
-    board->seen = ~atomic_load(&board->map->files);
-}
-
 /* Maps a file of the folders, and unlinks the file.  Returns NULL with errno if it cannot be mapped. */
-static void *board_map(const struct board *board, const char *name, size_t bytes) {
+static void *board_map(const char *name, size_t bytes) {
     int fd = -1, error;
     void *map = NULL;
     char path[PATH_MAX];
     struct stat status;
 
     for (int i = 0; fd < 0 && i < BOARD_FOLDERS; i++) {
-        if (!*board->folders[i])
+        if (!*board.folders[i])
             continue;
-        snprintf(path, sizeof path, "%s/%s", board->folders[i], name);
+        snprintf(path, sizeof path, "%s/%s", board.folders[i], name);
         fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0 && errno != ENOENT)
             return NULL;
@@ -326,16 +304,17 @@ static void *board_map(const struct board *board, const char *name, size_t bytes
     return map;
 }
 
-/* Adds a file to `found`.  Returns 0 or ENOMEM. */
-static int add_found(struct found *found, struct weir_record_file *file) {
-    if (!memory_make_room(&found->files, &found->room, found->count, sizeof *found->files))
+/* Adds the file of a process that waits to be adopted.  Returns 0 or ENOMEM. */
+static int add_found(struct weir_record_file *file) {
+    if (!memory_make_room(&record.found, &record.found_room, record.found_count,
+                          sizeof *record.found))
         return ENOMEM;
-    found->files[found->count++] = file;
+    record.found[record.found_count++] = file;
     return 0;
 }
 
 /* Returns 0, or errno if the folder or a file in it cannot be read. */
-static int look_in_folder(struct board *board, const char *path, struct found *found) {
+static int look_in_folder(const char *path) {
     DIR *folder = *path ? opendir(path) : NULL;
     int error = *path && !folder && errno != ENOENT ? errno : 0;
     struct dirent *entry;
@@ -345,11 +324,11 @@ static int look_in_folder(struct board *board, const char *path, struct found *f
 
         if (!isdigit((unsigned char)entry->d_name[0]) || strchr(entry->d_name, '.'))
             continue;
-        file = board_map(board, entry->d_name, sizeof *file);
+        file = board_map(entry->d_name, sizeof *file);
         if (!file || atomic_load(&file->head.magic) != WEIR_RECORD_MAGIC)
             error = file ? EINVAL : errno;
         else
-            error = add_found(found, file);
+            error = add_found(file);
         if (file && error)
             munmap(file, sizeof *file);
     }
@@ -366,51 +345,51 @@ static int is_older(const void *one, const void *other) {
 }
 
 /* Returns 1 if processes have made files since the last look, else 0. */
-static int board_has_new(const struct board *board) {
-    return atomic_load(&board->map->files) != board->seen;
+static int board_has_new(void) {
+    return atomic_load(&board.map->files) != board.seen;
 }
 
-/* Adds the new files to `found`, and sorts `found`, the oldest file first.  Returns 0, or an errno if a file could not
- * be mapped. */
-static int board_look(struct board *board, struct found *found) {
+/* Adds the new files, and sorts all files that wait, the oldest first.  Returns 0, or an errno if a file could not be
+ * mapped. */
+static int board_look(void) {
     int error = 0, failed;
 
-    board->seen = atomic_load(&board->map->files);
-    for (uint32_t i = 0; i < board->spares; i++)
-        if (!board->is_adopted[i] &&
-            atomic_load(&board->map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
-            failed = add_found(found, &board->map->spare[i]);
-            board->is_adopted[i] = !failed;
+    board.seen = atomic_load(&board.map->files);
+    for (uint32_t i = 0; i < board.spares; i++)
+        if (!board.is_adopted[i] &&
+            atomic_load(&board.map->spare[i].head.magic) == WEIR_RECORD_MAGIC) {
+            failed = add_found(&board.map->spare[i]);
+            board.is_adopted[i] = !failed;
             error = failed ? failed : error;
         }
     for (int i = 0; i < BOARD_FOLDERS; i++) {
-        failed = look_in_folder(board, board->folders[i], found);
+        failed = look_in_folder(board.folders[i]);
         error = failed ? failed : error;
     }
-    if (found->count > 1)
-        qsort(found->files, found->count, sizeof *found->files, is_older);
+    if (record.found_count > 1)
+        qsort(record.found, record.found_count, sizeof *record.found, is_older);
     return error;
 }
 
 /* Returns 1 if another process has locked one of `length` bytes from `first` on, or if the kernel cannot say; else 0.
  * A length of 0 means all bytes from `first` on. */
-static int is_locked_by_other(const struct board *board, uint64_t first, off_t length) {
+static int is_locked_by_other(uint64_t first, off_t length) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)first, .l_len = length};
 
-    return fcntl(board->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(board.fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 /* Returns 1 if the process of this file lives, or cannot be known to have ended; else 0. */
-static int board_owner_lives(const struct board *board, const struct weir_record_head *head) {
-    return !head->is_locked || is_locked_by_other(board, WEIR_RECORD_LOCK_FIRST + head->number, 1);
+static int board_owner_lives(const struct weir_record_head *head) {
+    return !head->is_locked || is_locked_by_other(WEIR_RECORD_LOCK_FIRST + head->number, 1);
 }
 
 /* Unmaps a process's file, or makes a spare one ready for another process. */
-static void board_release(struct board *board, struct weir_record_file *file) {
-    for (uint32_t i = 0; i < board->spares; i++)
-        if (file == &board->map->spare[i]) {
-            if (!board_owner_lives(board, &file->head)) {
+static void board_release(struct weir_record_file *file) {
+    for (uint32_t i = 0; i < board.spares; i++)
+        if (file == &board.map->spare[i]) {
+            if (!board_owner_lives(&file->head)) {
                 atomic_store(&file->head.magic, 0);
                 atomic_store(&file->head.rings, 0);
                 atomic_store(&file->head.lost, 0);
@@ -418,7 +397,7 @@ static void board_release(struct board *board, struct weir_record_file *file) {
                 atomic_store(&file->shared.written, 0);
                 atomic_store(&file->shared.entered, 0);
                 atomic_store(&file->shared.read, 0);
-                board->is_adopted[i] = 0;
+                board.is_adopted[i] = 0;
                 atomic_store(&file->head.is_taken, 0);
             }
             return;
@@ -445,26 +424,13 @@ static void tell_unrecorded(const struct weir_record_unrecorded *entry) {
 
 /* Tells the user which processes have found no place for their events since the last call, why, and what to do.
  * Returns 1 if there are any, else 0. */
-static int board_tell_unrecorded(struct board *board) {
-    uint32_t before = board->told, count = atomic_load(&board->map->unrecorded_count);
+static int board_tell_unrecorded(void) {
+    uint32_t before = board.told, count = atomic_load(&board.map->unrecorded_count);
 
-    while (board->told < count && board->told < WEIR_RECORD_UNRECORDED &&
-           atomic_load(&board->map->unrecorded[board->told].is_complete))
-        tell_unrecorded(&board->map->unrecorded[board->told++]);
-    return board->told > before;
-}
-
-/* Adds the processes that found no place for their events, and these events, to the counts. */
-static void board_count_unrecorded(const struct board *board, uint64_t *processes,
-                                   uint64_t *events) {
-    *processes += atomic_load(&board->map->unrecorded_count);
-    for (uint32_t i = 0; i < board->told; i++)
-        *events += atomic_load(&board->map->unrecorded[i].lost);
-}
-
-/* Returns 1 if a process that has loaded the library lives, else 0. */
-static int board_anyone_lives(const struct board *board) {
-    return is_locked_by_other(board, WEIR_RECORD_LOCK_FIRST, 0);
+    while (board.told < count && board.told < WEIR_RECORD_UNRECORDED &&
+           atomic_load(&board.map->unrecorded[board.told].is_complete))
+        tell_unrecorded(&board.map->unrecorded[board.told++]);
+    return board.told > before;
 }
 
 /* ---------------------------------------------------------------------- times ---- */
@@ -578,7 +544,7 @@ static struct weir_record_ring *ring_of(struct process *process, uint32_t i) {
     if (process->rings[i])
         return process->rings[i];
     snprintf(name, sizeof name, "%" PRIu64 ".%" PRIu32, process->file->head.number, i);
-    process->rings[i] = board_map(&record.board, name, sizeof *process->rings[i]);
+    process->rings[i] = board_map(name, sizeof *process->rings[i]);
     if (!process->rings[i]) {
         process->tracing.failed = errno ? errno : EIO;
         atomic_store(&process->file->head.is_closed, 1);
@@ -639,16 +605,17 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Reads the mapped files of a process from /proc, and its command if the process itself could not read that.  Reads
- * nothing of a process of another namespace, whose id may be that of another process here. */
-static void look_up_process(struct process *process, const struct weir_record_head *head) {
+/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could not read
+ * that.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
+static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
     memcpy(process->command, head->command, sizeof process->command);
     process->command[sizeof process->command - 1] = '\0';
     if (!*process->command && is_here)
         weir__process_command_of(process->id, process->command, sizeof process->command);
-    modules_begin(&process->tracing.modules, is_here ? process->id : 0);
+    tracing_begin(&process->tracing, *process->command ? process->command : record.command[0],
+                  is_here ? process->id : 0);
 }
 
 static void add_process(struct weir_record_file *file) {
@@ -672,8 +639,7 @@ static void add_process(struct weir_record_file *file) {
         why = strerror(errno);
         goto fail;
     }
-    look_up_process(process, &file->head);
-    tracing_begin(&process->tracing, process->command[0] ? process->command : record.command[0]);
+    begin_trace(process, &file->head);
     process->order = record.count;
     record.lines[record.count++] = NULL;
     record.processes[record.live++] = process;
@@ -685,7 +651,7 @@ fail:
     record.failed = EXIT_OWN;
     record.lost_processes++;
     atomic_store(&file->head.is_closed, 1);
-    board_release(&record.board, file);
+    board_release(file);
     if (process)
         free(process->path);
     free(process);
@@ -693,7 +659,7 @@ fail:
 
 /* Returns 1 if one more trace leaves descriptors for other files, else 0. */
 static int has_descriptor(void) {
-    int probe = fcntl(record.board.fd, F_DUPFD_CLOEXEC, 0);
+    int probe = fcntl(board.fd, F_DUPFD_CLOEXEC, 0);
     struct rlimit most;
 
     if (probe < 0)
@@ -708,19 +674,18 @@ static void look_for_new(void) {
     size_t adopted = 0;
     int error;
 
-    if (board_has_new(&record.board) && (error = board_look(&record.board, &record.found)) != 0) {
+    if (board_has_new() && (error = board_look()) != 0) {
         record.failed = fail(EXIT_OWN, "a process runs on unrecorded", strerror(error));
         record.lost_processes++;
     }
-    while (adopted < record.found.count && (record.live == 0 || has_descriptor()))
-        add_process(record.found.files[adopted++]);
-    record.is_short |= adopted < record.found.count;
+    while (adopted < record.found_count && (record.live == 0 || has_descriptor()))
+        add_process(record.found[adopted++]);
+    record.is_short |= adopted < record.found_count;
     if (adopted) {
-        record.found.count -= adopted;
-        memmove(record.found.files, record.found.files + adopted,
-                record.found.count * sizeof *record.found.files);
+        record.found_count -= adopted;
+        memmove(record.found, record.found + adopted, record.found_count * sizeof *record.found);
     }
-    if (board_tell_unrecorded(&record.board))
+    if (board_tell_unrecorded())
         record.failed = EXIT_OWN;
 }
 
@@ -730,7 +695,7 @@ static void look_for_ends(void) {
     for (size_t i = 0; i < record.live && i < ENDS_AT_ONCE; i++) {
         struct process *process = record.processes[next++ % record.live];
 
-        process->has_ended = !board_owner_lives(&record.board, &process->file->head);
+        process->has_ended = !board_owner_lives(&process->file->head);
     }
 }
 
@@ -768,7 +733,7 @@ static void end_process(struct process *process) {
     for (int i = 0; i < WEIR_RECORD_RINGS; i++)
         if (process->rings[i])
             munmap(process->rings[i], sizeof *process->rings[i]);
-    board_release(&record.board, process->file);
+    board_release(process->file);
     tracing_end(&process->tracing);
     error = process->tracing.failed;
     if (!sink_close(process->tracing.sink) && !error)
@@ -814,7 +779,7 @@ static void tell_running(void) {
     for (size_t i = 0; i < record.live; i++) {
         struct process *process = record.processes[i];
 
-        if (!board_owner_lives(&record.board, &process->file->head))
+        if (!board_owner_lives(&process->file->head))
             continue;
         fprintf(stderr,
                 "weir record: process %d (%.60s) still runs: its requests from now on are lost\n",
@@ -825,7 +790,7 @@ static void tell_running(void) {
 }
 
 static void tell_nothing(void) {
-    int is_seen = atomic_load(&record.board.map->numbers) > 0;
+    int is_seen = atomic_load(&board.map->numbers) > 0;
 
     take_file_back();
     if (record.failed)
@@ -842,13 +807,15 @@ static void tell_nothing(void) {
 }
 
 static void end_recording(int has_all_ended) {
-    board_close(&record.board);
+    atomic_store(&board.map->is_closed, 1);
+    /* A process may have cut the board, so its count of files cannot tell whether a last look is needed. */
+    board.seen = ~atomic_load(&board.map->files);
     do {
         look_for_new();
         if (!has_all_ended)
             tell_running();
         (void)drain_all(1);
-    } while (record.found.count || board_has_new(&record.board));
+    } while (record.found_count || board_has_new());
     if (is_cut)
         record.failed = fail(EXIT_OWN, "events are lost",
                              "a process of the command has cut a file short that it shares with "
@@ -858,7 +825,9 @@ static void end_recording(int has_all_ended) {
             "weir record: the command has left processes behind that have made no call that weir "
             "records.  Each of them says so if it makes one from now on, which is not recorded.\n",
             stderr);
-    board_count_unrecorded(&record.board, &record.lost_processes, &record.lost_events);
+    record.lost_processes += atomic_load(&board.map->unrecorded_count);
+    for (uint32_t i = 0; i < board.told; i++)
+        record.lost_events += atomic_load(&board.map->unrecorded[i].lost);
     for (size_t i = 0; i < record.count; i++)
         if (record.lines[i])
             fprintf(stderr, "weir record: %s\n", record.lines[i]);
@@ -898,7 +867,7 @@ static int end_as(int status) {
 static int may_leave_rest(void) {
     uint64_t now = weir__clock_ns();
 
-    if (record.live > 0 || record.found.count > 0)
+    if (record.live > 0 || record.found_count > 0)
         record.present_ns = now;
     if (!command_is_told_to_end())
         record.wanted_ns = now;
@@ -928,7 +897,8 @@ static int record_all(pid_t started, int *status) {
         if (ended < 0 && errno == ECHILD)
             return 1;
         if (record.ended_ns && may_leave_rest())
-            return !board_anyone_lives(&record.board);
+            return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST,
+                                       0); /* by any process that has loaded the library */
         look_for_new();
         look_for_ends();
         if (drain_all(0) < BUSY_EVENTS)
@@ -945,14 +915,14 @@ static int run_command(void) {
     error = command_start(record.command, &started);
     if (error) {
         take_file_back();
-        board_end(&record.board);
+        board_end();
         return command_refuse("record", record.command[0], error);
     }
     command_raise_descriptors();
     signal(SIGPIPE, SIG_IGN); /* the reader of messages or of a trace may end first */
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));
-    board_end(&record.board);
+    board_end();
     weir__file_unguard(&guard);
     return end_as(status);
 }
@@ -1000,7 +970,7 @@ static int try_file(void) {
 }
 
 static int prepare(void) {
-    char library[4200], folders[sizeof record.board.folders + BOARD_FOLDERS];
+    char library[4200], folders[sizeof board.folders + BOARD_FOLDERS];
     const char *why;
     int code, error;
 
@@ -1013,20 +983,21 @@ static int prepare(void) {
         return EXIT_OWN;
     }
     code = try_file();
-    if (code == 0 && (error = board_begin(&record.board)) != 0) {
+    if (code == 0 && (error = board_begin()) != 0) {
         take_file_back();
         code = fail(EXIT_OWN, board_places[BOARD_FOLDERS - 1], strerror(error));
     }
     if (code)
         return code;
-    board_spell(&record.board, folders, sizeof folders);
+    snprintf(folders, sizeof folders, "%s%s%s", board.folders[0],
+             *board.folders[0] && *board.folders[1] ? ":" : "", board.folders[1]);
     if (preloading_tell(library, command_put, NULL) != 0 ||
         setenv(WEIR_RECORD_FOLDER, folders, 1) != 0 ||
         (record.ranges && setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0) ||
         (record.callers && setenv(WEIR_RECORD_CALLERS, "1", 1) != 0) ||
         ((record.ranges || record.callers) && setenv(NVTX_LIBRARY, library, 1) != 0) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
-        board_end(&record.board);
+        board_end();
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
     }
     record.has_counter = weir__record_has_counter();

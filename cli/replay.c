@@ -16,7 +16,6 @@ struct command {
     struct contest contest;
     struct weir_cli_settings settings;
     size_t explained; /* so many of the largest blocks; 0: the traces are replayed */
-    int failed;
 };
 
 static void take_explained(struct argp_state *state, const char *flag, const char *text,
@@ -52,7 +51,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         state->child_inputs[1] = &command->settings;
         return 0;
     case ARGP_KEY_ARG:
-        command->failed |= !contest_add_trace(&command->contest, argument);
+        contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_NO_ARGS:
         argp_error(
@@ -79,7 +78,7 @@ static void tell_profile(const char *path) {
 
 /* Settings count for nothing here, but what does not parse is told as everywhere. */
 static int explain(struct command *command) {
-    int code = command->failed ? 1 : weir_cli_settings_finish(&command->settings);
+    int code = weir_cli_settings_finish(&command->settings);
 
     if (code == 0)
         code = contest_check_outputs(&command->contest, &command->settings);
@@ -103,7 +102,7 @@ int weir_cmd_replay(int argc, char **argv) {
         "the next trace or command.\n\nExit code: 0 all went well, 1 something failed, 2 usage or "
         "a bad value.";
     struct argp_child children[] = {
-        {contest_argp(), 0, NULL, 0}, {weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+        {contest_argp(), 0, NULL, 0}, {weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
                         .parser = parse_argument,
                         .args_doc = "TRACE...",
@@ -121,7 +120,7 @@ int weir_cmd_replay(int argc, char **argv) {
         contest_free(&command.contest);
         return code;
     }
-    code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
+    code = weir_cli_settings_finish(&command.settings);
     command.contest.options = command.settings.options;
     if (code == 0)
         code = contest_check_outputs(&command.contest, &command.settings);
@@ -131,9 +130,8 @@ int weir_cmd_replay(int argc, char **argv) {
         code = weir_cli_oom_report_check(&command.settings);
     if (code == 0) {
         command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
-        code = contest_add_configuration(&command.contest, configuration_find("replay"))
-                   ? contest_run(&command.contest)
-                   : 1;
+        contest_add_configuration(&command.contest, configuration_find("replay"));
+        code = contest_run(&command.contest);
         tell_profile(command.settings.options.profile);
     }
     contest_free(&command.contest);

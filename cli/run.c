@@ -57,11 +57,6 @@ static int fail(int code, const char *what, const char *why) {
     return code;
 }
 
-static int fail_path(const char *flag, const char *path, const char *why) {
-    fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
-    return EXIT_OWN;
-}
-
 /* ------------------------------------------------------------------ variables ---- */
 
 static int put(void *to, const char *name, const char *value) {
@@ -260,41 +255,35 @@ static void tell(const struct run *run, const char *said, const char *lacks, con
 }
 
 static int set_environment(struct run *run, const char *library) {
-    char *said = NULL, *lacks = NULL, *notes = NULL;
-    size_t said_bytes, lacks_bytes, notes_bytes;
-    int compatible = is_on("WEIR_COMPAT");
+    enum { SAID, LACKS, NOTES, TEXTS };
+    char *texts[TEXTS] = {NULL};
+    size_t bytes[TEXTS];
+    FILE *files[TEXTS];
+    int compatible = is_on("WEIR_COMPAT"), failed = 0;
     struct version found[FRAMEWORK_COUNT];
-    FILE *lacking = open_memstream(&lacks, &lacks_bytes);
-    FILE *file = open_memstream(&notes, &notes_bytes);
-    int failed;
 
+    for (int i = 0; i < TEXTS; i++)
+        failed |= !(files[i] = open_memstream(&texts[i], &bytes[i]));
     find_packages(run, found);
-    run->said = open_memstream(&said, &said_bytes);
-    failed = !lacking || !file || !run->said || preloading_tell(library, put, run) != 0 ||
-             put_settings(run) != 0 || put_run(run) != 0;
-    if (!failed)
-        failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
-                 frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
-                                 &found[FRAMEWORK_JAX], lacking, file) != 0;
+    run->said = files[SAID];
+    failed = failed || preloading_tell(library, put, run) != 0 || put_settings(run) != 0 ||
+             put_run(run) != 0 || (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
+             frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
+                             &found[FRAMEWORK_JAX], files[LACKS], files[NOTES]) != 0;
     if (!failed) {
-        note_unserved(run, lacking);
-        note_prealloc(run, file);
-        prepare_torch(run, file);
-        versions_note(found, file);
+        note_unserved(run, files[LACKS]);
+        note_prealloc(run, files[NOTES]);
+        prepare_torch(run, files[NOTES]);
+        versions_note(found, files[NOTES]);
     }
-    if (run->said)
-        failed |= fclose(run->said) != 0;
-    if (lacking)
-        failed |= fclose(lacking) != 0;
-    if (file)
-        failed |= fclose(file) != 0;
+    for (int i = 0; i < TEXTS; i++)
+        failed |= !files[i] || fclose(files[i]) != 0;
     if (failed)
         fail(EXIT_OWN, "the environment", strerror(ENOMEM));
     else
-        tell(run, said, lacks, notes);
-    free(said);
-    free(lacks);
-    free(notes);
+        tell(run, texts[SAID], texts[LACKS], texts[NOTES]);
+    for (int i = 0; i < TEXTS; i++)
+        free(texts[i]);
     return failed ? EXIT_OWN : 0;
 }
 
@@ -439,14 +428,17 @@ static const char doc[] =
 static int clear_trace(const struct run *run) {
     struct stat is;
     int is_there = run->trace && stat(run->trace, &is) == 0;
+    const char *why = NULL;
 
     if (!output_check("--trace-events", run->trace))
         return EXIT_OWN;
     if (is_there && !S_ISREG(is.st_mode))
-        return fail_path("--trace-events", run->trace, "it is no plain file");
-    if (is_there && !run->dry && unlink(run->trace) != 0)
-        return fail_path("--trace-events", run->trace, strerror(errno));
-    return 0;
+        why = "it is no plain file";
+    else if (is_there && !run->dry && unlink(run->trace) != 0)
+        why = strerror(errno);
+    if (why)
+        fprintf(stderr, "weir: --trace-events %s: %s\n", run->trace, why);
+    return why ? EXIT_OWN : 0;
 }
 
 static const char *why_no_device(const char *device) {
@@ -515,7 +507,7 @@ static int find_and_set(struct run *run) {
 
 int weir_cmd_run(int argc, char **argv) {
     struct argp_child children[] = {
-        {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+        {weir_settings_argp(WEIR_SETTING_DEVICE), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
     struct argp argp = {.options = weir_cli_options(flags),
                         .parser = parse_argument,
                         .args_doc = "[--] COMMAND [ARGUMENT...]",

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -25,19 +24,17 @@
 #include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
+#include "cli/common/progress.h"
 #include "cli/groups.h"
 #include "cli/top_view.h"
 #include "ipc/group.h"
 
-#define LOOK_NS                                                                                    \
-    UINT64_C(                                                                                      \
-        500000000) /* between two looks: a program writes its figures for a few times this long after a look */
-#define ANSWER_NS UINT64_C(50000000) /* in which programs answer the first look */
-#define LATE_NS                                                                                    \
-    UINT64_C(2000000000) /* for which one table waits for a program that gets no processor */
-
-/* Names the command that shows what the table does not have. */
-#define HINT "which functions hold memory: weir record --callers"
+/* The time between two looks.  A program writes its figures for a few times this long after a look. */
+#define LOOK_NS UINT64_C(500000000)
+/* The time in which programs answer the first look. */
+#define ANSWER_NS UINT64_C(50000000)
+/* The time for which one table waits for a program that gets no processor. */
+#define LATE_NS UINT64_C(2000000000)
 
 enum { MOST_CHOSEN = 64 };
 
@@ -206,20 +203,8 @@ static void begin_screen(void) {
     command.has_screen = 1;
 }
 
-static void window(int *columns, int *lines) {
-    struct winsize size;
-
-    *columns = 80;
-    *lines = 24;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
-        *columns = size.ws_col;
-        *lines = size.ws_row;
-    }
-}
-
-enum {
-    HEAD = 2
-}; /* the lines of the table that do not scroll: the title, and the names of the columns */
+/* The lines of the table that do not scroll: the title, and the names of the columns. */
+enum { HEAD = 2 };
 
 /* Draws one line, cut to the window.  Returns the text behind it. */
 static const char *draw_line(const char *text, int columns) {
@@ -234,7 +219,7 @@ static void draw_lines(const char *text) {
     int columns, lines, foot = command.top.message[0] ? 2 : 1, total = -HEAD, last;
     char keys[128];
 
-    window(&columns, &lines);
+    terminal_size(STDOUT_FILENO, &columns, &lines);
     for (const char *at = text; (at = strchr(at, '\n')); at++)
         total++;
     command.page = lines - HEAD - foot > 1 ? lines - HEAD - foot : 1;
@@ -345,7 +330,7 @@ static int show(void) {
     else
         top_print(stdout, &command.top);
     if (!command.json && command.top.count > 0 && !hinted++)
-        puts(HINT);
+        puts("which functions hold memory: weir record --callers");
     if (failed || fflush(stdout) != 0 || ferror(stdout))
         return fail("standard output", strerror(errno));
     return 0;
@@ -417,11 +402,8 @@ static int watch_on_screen(void) {
 }
 
 static int run(void) {
-    const char *terminal = getenv("TERM");
-    int can_draw = isatty(STDOUT_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+    int can_draw = !command.json && !command.once && terminal_can_draw(STDOUT_FILENO);
 
-    if (command.json || command.once)
-        can_draw = 0;
     if (!can_draw && !command.has_interval)
         command.once = 1;
     catch_signals();

@@ -309,34 +309,31 @@ static json_t *json_events(const struct weir_show_allocator *a) {
 static json_t *json_allocator(const struct top_program *p, size_t i) {
     const struct weir_show_allocator *a = &p->now.allocator[i];
     struct rates rates = rates_of(p, i);
-    const struct {
-        const char *name;
-        uint64_t value;
-    } figures[] = {{"reserved", a->reserved},
-                   {"reserved_peak", a->reserved_peak},
-                   {"in_use", a->in_use},
-                   {"in_use_peak", a->in_use_peak},
-                   {"idle", weir__size_less(a->reserved, a->in_use)},
-                   {"cache_idle", a->cache_idle},
-                   {"requested", a->requested},
-                   {"requested_peak", a->requested_peak},
-                   {"blocks", a->blocks},
-                   {"allocs", a->allocs},
-                   {"frees", a->frees},
-                   {"hits", a->hits},
-                   {"cache_hits", a->cache_hits},
-                   {"failed_requests", a->failed_requests},
-                   {"growths", a->growths},
-                   {"growth_bytes", a->growth_bytes},
-                   {"stall_ns", a->stall_ns},
-                   {"trims", a->trims},
-                   {"trim_bytes", a->trim_bytes}};
     json_t *object = json_pack("{s:s, s:s, s:s, s:o}", "device", a->device, "engine", a->engine,
                                "serves", a->serves, "limit",
                                a->limit == UINT64_MAX ? json_null() : jsonfile_integer(a->limit));
 
-    for (size_t f = 0; f < sizeof figures / sizeof figures[0]; f++)
-        json_object_set_new(object, figures[f].name, jsonfile_integer(figures[f].value));
+#define SET(name) json_object_set_new(object, #name, jsonfile_integer(a->name))
+    SET(reserved);
+    SET(reserved_peak);
+    SET(in_use);
+    SET(in_use_peak);
+    SET(cache_idle);
+    SET(requested);
+    SET(requested_peak);
+    SET(blocks);
+    SET(allocs);
+    SET(frees);
+    SET(hits);
+    SET(cache_hits);
+    SET(failed_requests);
+    SET(growths);
+    SET(growth_bytes);
+    SET(stall_ns);
+    SET(trims);
+    SET(trim_bytes);
+#undef SET
+    json_object_set_new(object, "idle", jsonfile_integer(weir__size_less(a->reserved, a->in_use)));
     json_object_set_new(object, "requests_per_s", json_rate(rates.requests, 10));
     json_object_set_new(object, "frees_per_s", json_rate(rates.frees, 10));
     json_object_set_new(object, "cached", json_rate(rates.cached, 1e4));

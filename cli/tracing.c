@@ -36,6 +36,8 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
     va_list arguments;
     int bytes;
 
+    if (tracing->failed)
+        return;
     va_start(arguments, format);
     bytes = vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
@@ -100,11 +102,6 @@ static int read_mappings(struct modules *modules) {
     return 1;
 }
 
-void modules_begin(struct modules *modules, int process) {
-    *modules = (struct modules){.process = process};
-    (void)read_mappings(modules);
-}
-
 static int holds(const struct modules *modules, size_t i, uint64_t address) {
     return i < modules->count && address >= modules->modules[i].begin &&
            address < modules->modules[i].end;
@@ -142,11 +139,6 @@ static const char *find_module(struct modules *modules, uint64_t address) {
     if (!name)
         (void)weir__map_put(&modules->nowhere, page, 1);
     return name;
-}
-
-static void free_all_modules(struct modules *modules) {
-    free_modules(modules);
-    weir__map_clear(&modules->nowhere);
 }
 
 /* ---- calls that are no events ------------------------------------------------------------------------ */
@@ -246,10 +238,12 @@ static void say_mark(struct tracing *tracing, uint64_t time_us, const char *labe
     tracing->since_mark = 0;
 }
 
-void tracing_begin(struct tracing *tracing, const char *command) {
+void tracing_begin(struct tracing *tracing, const char *command, int process) {
     char shown[256];
     size_t i;
 
+    tracing->modules.process = process;
+    (void)read_mappings(&tracing->modules);
     for (i = 0; i < sizeof shown - 1 && command[i]; i++)
         shown[i] = (unsigned char)command[i] < ' ' ? ' ' : command[i];
     shown[i] = '\0';
@@ -475,7 +469,7 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
 }
 
 static void say_counts(struct tracing *tracing, const char *name, const struct counts *counts) {
-    if (!tracing->failed && counts->count)
+    if (counts->count)
         say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
             counts->count, counts->bytes, counts->most);
 }
@@ -484,13 +478,13 @@ void tracing_end(struct tracing *tracing) {
     say_counts(tracing, "cuMemAddressReserve", &tracing->reserved);
     say_counts(tracing, "cuMemMap", &tracing->mapped);
     say_counts(tracing, "host", &tracing->host);
-    if (!tracing->failed && tracing->left_out)
+    if (tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
-    if (!tracing->failed && tracing->lost)
+    if (tracing->lost)
         say(tracing, "# %" PRIu64 " events left out: lost\n", tracing->lost);
-    if (!tracing->failed && tracing->unknown)
+    if (tracing->unknown)
         say(tracing, "# %" PRIu64 " frees left out: of no block that was seen\n", tracing->unknown);
-    if (!tracing->failed && tracing->gone)
+    if (tracing->gone)
         say(tracing, "# %" PRIu64 " frees added: the address was allocated again\n", tracing->gone);
     memory_free_values(&tracing->blocks);
     /* Allocations whose handle was released are reached by their mappings only. */
@@ -507,5 +501,6 @@ void tracing_end(struct tracing *tracing) {
     weir__map_clear(&tracing->streams);
     weir__map_clear(&tracing->defaults);
     memory_free_values(&tracing->names);
-    free_all_modules(&tracing->modules);
+    free_modules(&tracing->modules);
+    weir__map_clear(&tracing->modules.nowhere);
 }

@@ -59,9 +59,8 @@ struct tracing {
     int failed;          /* an errno if the text cannot be written or there is no memory */
 };
 
-/* Reads the mappings of the process, whose files the trace names as callers. */
-void modules_begin(struct modules *modules, int process);
-void tracing_begin(struct tracing *tracing, const char *command);
+/* Begins the trace of a command.  The trace names the files of the process as callers; 0: none. */
+void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
 /* Writes which events are missing, and frees all but the sink. */
 void tracing_end(struct tracing *tracing);

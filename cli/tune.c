@@ -30,7 +30,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/files.h"
 #include "cli/common/flags.h"
-#include "cli/common/interrupt.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/spell.h"
@@ -357,7 +356,6 @@ struct command {
     const char *output;
     char **program; /* the command to be recorded; NULL: there are traces */
     char folder[PATH_MAX];
-    int failed;
 };
 
 static void take_goal(struct argp_state *state, const char *flag, const char *text, void *field) {
@@ -389,7 +387,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
     switch (key) {
     case ARGP_KEY_ARG:
-        command->failed |= !contest_add_trace(&command->contest, argument);
+        contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_END:
         if (!command->program == !command->contest.trace_count)
@@ -479,8 +477,8 @@ static int record(struct command *command) {
         fprintf(stderr, "weir tune: %s made no call that weir records; nothing is tuned\n",
                 command->program[0]);
     else
-        return !contest_add_trace(&command->contest, trace);
-    return 1;
+        contest_add_trace(&command->contest, trace);
+    return command->contest.trace_count == 0;
 }
 
 /* Prints what a trial came to on a trace, and why it is not followed. */
@@ -588,8 +586,8 @@ static int tune(struct command *command) {
         command->settings.options.device ? command->settings.options.device : "model";
     contest->device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
     contest->results.busy = 1;
-    if (!contest_add_configuration(contest, configuration_find("replay")) ||
-        (command->program && record(command) != 0) || !contest_prepare(contest))
+    contest_add_configuration(contest, configuration_find("replay"));
+    if ((command->program && record(command) != 0) || !contest_prepare(contest))
         return 1;
     interrupt_watch();
     if (!trials_open(trials, contest,
@@ -629,7 +627,7 @@ int weir_cmd_tune(int argc, char **argv) {
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
-    code = command.failed ? 1 : check_files(&command);
+    code = check_files(&command);
     if (code == 0)
         code = tune(&command);
     trials_free(&command.trials);

@@ -16,14 +16,14 @@
 #include "cli/command.h"
 #include "cli/common/commands.h"
 #include "cli/common/flags.h"
-#include "cli/common/interrupt.h"
+#include "cli/common/progress.h"
 #include "cli/common/runner.h"
 #include "cli/common/shipped.h"
 
 static const struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *what; /* NULL: internal */
+    const char *what;
 } commands[] = {
     {"bench", weir_cmd_bench, "compare configurations on the same traces"},
     {"info", weir_cmd_info, "show the driver, the devices, and the settings with their sources"},
@@ -34,10 +34,11 @@ static const struct command {
     {"top", weir_cmd_top, "watch the programs that run under `weir run'"},
     {"torch", weir_cmd_torch, "tell whether weir can be PyTorch's allocator"},
     {"tune", weir_cmd_tune, "find settings for a program, by replays of its trace"},
-    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
+    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, "internal"},
 };
 
-enum { COMMANDS = sizeof commands / sizeof commands[0] };
+/* The number of commands without the internal one, which is the last. */
+enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
 /* Both come from configure.ac, and may be empty. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
@@ -45,8 +46,7 @@ static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 static void print_usage(FILE *file) {
     fputs("usage: weir COMMAND [ARGUMENT...]\n\n", file);
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what)
-            fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
+        fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
     fputs(
         "\n`weir help COMMAND' shows the arguments, `weir help TOPIC' what a setting,\na variable "
         "or a flag does, `weir help settings' the settings that most\nprograms need, `weir help "
@@ -58,11 +58,9 @@ static void print_usage(FILE *file) {
         fprintf(file, "%s\n", url);
 }
 
-/* Adds the names of the commands. */
 static void compare_commands(struct likeness *likeness) {
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what)
-            likeness_add(likeness, commands[i].name);
+        likeness_add(likeness, commands[i].name);
 }
 
 /* Ends a message with the name that the user meant, if there is one. */
@@ -78,7 +76,7 @@ static int run_command(const char *name, int argc, char **argv) {
     struct likeness likeness = {.word = name, .length = strlen(name)};
     char title[32];
 
-    for (size_t i = 0; i < COMMANDS; i++)
+    for (size_t i = 0; i <= COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0) {
             snprintf(title, sizeof title, "weir %s", name);
             argv[0] = title;
@@ -86,8 +84,7 @@ static int run_command(const char *name, int argc, char **argv) {
         }
     fprintf(stderr, "weir: no such command: %s; there are:", name);
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what)
-            fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+        fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
     compare_commands(&likeness);
     likeness_add(&likeness, "help");
     suggest(&likeness);
@@ -102,8 +99,7 @@ static int tell_flag(struct likeness *flag) {
 
     for (size_t i = 0; i < COMMANDS; i++) {
         snprintf(title, sizeof title, "weir %s", commands[i].name);
-        if (commands[i].what)
-            is_flag |= weir_cli_flag_tell(flag, commands[i].run, title);
+        is_flag |= weir_cli_flag_tell(flag, commands[i].run, title);
     }
     return is_flag;
 }
@@ -115,15 +111,14 @@ static int help(const char *word) {
 
     likeness.length = strlen(likeness.word);
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what && strcmp(word, commands[i].name) == 0)
+        if (strcmp(word, commands[i].name) == 0)
             return run_command(word, 2, arguments);
     if (weir_cli_settings_tell(strcmp(word, "--all") == 0 ? NULL : word, stdout) ||
         variables_tell(word, stdout) || tell_flag(&likeness))
         return !weir_cli_written();
     fprintf(stderr, "weir: no help on %s; there is help on", word);
     for (size_t i = 0; i < COMMANDS; i++)
-        if (commands[i].what)
-            fprintf(stderr, " %s,", commands[i].name);
+        fprintf(stderr, " %s,", commands[i].name);
     fputs(" their flags, the variables of the manual, settings, and each of these", stderr);
     compare_commands(&likeness);
     likeness_add(&likeness, "settings");

@@ -31,7 +31,7 @@ enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
 static char flag_docs[WEIR_SETTING_COUNT][512];
 static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
-static int refused_flag = -1;
+static int refused_flag;
 
 #define PROFILE_EXPECTED "expected a profile, the name of one to be made, or a folder"
 
@@ -103,20 +103,12 @@ static void list_flags(int all) {
     }
 }
 
-static const struct argp *make_argp(int refused) {
+const struct argp *weir_settings_argp(int refused) {
     static const struct argp argp = {.options = flag_options, .parser = parse_flag};
 
     refused_flag = refused;
     list_flags(0);
     return &argp;
-}
-
-const struct argp *weir_settings_argp(void) {
-    return make_argp(-1);
-}
-
-const struct argp *weir_settings_argp_but(enum weir_setting refused) {
-    return make_argp((int)refused);
 }
 
 int help_is_requested(const char *argument) {
@@ -421,17 +413,16 @@ void weir_cli_settings_init(struct weir_cli_settings *settings) {
 }
 
 int weir_cli_settings_finish(struct weir_cli_settings *settings) {
-    char message[sizeof settings->error];
+    char *error = settings->error;
+    size_t bytes = sizeof settings->error;
     weir_options completed;
 
-    if (settings->error[0])
-        return complain(BAD_VALUE, "%s", settings->error);
-    if (weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, message,
-                               sizeof message) != WEIR_OK)
-        return complain(BAD_VALUE, "%s", message);
-    if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)
-        return complain(BAD_VALUE, "%s", message);
-    return 0;
+    if (!error[0] &&
+        weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, error,
+                               bytes) == WEIR_OK &&
+        weir__options_complete(&settings->options, &completed, error, bytes) == WEIR_OK)
+        return 0;
+    return complain(BAD_VALUE, "%s", error);
 }
 
 /* Returns why the file is not a profile and cannot become one, or NULL if it is one or can. */
@@ -486,18 +477,17 @@ static void tell_first_profile(const struct weir_cli_settings *settings) {
 
     if (!weir__learn_can(&settings->options))
         return;
-    if (!weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC)) {
-        fprintf(stderr,
-                "weir: profile %s: there is none yet: this run makes it, and the next one "
-                "preallocates what it says\n",
-                path);
-        return;
-    }
     weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
-    fprintf(stderr,
-            "weir: profile %s: there is none yet: this run makes it; what is preallocated says %s "
-            "'%s', as long as that is set\n",
-            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+    if (weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC))
+        complain(0,
+                 "profile %s: there is none yet: this run makes it; what is preallocated says "
+                 "%s '%s', as long as that is set",
+                 path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+    else
+        complain(0,
+                 "profile %s: there is none yet: this run makes it, and the next one "
+                 "preallocates what it says",
+                 path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
@@ -512,9 +502,9 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
         why = strerror(errno);
     else if (makes)
         tell_first_profile(settings);
-    return !why ? 0
-                : complain(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE),
-                           path, why);
+    return why ? complain(FAILED, "%s %s: %s", weir_cli_label(settings, WEIR_SETTING_PROFILE), path,
+                          why)
+               : 0;
 }
 
 void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings) {
@@ -548,18 +538,18 @@ struct reading {
     struct weir_sources flags; /* the settings that flags have set */
 };
 
-static int refuse(const struct reading *reading, const char *why) {
-    fprintf(stderr, "weir: %s %s:%u: %s\n", reading->flag, reading->path, reading->line, why);
-    return BAD_VALUE;
+static int refuse_line(const struct reading *reading, const char *why) {
+    return complain(BAD_VALUE, "%s %s:%u: %s", reading->flag, reading->path, reading->line, why);
 }
 
-static int find(const char *name) {
-    int i = 0;
+int weir_cli_setting(const char *name, size_t length) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const char *setting = weir__setting_row((enum weir_setting)i)->name;
 
-    while (i < WEIR_SETTING_COUNT &&
-           strcmp(weir__setting_row((enum weir_setting)i)->name, name) != 0)
-        i++;
-    return i;
+        if (strlen(setting) == length && strncmp(setting, name, length) == 0)
+            return i;
+    }
+    return WEIR_SETTING_COUNT;
 }
 
 static int take_line(struct reading *reading, char *line) {
@@ -573,20 +563,20 @@ static int take_line(struct reading *reading, char *line) {
     weir__quote(line, name, sizeof name);
     if (!value) {
         snprintf(why, sizeof why, "%s: expected NAME=VALUE, as engine=pool", name);
-        return refuse(reading, why);
+        return refuse_line(reading, why);
     }
     *value++ = '\0';
-    setting = find(line);
+    setting = weir_cli_setting(line, strlen(line));
     if (setting == WEIR_SETTING_COUNT) {
         weir__quote(line, name, sizeof name);
         snprintf(why, sizeof why, "there is no setting %s; weir help --all lists them", name);
-        return refuse(reading, why);
+        return refuse_line(reading, why);
     }
     if (reading->flags.of[setting])
         options = &unused;
     if (weir__option_set(options, (enum weir_setting)setting, NULL, value, why, sizeof why) !=
         WEIR_OK)
-        return refuse(reading, why);
+        return refuse_line(reading, why);
     if (options == &unused)
         return 0;
     snprintf(source[setting], sizeof source[setting], "flag %s", reading->flag);
@@ -600,10 +590,8 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
     char why[128], *text = weir__file_text(path, why, sizeof why), *rest = text, *line;
     int code = 0;
 
-    if (!text) {
-        fprintf(stderr, "weir: %s %s: %s\n", flag, path, why);
-        return FAILED;
-    }
+    if (!text)
+        return complain(FAILED, "%s %s: %s", flag, path, why);
     while (code == 0 && (reading.line++, line = strsep(&rest, "\n"))) {
         line[strcspn(line, "\r")] = '\0';
         code = take_line(&reading, line);

@@ -6,7 +6,7 @@
  *
  *     case ARGP_KEY_INIT:  state->child_inputs[0] = &settings;
  *     ...
- *     struct argp_child children[] = {{weir_settings_argp(), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
+ *     struct argp_child children[] = {{weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
  *     argp_parse(&argp, argc, argv, 0, NULL, &...);
  *     if ((code = weir_cli_settings_finish(&settings)) != 0) return code;
  *     if ((code = weir_cli_device_open(&settings, &device, 0)) != 0) return code;
@@ -36,11 +36,12 @@ struct weir_cli_settings {
     char error[512]; /* why the first bad value of a flag did not parse; "": all parsed */
 };
 
-/* Returns the flags for a struct argp_child, as static memory.  The input of the child is a struct weir_cli_settings that
- * weir_cli_settings_init has initialised.  Not thread-safe. */
-const struct argp *weir_settings_argp(void);
-/* Returns the flags, of which help texts do not list `refused'. */
-const struct argp *weir_settings_argp_but(enum weir_setting refused);
+/* Returns the flags for a struct argp_child, as static memory.  Help texts do not list the setting `refused', if that is
+ * one.  The input of the child is a struct weir_cli_settings that weir_cli_settings_init has initialised.  Not
+ * thread-safe. */
+const struct argp *weir_settings_argp(int refused);
+/* Returns the setting of that name, or WEIR_SETTING_COUNT if there is none.  The name need not end behind its length. */
+int weir_cli_setting(const char *name, size_t length);
 /* Prints the help of the setting with that name, flag or variable; of each setting that is not advanced, for "settings"; of
  * each setting, for NULL.  Returns 1, or 0 if there is no such setting. */
 int weir_cli_settings_tell(const char *name, FILE *file);

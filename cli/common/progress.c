@@ -2,6 +2,7 @@
 /* progress.c: see progress.h. */
 #include "cli/common/progress.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +11,24 @@
 
 #include "base/clock.h"
 
-static int terminal_width(void) {
-    struct winsize size;
+int terminal_can_draw(int descriptor) {
+    const char *terminal = getenv("TERM");
 
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    return 80;
+    return isatty(descriptor) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
+void terminal_size(int descriptor, int *columns, int *lines) {
+    struct winsize size;
+    int is_known = ioctl(descriptor, TIOCGWINSZ, &size) == 0;
+
+    *columns = is_known && size.ws_col > 0 ? size.ws_col : 80;
+    *lines = is_known && size.ws_row > 0 ? size.ws_row : 24;
 }
 
 void progress_begin(struct progress *progress, size_t total) {
-    const char *terminal = getenv("TERM");
-
-    *progress = (struct progress){.total = total, .began_ns = (long long)weir__clock_ns()};
-    progress->is_terminal =
-        isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+    *progress = (struct progress){.total = total,
+                                  .is_terminal = terminal_can_draw(STDERR_FILENO),
+                                  .began_ns = (long long)weir__clock_ns()};
 }
 
 void progress_clear(const struct progress *progress) {
@@ -35,10 +40,11 @@ void progress_clear(const struct progress *progress) {
 static void draw(const struct progress *progress, const char *what) {
     enum { MOST_CELLS = 40 };
     char line[512], bar[MOST_CELLS + 1];
-    int width = terminal_width();
-    int cells = width / 3 < MOST_CELLS ? width / 3 : MOST_CELLS;
-    int full = progress->total ? (int)((size_t)cells * progress->done / progress->total) : 0;
+    int width, lines, cells, full;
 
+    terminal_size(STDERR_FILENO, &width, &lines);
+    cells = width / 3 < MOST_CELLS ? width / 3 : MOST_CELLS;
+    full = progress->total ? (int)((size_t)cells * progress->done / progress->total) : 0;
     memset(bar, '-', sizeof bar);
     memset(bar, '#', (size_t)full);
     bar[cells] = '\0';
@@ -61,4 +67,36 @@ void progress_done(struct progress *progress, const char *what, const char *outc
     else
         fprintf(stderr, "weir: %zu/%zu %s: %s (%.1f s)\n", progress->done, progress->total, what,
                 outcome, (double)((long long)weir__clock_ns() - progress->step_began_ns) / 1e9);
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t came;
+
+static void note(int number) {
+    came = number;
+}
+
+void interrupt_watch(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+
+    for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+        struct sigaction before;
+
+        sigaction(numbers[i], NULL, &before);
+        if (before.sa_handler != SIG_IGN) /* as nohup has it */
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+int interrupt_came(void) {
+    return came != 0;
+}
+
+void interrupt_end(void) {
+    if (came) {
+        signal(came, SIG_DFL);
+        raise(came);
+    }
 }

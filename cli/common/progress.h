@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* progress.h: shows the progress of a long command on standard error: a bar on a terminal, plain lines elsewhere.
+/* progress.h: shows the progress of a long command, and lets a signal end the command early: a bar on a terminal, plain
+ * lines elsewhere.
  *
- * Must not know: what the command does.
+ * Must not know: the command's work.
  */
 #ifndef WEIR_CLI_PROGRESS_H
 #define WEIR_CLI_PROGRESS_H
@@ -15,10 +16,22 @@ struct progress {
 };
 
 void progress_begin(struct progress *progress, size_t total);
-/* Begins the next step, which `what` names, or ends it. */
+/* Begins the next step, which `what' names, or ends it. */
 void progress_step(struct progress *progress, const char *what);
 void progress_done(struct progress *progress, const char *what, const char *outcome);
 /* Clears the bar, so that a line can be printed. */
 void progress_clear(const struct progress *progress);
+
+/* Returns 1 if the descriptor is a terminal that can be drawn on, else 0. */
+int terminal_can_draw(int descriptor);
+/* Writes the size of the terminal, or 80 columns and 24 lines if it is not known. */
+void terminal_size(int descriptor, int *columns, int *lines);
+
+/* Makes SIGINT, SIGTERM and SIGHUP set interrupt_came() in place of ending the process. */
+void interrupt_watch(void);
+/* Returns 1 if such a signal came, so that the command begins no more work; else 0. */
+int interrupt_came(void);
+/* Ends the process by the signal, if one came, so that the process that started it learns of the signal. */
+void interrupt_end(void);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/common/interrupt.h"
+#include "cli/common/progress.h"
 
 static const char magic[8] = "weirjob1";
 

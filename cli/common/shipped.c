@@ -115,7 +115,7 @@ char *shipped_resolve(const char *argument) {
 }
 
 void shipped_advise(const char *path) {
-    size_t count, length;
+    size_t count;
     char **paths;
 
     if (strcmp(path, "-") == 0 || strchr(path, '/') || access(path, F_OK) == 0)
@@ -124,9 +124,8 @@ void shipped_advise(const char *path) {
     for (size_t i = 0; i < count; i++) {
         const char *name = strrchr(paths[i], '/') + 1;
 
-        length = strlen(name) - (sizeof ending - 1);
-        fprintf(stderr, "%s%.*s%s", i ? ", " : "weir: the traces that come with it: ", (int)length,
-                name, i + 1 < count ? "" : "\n");
+        fprintf(stderr, "%s%.*s%s", i ? ", " : "weir: the traces that come with it: ",
+                (int)(strlen(name) - (sizeof ending - 1)), name, i + 1 < count ? "" : "\n");
     }
     shipped_free(paths, count);
 }

@@ -15,9 +15,8 @@
 
 #include "base/clock.h"
 
-enum {
-    FLUSH_NS = 1000000000
-}; /* between two flushes of a compressed file, since each makes the file larger */
+/* The time between two flushes of a compressed file, since each flush makes the file larger. */
+enum { FLUSH_NS = 1000000000 };
 
 struct sink {
     FILE *file; /* plain, zstd */

@@ -7,6 +7,7 @@
  */
 #include "cli/formats/input.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -391,22 +392,12 @@ int lines_has_columns(struct lines *lines, const struct lines_column *columns, s
 int lines_number(struct lines *lines, size_t field, const char *what, uint64_t most,
                  uint64_t *out) {
     const char *text = lines->fields[field];
-    int base = strncmp(text, "0x", 2) == 0 ? 16 : 10;
-    const char *at = base == 16 ? text + 2 : text;
-    uint64_t value = 0;
-    char quoted[80];
+    char quoted[80], *end = NULL;
+    uint64_t value;
 
-    for (; *at; at++) {
-        int digit = *at >= '0' && *at <= '9'                 ? *at - '0'
-                    : base == 16 && *at >= 'a' && *at <= 'f' ? *at - 'a' + 10
-                    : base == 16 && *at >= 'A' && *at <= 'F' ? *at - 'A' + 10
-                                                             : -1;
-
-        if (digit < 0 || __builtin_mul_overflow(value, (uint64_t)base, &value) ||
-            __builtin_add_overflow(value, (uint64_t)digit, &value))
-            break;
-    }
-    if (*at || at == text || at[-1] == 'x' || value > most) {
+    errno = 0;
+    value = strtoull(text, &end, strncmp(text, "0x", 2) == 0 ? 16 : 10);
+    if (!isdigit((unsigned char)*text) || *end || errno || value > most) { /* no sign, no blank */
         weir__quote(text, quoted, sizeof quoted);
         return lines_refuse(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted,
                             most);

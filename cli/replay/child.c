@@ -214,30 +214,22 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
     return status == WEIR_OK || check_failure(replay, op, status);
 }
 
-/* A block of 0 bytes, or of a request that failed, has no address. */
-static int do_free(struct replay *replay, const struct tape_op *op) {
+/* Frees or uses a block.  A block of 0 bytes, or of a request that failed, has no address. */
+static int do_free_or_use(struct replay *replay, const struct tape_op *op) {
+    int is_free = op->code == 'f';
+    uint64_t *count = is_free ? &replay->frees : &replay->uses;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address)
         return 1;
-    replay->addresses[op->block] = NULL;
-    status = replay->kind->free(replay->allocator, op->block, address, replay->streams[op->stream]);
-    replay->frees++;
-    return status == WEIR_OK ||
-           child_fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
-}
-
-static int do_use(struct replay *replay, const struct tape_op *op) {
-    void *address = replay->addresses[op->block];
-    weir_status status;
-
-    if (!address)
-        return 1;
-    status = replay->kind->use(replay->allocator, op->block, address, replay->streams[op->stream]);
-    replay->uses++;
-    return status == WEIR_OK ||
-           child_fail(replay, "use %" PRIu64 ": %s", replay->uses, weir_status_message(status));
+    if (is_free)
+        replay->addresses[op->block] = NULL;
+    status = (is_free ? replay->kind->free : replay->kind->use)(
+        replay->allocator, op->block, address, replay->streams[op->stream]);
+    ++*count;
+    return status == WEIR_OK || child_fail(replay, "%s %" PRIu64 ": %s", is_free ? "free" : "use",
+                                           *count, weir_status_message(status));
 }
 
 static int do_wait(struct replay *replay, const struct tape_op *op) {
@@ -294,9 +286,7 @@ static int do_mark(struct replay *replay) {
 static int do_operation(struct replay *replay, const struct tape_op *op) {
     if (op->code == 'a' || op->code == 'f' || op->code == 'u') {
         begin_stretch(replay);
-        return op->code == 'a'   ? do_alloc(replay, op)
-               : op->code == 'f' ? do_free(replay, op)
-                                 : do_use(replay, op);
+        return op->code == 'a' ? do_alloc(replay, op) : do_free_or_use(replay, op);
     }
     end_stretch(replay);
     if (replay->play > PLAY_BARE)

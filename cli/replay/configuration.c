@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "config/settings.h"
+#include "cli/common/flags.h"
 
 static const char foreknows[] =
     "a setting comes from the trace, which a program does not know before";
@@ -91,12 +91,6 @@ static void put_value(const char *value, uint64_t peak, char *text, size_t bytes
     text[length < bytes ? length : bytes - 1] = '\0';
 }
 
-static void set_option(weir_options *options, const char *name, const char *text) {
-    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (strcmp(weir__setting_row((enum weir_setting)i)->name, name) == 0)
-            (void)weir__option_set(options, (enum weir_setting)i, NULL, text, NULL, 0);
-}
-
 void configuration_choose(const struct configuration *configuration, const struct session *session,
                           weir_options *options) {
     char settings[256], text[2 * WEIR_SPELL_BYTES], *rest = settings, *name;
@@ -111,7 +105,8 @@ void configuration_choose(const struct configuration *configuration, const struc
 
         *value++ = '\0';
         put_value(value, session->live_peak_bytes, text, sizeof text);
-        set_option(options, name, text);
+        (void)weir__option_set(options, (enum weir_setting)weir_cli_setting(name, strlen(name)),
+                               NULL, text, NULL, 0);
     }
     if (configuration->learns)
         options->profile = session->given->profile;

@@ -29,17 +29,14 @@ struct public {
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
-    int result = weir_last_driver_result();
+    CUresult result = (CUresult)weir_last_driver_result();
+    int is_driver = status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST;
 
     session->refused = status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY;
-
-    if (status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST)
-        snprintf(session->message, sizeof session->message, "%s: %s (%s)", what,
-                 weir_status_message(status),
-                 weir__driver_error_name(session->driver, (CUresult)result));
-    else
-        snprintf(session->message, sizeof session->message, "%s: %s", what,
-                 weir_status_message(status));
+    snprintf(session->message, sizeof session->message, "%s: %s%s%s%s", what,
+             weir_status_message(status), is_driver ? " (" : "",
+             is_driver ? weir__driver_error_name(session->driver, result) : "",
+             is_driver ? ")" : "");
 }
 
 static void *public_open(struct session *session, const struct configuration *self) {

@@ -19,7 +19,6 @@
 #include "api/timeline.h"
 #include "base/text.h"
 #include "cli/common/files.h"
-#include "cli/common/interrupt.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/progress.h"
 #include "cli/common/runner.h"
@@ -86,61 +85,59 @@ void contest_init(struct contest *contest, int argc, char **argv) {
     contest->argv = argv;
 }
 
-int contest_add_configuration(struct contest *contest, const struct configuration *configuration) {
+static void fail_to_add(struct contest *contest) {
+    fputs("weir: out of memory\n", stderr);
+    contest->has_failed = 1;
+}
+
+void contest_add_configuration(struct contest *contest, const struct configuration *configuration) {
+    struct results *results = &contest->results;
     const struct configuration **list;
 
-    for (size_t i = 0; i < contest->results.configuration_count; i++)
-        if (contest->results.configurations[i] == configuration)
-            return 1;
-    list = reallocarray(contest->results.configurations, contest->results.configuration_count + 1,
-                        sizeof *list);
+    for (size_t i = 0; i < results->configuration_count; i++)
+        if (results->configurations[i] == configuration)
+            return;
+    list = reallocarray(results->configurations, results->configuration_count + 1, sizeof *list);
     if (!list) {
-        fputs("weir: out of memory\n", stderr);
-        return 0;
+        fail_to_add(contest);
+        return;
     }
-    list[contest->results.configuration_count++] = configuration;
-    contest->results.configurations = list;
-    return 1;
+    list[results->configuration_count++] = configuration;
+    results->configurations = list;
 }
 
 /* ---- traces ---- */
 
-static int add_path(struct contest *contest, char *path) {
+static void add_path(struct contest *contest, char *path) {
     struct contest_trace *traces =
         path ? reallocarray(contest->traces, contest->trace_count + 1, sizeof *traces) : NULL;
 
     if (!traces) {
         free(path);
-        fputs("weir: out of memory\n", stderr);
-        return 0;
+        fail_to_add(contest);
+        return;
     }
     contest->traces = traces;
-    memset(&traces[contest->trace_count], 0, sizeof *traces);
-    traces[contest->trace_count].path = path;
-    traces[contest->trace_count++].tape_fd = -1;
-    return 1;
+    traces[contest->trace_count++] = (struct contest_trace){.path = path, .tape_fd = -1};
 }
 
-int contest_add_trace(struct contest *contest, const char *argument) {
-    return add_path(contest, shipped_resolve(argument));
+void contest_add_trace(struct contest *contest, const char *argument) {
+    add_path(contest, shipped_resolve(argument));
 }
 
-int contest_add_shipped(struct contest *contest) {
+void contest_add_shipped(struct contest *contest) {
+    const char *folder = shipped_folder();
     size_t count;
     char **paths = shipped_list(&count);
-    int good = 1;
 
     if (!paths) {
-        const char *folder = shipped_folder();
-
         fprintf(stderr, "weir: no traces %s%s: name some as arguments\n",
                 folder ? "in " : "are installed", folder ? folder : "");
-        return 0;
+        contest->has_failed = 1;
     }
-    for (size_t i = 0; i < count && good; i++)
-        good = add_path(contest, strdup(paths[i]));
+    for (size_t i = 0; i < count && !contest->has_failed; i++)
+        add_path(contest, strdup(paths[i]));
     shipped_free(paths, count);
-    return good;
 }
 
 void contest_tell_no_trace(const char *path, const char *message) {
@@ -172,24 +169,23 @@ static int make_tapes(struct contest *contest) {
 
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
-        if (trace->tape_fd >= 0)
-            number_name(contest, i);
-        if (trace->tape_fd >= 0 && contest->iterations == 1)
+        if (trace->tape_fd < 0) {
+            contest_tell_no_trace(trace->path, message);
+            good = 0;
+            continue;
+        }
+        number_name(contest, i);
+        if (contest->iterations == 1)
             fprintf(stderr, "weir: %s: --iterations 1 leaves no steady time: 2 is the least\n",
                     trace->header.name);
-        else if (trace->tape_fd >= 0 && trace->header.marks < 2)
+        else if (trace->header.marks < 2)
             fprintf(stderr, "weir: %s: the trace has %s, so there is no steady time%s\n",
                     trace->header.name, trace->header.marks ? "only one mark" : "no marks",
                     trace->header.is_converted
                         ? ""
                         : ".  Record with --mark-at-nvtx NAME, or call weir_mark() in the program; "
                           "--mark-at-sync finds marks only where the program waits for the device");
-        if (trace->tape_fd >= 0) {
-            tape_tell_left_out(trace->header.name, trace->header.left_out);
-            continue;
-        }
-        contest_tell_no_trace(trace->path, message);
-        good = 0;
+        tape_tell_left_out(trace->header.name, trace->header.left_out);
     }
     return good;
 }
@@ -252,8 +248,8 @@ static json_t *document_json(const struct contest *contest, const struct finding
 
     for (size_t i = 0; i < contest->trace_count; i++)
         json_array_append_new(traces, trace_json(&contest->traces[i]));
-    for (size_t i = 0; i < contest->results.configuration_count; i++) {
-        const struct configuration *c = contest->results.configurations[i];
+    for (size_t i = 0; i < results->configuration_count; i++) {
+        const struct configuration *c = results->configurations[i];
 
         json_array_append_new(subjects,
                               json_pack("{s:s,s:s?,s:b,s:s?}", "configuration", c->name, "what",
@@ -289,19 +285,20 @@ FILE *contest_table_file(const struct contest *contest) {
 
 /* Tells and leaves out configurations that the device cannot serve.  Returns 0 if that leaves none. */
 static int leave_out(struct contest *contest, const json_t *lacks) {
+    struct results *results = &contest->results;
     size_t kept = 0;
 
-    for (size_t i = 0; i < contest->results.configuration_count; i++) {
-        const struct configuration *configuration = contest->results.configurations[i];
+    for (size_t i = 0; i < results->configuration_count; i++) {
+        const struct configuration *configuration = results->configurations[i];
         const char *what = json_string_value(json_object_get(lacks, configuration->name));
 
         if (what)
             fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n",
                     configuration->name, what, contest->device);
         else
-            contest->results.configurations[kept++] = configuration;
+            results->configurations[kept++] = configuration;
     }
-    contest->results.configuration_count = kept;
+    results->configuration_count = kept;
     if (kept == 0)
         fputs("weir: no configuration is left\n", stderr);
     return kept > 0;
@@ -480,18 +477,17 @@ static int write_timelines(const struct contest *contest) {
 
     if (!contest->timeline_file)
         return 1;
-    if (file) {
+    if (file)
         weir__timeline_begin_file(file);
-        for (size_t i = 0; i < contest->results.row_count; i++) {
-            const json_t *timeline = contest->results.rows[i].timeline;
+    for (size_t i = 0; file && i < contest->results.row_count; i++) {
+        const json_t *timeline = contest->results.rows[i].timeline;
 
-            if (!timeline)
-                continue;
+        if (timeline)
             fputs(json_string_value(json_object_get(timeline, "timeline")), file);
-            missing += (uint64_t)json_integer_value(json_object_get(timeline, "missing"));
-        }
-        weir__timeline_end_file(file, missing);
+        missing += (uint64_t)json_integer_value(json_object_get(timeline, "missing"));
     }
+    if (file)
+        weir__timeline_end_file(file, missing);
     good = file && !ferror(file);
     if (!file || fclose(file) != 0 || !good) {
         fprintf(stderr, "weir: cannot write %s: %s\n", contest->timeline_file, strerror(errno));
@@ -520,7 +516,7 @@ int contest_check_outputs(const struct contest *contest, const struct weir_cli_s
 }
 
 int contest_prepare(struct contest *contest) {
-    return output_check("--json", contest->json_file) &&
+    return !contest->has_failed && output_check("--json", contest->json_file) &&
            output_check("--trace-events", contest->timeline_file) &&
            output_check("--report", contest->report) && make_tapes(contest) &&
            look_at_device(contest);

@@ -45,6 +45,7 @@ struct contest {
     const char *device_source; /* where the device was named; NULL if nowhere */
     int argc;
     char **argv;
+    int has_failed; /* a trace or a configuration could not be added, as a message has told */
 
     /* What came of it. */
     char device[128];
@@ -58,12 +59,12 @@ struct contest {
  * has set up. */
 const struct argp *contest_argp(void);
 void contest_init(struct contest *contest, int argc, char **argv);
-/* Adds a trace, by path or by the name of a shipped one.  Returns 1, or 0 if there is no host memory. */
-int contest_add_trace(struct contest *contest, const char *argument);
-/* Adds all traces that are shipped.  Returns 0 with a message printed if there are none. */
-int contest_add_shipped(struct contest *contest);
-/* Adds a configuration, once.  Returns 1, or 0 if there is no host memory. */
-int contest_add_configuration(struct contest *contest, const struct configuration *configuration);
+/* Adds a trace, by path or by the name of a shipped one. */
+void contest_add_trace(struct contest *contest, const char *argument);
+/* Adds all traces that are shipped. */
+void contest_add_shipped(struct contest *contest);
+/* Adds a configuration, once. */
+void contest_add_configuration(struct contest *contest, const struct configuration *configuration);
 /* Checks that no output is a trace that is read, nor another's, by the names that these settings have.  Returns the
  * program's exit code, with a message printed if it is not 0. */
 int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings);

@@ -33,10 +33,10 @@ struct explain_kind {
 };
 
 struct explain_group {
-    struct explain_group *next; /* of the same hash */
     uint64_t bytes, stream;
     uint32_t kind, device;
-    const char *by, *at, *range; /* "": the trace does not tell */
+    /* The caller; "" for what the trace does not tell. */
+    char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
     uint64_t first_us, last_us; /* requests */
     uint64_t longest_us;        /* life, of those that ended */
@@ -68,7 +68,7 @@ struct explain {
     size_t group_count;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
-    uint64_t requests, refused, frees, streams;
+    uint64_t requests, refused, frees;
     int has_callers;            /* recorded with --callers */
     uint64_t first_us, last_us; /* events */
     uint64_t live_peak, live_peak_us;
@@ -77,9 +77,8 @@ struct explain {
 
     /* While the trace is read. */
     struct weir_map blocks;     /* id + 1 -> struct block */
-    struct weir_map same_hash;  /* hash -> the first struct explain_group */
+    json_t *group_numbers;      /* what the requests of a group share, as text -> index in groups */
     struct weir_map stream_ids; /* id + 1 */
-    struct weir_map names;      /* hash of a name -> the name */
     uint64_t live;
     size_t group_room, mark_room;
 };
@@ -155,36 +154,6 @@ static void take_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
-    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 32;
-}
-
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = 0;
-
-    while (*text)
-        hash = mix(hash, (unsigned char)*text++);
-    return hash | 1;
-}
-
-/* The same pointer for the same name.  NULL: out of memory, or two names have one hash. */
-static const char *keep_name(struct explain *explain, const char *name) {
-    uint64_t key = hash_of(name);
-    uintptr_t known;
-    char *copy;
-
-    if (!name[0])
-        return "";
-    if (weir__map_get(&explain->names, key, &known))
-        return strcmp((const char *)known, name) == 0 ? (const char *)known : "";
-    copy = strdup(name);
-    if (copy && weir__map_put(&explain->names, key, (uintptr_t)copy))
-        return copy;
-    free(copy);
-    return NULL;
-}
-
 /* Beyond the last place all are of one kind. */
 static uint32_t kind_of(struct explain *explain, const char *word) {
     size_t i;
@@ -200,35 +169,26 @@ static uint32_t kind_of(struct explain *explain, const char *word) {
     return (uint32_t)i;
 }
 
-static int is_same(const struct explain_group *a, const struct explain_group *b) {
-    return a->bytes == b->bytes && a->stream == b->stream && a->kind == b->kind &&
-           a->device == b->device && a->by == b->by && a->at == b->at && a->range == b->range;
-}
-
 /* Returns the group equal to `like`, and creates it if it is missing; NULL if there is no host memory. */
 static struct explain_group *find_group(struct explain *explain, const struct explain_group *like) {
-    uint64_t key = mix(mix(mix(mix(mix(1, like->bytes), like->stream), like->kind), like->device),
-                       (uint64_t)(uintptr_t)like->by);
-    struct explain_group *made;
-    uintptr_t first = 0;
+    char key[5 * EXPLAIN_WORD_BYTES];
+    struct explain_group *made = NULL;
+    const json_t *number;
 
-    key = mix(mix(key, (uint64_t)(uintptr_t)like->at), (uint64_t)(uintptr_t)like->range) | 1;
-    (void)weir__map_get(&explain->same_hash, key, &first);
-    for (struct explain_group *at = (void *)first; at; at = at->next)
-        if (is_same(at, like))
-            return at;
-    made = memory_make_room(&explain->groups, &explain->group_room, explain->group_count,
-                            sizeof *explain->groups)
-               ? malloc(sizeof *made)
-               : NULL;
-    if (!made)
-        return NULL;
-    *made = *like;
-    made->next = (void *)first;
-    if (!weir__map_put(&explain->same_hash, key, (uintptr_t)made)) {
+    snprintf(key, sizeof key, "%" PRIu64 " %" PRIu64 " %u %u %s %s %s", like->bytes, like->stream,
+             like->kind, like->device, like->by, like->at, like->range);
+    number = json_object_get(explain->group_numbers, key);
+    if (number)
+        return explain->groups[json_integer_value(number)];
+    if (memory_make_room(&explain->groups, &explain->group_room, explain->group_count,
+                         sizeof *explain->groups))
+        made = malloc(sizeof *made);
+    if (!made || json_object_set_new_nocheck(explain->group_numbers, key,
+                                             json_integer((json_int_t)explain->group_count)) != 0) {
         free(made);
         return NULL;
     }
+    *made = *like;
     return explain->groups[explain->group_count++] = made;
 }
 
@@ -245,20 +205,6 @@ static void note_peak(struct explain *explain, uint64_t time_us) {
 
 static uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
-}
-
-/* The caller, as far as the trace tells it.  0: out of memory. */
-static int take_caller(struct explain *explain, weir_trace_reader *reader,
-                       struct explain_group *group) {
-    char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
-
-    (void)weir_trace_field(reader, "by", by, sizeof by);
-    explain->has_callers |= weir_trace_field(reader, "at", at, sizeof at);
-    (void)weir_trace_field(reader, "range", range, sizeof range);
-    group->by = keep_name(explain, by);
-    group->at = keep_name(explain, at);
-    group->range = keep_name(explain, range);
-    return group->by && group->at && group->range;
 }
 
 /* a x: 0 if memory ran out, or the sum of live bytes is too large. */
@@ -285,7 +231,10 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
     }
     like.first_us = event->time_us;
     like.first_mark = explain->mark_count;
-    group = take_caller(explain, reader, &like) ? find_group(explain, &like) : NULL;
+    (void)weir_trace_field(reader, "by", like.by, sizeof like.by);
+    explain->has_callers |= weir_trace_field(reader, "at", like.at, sizeof like.at);
+    (void)weir_trace_field(reader, "range", like.range, sizeof like.range);
+    group = find_group(explain, &like);
     block = malloc(sizeof *block);
     if (!group || !block || explain->live > UINT64_MAX - event->bytes ||
         !weir__map_put(&explain->blocks, event->id + 1, (uintptr_t)block)) {
@@ -371,9 +320,13 @@ static int explain_primes(const struct explain *explain, const struct explain_gr
     return !group->unfreed && (strcmp(word, "async") == 0 || strcmp(word, "pool") == 0);
 }
 
+static uint64_t device_bytes(const struct explain *explain, const struct explain_group *group) {
+    return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
+}
+
 /* Returns 1 if the request is large and lives for most of the trace, or in a pool of the driver. */
 static int is_preallocation(const struct explain *explain, const struct explain_group *group) {
-    uint64_t device = group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
+    uint64_t device = device_bytes(explain, group);
     uint64_t least = device ? device / 100 * PREALLOCATION_PERCENT
                             : explain->live_peak / 100 * PREALLOCATION_OF_PEAK;
 
@@ -384,7 +337,6 @@ static int is_preallocation(const struct explain *explain, const struct explain_
 }
 
 static void finish(struct explain *explain) {
-    explain->streams = explain->stream_ids.count;
     if (explain->group_count)
         qsort(explain->groups, explain->group_count, sizeof(struct explain_group *), is_smaller);
     for (size_t i = 0; i < explain->group_count; i++)
@@ -421,7 +373,7 @@ static int read_trace(struct explain *explain, const char *path, uint64_t most_m
     struct input input;
     int good;
 
-    memset(explain, 0, sizeof *explain);
+    *explain = (struct explain){.group_numbers = json_object()};
     tape_name(path, explain->name);
     if (!input_open(&input, path, message, message_bytes))
         return 0;
@@ -436,25 +388,24 @@ static void free_all(struct explain *explain) {
     free(explain->groups);
     free(explain->labels);
     memory_free_values(&explain->blocks);
-    memory_free_values(&explain->names);
-    weir__map_clear(&explain->same_hash);
+    json_decref(explain->group_numbers);
     weir__map_clear(&explain->stream_ids);
 }
 
-/* Who preallocates, and what turns it off. */
+#define JAX_ADVICE                                                                                 \
+    {                                                                                              \
+        "XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",                     \
+            "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"                      \
+    }
+
+/* The programs that preallocate, and how a user turns that off. */
 static const struct maker {
     const char *part; /* of the name of a library */
     const char *name;
     const char *advice[2];
 } makers[] = {
-    {"xla",
-     "XLA, for JAX",
-     {"XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",
-      "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"}},
-    {"jax",
-     "JAX",
-     {"XLA_PYTHON_CLIENT_PREALLOCATE=false: takes memory as arrays need it",
-      "XLA_PYTHON_CLIENT_MEM_FRACTION=.10: takes a tenth of the device"}},
+    {"xla", "XLA, for JAX", JAX_ADVICE},
+    {"jax", "JAX", JAX_ADVICE},
     {"tensorflow",
      "TensorFlow",
      {"TF_FORCE_GPU_ALLOW_GROWTH=true: takes memory as tensors need it", NULL}},
@@ -469,10 +420,6 @@ static const struct maker *maker_of(const char *by) {
 
 static double percent(uint64_t part, uint64_t whole) {
     return whole ? 100.0 * (double)part / (double)whole : 0.0;
-}
-
-static uint64_t device_bytes(const struct explain *explain, const struct explain_group *group) {
-    return group->device < EXPLAIN_DEVICES ? explain->devices[group->device].bytes : 0;
 }
 
 /* Returns how long the longest-lived block of the group lived. */
@@ -491,10 +438,11 @@ static void print_head(FILE *file, const struct explain *explain) {
     fprintf(file, "\n%s", explain->name);
     if (explain->recorded[0])
         fprintf(file, " (%s)", explain->recorded);
-    fprintf(file, ": %s request%s, %s free%s, %" PRIu64 " stream%s, %zu mark%s, in %s\n",
+    fprintf(file, ": %s request%s, %s free%s, %zu stream%s, %zu mark%s, in %s\n",
             SPELL_COUNT(explain->requests), weir__plural(explain->requests),
-            SPELL_COUNT(explain->frees), weir__plural(explain->frees), explain->streams,
-            weir__plural(explain->streams), explain->mark_count, weir__plural(explain->mark_count),
+            SPELL_COUNT(explain->frees), weir__plural(explain->frees), explain->stream_ids.count,
+            weir__plural(explain->stream_ids.count), explain->mark_count,
+            weir__plural(explain->mark_count),
             SPELL_TIME((explain->last_us - explain->first_us) * 1000));
     for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
         if (explain->devices[i].bytes)
@@ -567,11 +515,6 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* As much of it as there is room for: what all share is left out. */
-static const char *short_name(const char *call) {
-    return strcmp(call, "cuMemAllocFromPoolAsync") == 0 ? call + 5 : call;
-}
-
 /* "train.py:12(step) in forward": the most exact that is known. */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
@@ -582,8 +525,8 @@ static void show_caller(const struct explain_group *group, char *text, size_t by
 static void print_group(FILE *file, const struct explain *explain,
                         const struct explain_group *group, int by_width) {
     uint64_t device = device_bytes(explain, group);
-    char share[16] = "-", marks[32];
-    char caller[3 * EXPLAIN_WORD_BYTES];
+    const char *call = explain_call_name(explain->kinds[group->kind].word);
+    char share[16] = "-", marks[32], caller[3 * EXPLAIN_WORD_BYTES];
 
     if (device)
         snprintf(share, sizeof share, "%.1f%%", percent(group->bytes, device));
@@ -591,7 +534,7 @@ static void print_group(FILE *file, const struct explain *explain,
     show_caller(group, caller, sizeof caller);
     fprintf(file, "%10s %6s %6s  %-18.18s %-*.*s %6" PRIu64 " %8s %10s  %s\n",
             WEIR_SHOWN(group->bytes), share, SPELL_COUNT(group->times),
-            short_name(explain_call_name(explain->kinds[group->kind].word)), by_width, by_width,
+            strcmp(call, "cuMemAllocFromPoolAsync") == 0 ? call + 5 : call, by_width, by_width,
             caller, group->stream, SPELL_TIME(group->first_us * 1000), life_of(group).text, marks);
 }
 
@@ -682,9 +625,9 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
     return json_pack("{s:o,s:o,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "trace",
                      jsonfile_text(explain->name), "recorded", text_or_null(explain->recorded),
                      "devices", devices, "requests", explain->requests, "failed", explain->refused,
-                     "frees", explain->frees, "streams", explain->streams, "marks",
-                     (json_int_t)explain->mark_count, "first_us", explain->first_us, "last_us",
-                     explain->last_us, "requested_peak_bytes", explain->live_peak,
+                     "frees", explain->frees, "streams", (json_int_t)explain->stream_ids.count,
+                     "marks", (json_int_t)explain->mark_count, "first_us", explain->first_us,
+                     "last_us", explain->last_us, "requested_peak_bytes", explain->live_peak,
                      "requested_peak_us", explain->live_peak_us, "calls", kinds, "other_calls",
                      calls, "blocks", groups, "preallocation", preallocation);
 }
@@ -693,14 +636,13 @@ static json_t *explain_json(const struct explain *explain, size_t most) {
 
 int contest_explain(struct contest *contest, size_t most) {
     FILE *file = contest_table_file(contest);
-    json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
+    json_t *array, *common;
     int good = 1, lacks_callers = 0;
 
-    if (!output_check("--json", contest->json_file)) {
-        json_decref(array);
-        json_decref(common);
+    if (contest->has_failed || !output_check("--json", contest->json_file))
         return 1;
-    }
+    array = json_array();
+    common = jsonfile_common(contest->argc, contest->argv);
     for (size_t i = 0; i < contest->trace_count; i++) {
         const char *path = contest->traces[i].path;
         struct explain explain;

@@ -166,18 +166,14 @@ static const struct standing *find(const struct findings *findings, const char *
     return NULL;
 }
 
-/* Returns 1 if the configuration is a pool of the driver's. */
-static int is_driver(const struct standing *standing) {
-    return configuration_is_driver(standing->configuration);
-}
-
 static void find_references(struct findings *findings) {
     findings->usual = find(findings, "mapped");
     findings->driver = find(findings, "driver-keep");
     if (!findings->driver)
         findings->driver = find(findings, "driver");
     for (size_t i = 0; i < findings->count && !findings->usual; i++)
-        if (is_choice(&findings->standings[i]) && !is_driver(&findings->standings[i]))
+        if (is_choice(&findings->standings[i]) &&
+            !configuration_is_driver(findings->standings[i].configuration))
             findings->usual = &findings->standings[i];
 }
 
@@ -404,7 +400,8 @@ static int add_worse(struct findings *findings, const struct results *results, s
 static void tell_losses(struct findings *findings, const struct results *results) {
     int any = 0;
 
-    if (!findings->usual || !findings->driver || is_driver(findings->usual))
+    if (!findings->usual || !findings->driver ||
+        configuration_is_driver(findings->usual->configuration))
         return;
     add(findings, "%s%s is worse than the driver in ", findings->usual->name,
         strcmp(findings->usual->name, "mapped") == 0 ? ", weir's default," : "");
