@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* commands.h: the subcommands of the program, one file each.
  *
- * Each gets its own part of the command line, argv[0] being "weir info" and so on for messages, and
- * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage.
- * `weir run' and `weir record' have those of env(1); run returns only when there was no command to run.
+ * A subcommand gets its part of the command line, with "weir info" and so on in argv[0] for messages.  It returns the
+ * exit code: 0 on success, 1 after a failure with a message on standard error, 2 after a usage error.  `weir run' and
+ * `weir record' have the exit codes of env(1); `weir run' returns only if it does not become the command.
  */
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H
@@ -19,12 +19,12 @@ int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
-int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
+int weir_cmd_replay_child(int argc, char **argv); /* internal, of runner.h */
 
-/* variables.c: prints what `weir help' says of a variable that is no setting: of a part of weir, or of another program.
- * WEIR_GROUP_LIMIT is also --group-limit and group-limit.  Returns 1, or 0 if it is none of them. */
+/* Prints the help of a variable that is no setting (variables.c).  The variable may be written like a flag:
+ * WEIR_GROUP_LIMIT, --group-limit or group-limit.  Returns 1, or 0 if there is no such variable. */
 int variables_tell(const char *name, FILE *file);
-/* Returns the name of each variable, by its number from 0 on; NULL: there are no more. */
+/* Returns the name of the variable with that number, from 0 on, or NULL if there are no more. */
 const char *variables_name(int number);
 
 #endif

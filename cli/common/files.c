@@ -18,7 +18,8 @@ static int is_one(const struct stat *a, const struct stat *b) {
     return S_ISREG(a->st_mode) && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Of what is not there yet: its folder, and behind that its name. */
+/* Returns the name of a file that does not exist yet, behind its folder, and fills *folder.  Returns NULL if the
+ * folder does not exist. */
 static const char *split(const char *path, struct stat *folder) {
     const char *slash = strrchr(path, '/');
     char *before = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");

@@ -21,8 +21,8 @@ int outputs_spare(const struct output *outputs, size_t count, const char *what, 
  * standard error. */
 int outputs_differ(const struct output *outputs, size_t count);
 
-/* Checks that the file of a flag can be replaced; a folder that can be written is needed for this, the folder of a link's
- * target.  A path of NULL or "-" is good.  Returns 1, or 0 with a message. */
+/* Checks that the file of a flag can be replaced, which needs the right to write to its folder, or to the folder of
+ * a link's target.  A path of NULL or "-" is good.  Returns 1, or 0 with a message. */
 int output_check(const char *flag, const char *path);
 /* Checks that text can be added to the file of a flag.  A path of NULL or "-" is good.  Returns 1, or 0 with a message. */
 int output_check_to_add(const char *flag, const char *path);

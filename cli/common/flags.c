@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* flags.c: the settings of an allocator as flags of the program.
  *
- * flags.c makes the argp options at run time from the option table, so a new row of the table is a new flag with its help.
- * weir_cli_settings_finish adds the environment to what the flags have set.  weir_cli_device_open checks amounts that
- * depend on the device.
+ * argp gets its options at run time from the option table, so a new row of the table is a new flag with its help.
  *
- * Must not know: subcommands, engines, what an option does.
+ * Must not know: subcommands, engines, effects of options.
  */
 #include "cli/common/flags.h"
 
@@ -116,7 +114,7 @@ int help_is_requested(const char *argument) {
            strcmp(argument, "-?") == 0;
 }
 
-/* Lists the advanced settings, too, for `--help --all': argp ends at --help. */
+/* Makes `--help --all' list the advanced settings, too, before argp ends the program at --help. */
 static void list_flags_asked_for(int argc, char **argv) {
     for (int i = 1; i + 1 < argc && strcmp(argv[i], "--") != 0; i++)
         if (help_is_requested(argv[i]) && strcmp(argv[i + 1], "--all") == 0)
@@ -156,7 +154,7 @@ static int compare_options(struct likeness *likeness, const struct argp *argp) {
 
 /* The option that the user meant by the first unknown option; NULL: no option is close, or all options are known. */
 static const char *meant;
-static FILE *argps_words; /* the stream to which argp writes its messages while `meant' is set */
+static FILE *argps_words; /* argp's error stream while `meant' is set */
 static argp_parser_t parser_of_command;
 
 static const char *find_meant(const struct argp *argp, int argc, char **argv) {
@@ -203,7 +201,7 @@ static int topics;
 
 /* Prints the help of the flag `topic' if the command has this flag. */
 static void print_topic(const struct argp *argp, const char *command) {
-    const struct argp_option *named = NULL; /* the option of which the others are aliases */
+    const struct argp_option *named = NULL; /* the last option that is no alias */
 
     for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++) {
         if (!(o->flags & OPTION_ALIAS))
@@ -236,7 +234,7 @@ int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **ar
 
 /* --------------------------------------------------------------------- parsing ---- */
 
-/* Serves -h in every command. */
+/* Prints the help for -h in every command. */
 static error_t parse_help(int key, char *argument, struct argp_state *state) {
     (void)argument;
     if (key != 'h')
@@ -716,7 +714,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 
         if (!open_device(opened->driver->name, i, &device, why, sizeof why))
             snprintf(device.name, sizeof device.name, "%s", why);
-        name = strchr(device.name, ' '); /* behind the number */
+        name = strchr(device.name, ' '); /* after the number */
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
                                  opened->driver->name, i, name ? name + 1 : device.name);
     }
@@ -732,7 +730,7 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */
+    else if (strncmp(text, "model", 5) == 0) /* `why' also says what is expected */
         return complain(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* flags.h: the settings of an allocator as flags of the program.
+/* flags.h: the flags of commands, and the settings of an allocator as flags.
  *
- * One long flag per row of the option table (lib/config/settings.h), generated from it, as an argp child
- * that each subcommand adds to its own parser:
+ * weir_settings_argp() has one long flag for each row of the option table (lib/config/settings.h).  A subcommand makes
+ * it a child of its parser, calls weir_cli_settings_finish(), which reports bad values, and opens the device.
  *
- *     case ARGP_KEY_INIT:  state->child_inputs[0] = &settings;
- *     ...
- *     struct argp_child children[] = {{weir_settings_argp(-1), 0, WEIR_SETTINGS_TITLE, 1}, {0}};
- *     argp_parse(&argp, argc, argv, 0, NULL, &...);
- *     if ((code = weir_cli_settings_finish(&settings)) != 0) return code;
- *     if ((code = weir_cli_device_open(&settings, &device, 0)) != 0) return code;
- *
- * weir_cli_settings_finish, not argp, tells a flag whose value does not parse, and returns 2.  argp tells unknown flags and
- * missing arguments, and exits with argp_err_exit_status, which main sets to 2.
- *
- * Must not know: subcommands, engines, what an option does.
+ * Must not know: subcommands, engines, effects of options.
  */
 #ifndef WEIR_CLI_FLAGS_H
 #define WEIR_CLI_FLAGS_H
@@ -30,9 +20,11 @@
 #define WEIR_SETTINGS_TITLE "Allocator settings (all of them: --help --all):"
 
 struct weir_cli_settings {
-    weir_options options; /* the values of the flags; after finish, those of the environment, too */
+    /* The values of the flags and, after weir_cli_settings_finish(), of the environment. */
+    weir_options options;
     struct weir_sources sources; /* the source of each value */
-    enum weir_place place;       /* the place for which finish reads the environment */
+    /* The place for which weir_cli_settings_finish() reads the environment. */
+    enum weir_place place;
     char error[512]; /* why the first bad value of a flag did not parse; "": all parsed */
 };
 
@@ -85,7 +77,7 @@ typedef void weir_cli_take(struct argp_state *state, const char *flag, const cha
 struct weir_cli_flag {
     const char *name;
     int key;              /* its letter, or 0, WEIR_CLI_OPTIONAL or WEIR_CLI_HIDDEN */
-    const char *argument; /* as help texts name it; NULL: the flag has none */
+    const char *argument; /* the argument's name in help texts; NULL: the flag has none */
     weir_cli_take *take;
     size_t field; /* offset of the field in the input of the parser */
     const char *help;
@@ -100,10 +92,11 @@ error_t weir_cli_read_flag(const struct weir_cli_flag *flags, int key, char *arg
                            struct argp_state *state);
 
 weir_cli_take weir_cli_take_switch; /* sets an int to 1 */
-weir_cli_take weir_cli_take_text;   /* sets a const char *, as the three below do */
-weir_cli_take weir_cli_take_file;   /* neither "" nor "-" */
-weir_cli_take weir_cli_take_output; /* not ""; "-" is standard output */
-weir_cli_take weir_cli_take_page;   /* its name ends in .html */
+weir_cli_take weir_cli_take_text;   /* sets a const char * */
+weir_cli_take weir_cli_take_file;   /* sets a const char *; refuses "" and "-" */
+weir_cli_take weir_cli_take_output; /* sets a const char *; refuses ""; "-" is standard output */
+/* Sets a const char *; refuses a name that does not end in .html. */
+weir_cli_take weir_cli_take_page;
 weir_cli_take weir_cli_take_size;   /* sets a uint64_t to a size above 0 */
 weir_cli_take weir_cli_take_device; /* sets the device of a struct weir_cli_settings */
 
@@ -123,20 +116,22 @@ int settings_file_read(struct weir_cli_settings *settings, const char *flag, con
  * together.  Returns 0, or 2 with a message such as "weir: --prealloc '4X': ...". */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
-/* Returns the flag or the variable that has set the setting, or the name of the setting if neither has. */
+/* Returns the flag or the variable that has set the setting, or the name of the setting if there is neither. */
 const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
 
-/* Says which set settings the command does not use, for commands whose configurations have their own settings. */
+/* Prints which settings the user has set though the command does not use them, since its configurations have their
+ * own. */
 void weir_cli_settings_tell_unused(const struct weir_cli_settings *settings);
 
 /* The device on which a command runs. */
 struct weir_cli_device {
     const struct weir_driver *driver;
     int ordinal;
-    int count;         /* devices of this driver */
-    uint64_t total;    /* bytes of device memory */
-    char name[128];    /* as output shows it: "cuda:0 NVIDIA H200", "model h200" */
-    int fell_back;     /* the device model, since the user named no device and there is no GPU */
+    int count;      /* devices of this driver */
+    uint64_t total; /* bytes of device memory */
+    char name[128]; /* the name in output: "cuda:0 NVIDIA H200", "model h200" */
+    /* Set if this is the device model, since the user named no device and there is no GPU. */
+    int fell_back;
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 

@@ -36,7 +36,7 @@ void progress_clear(const struct progress *progress) {
         fputs("\r\033[K", stderr);
 }
 
-/* "\r[####------] 12/35  4 s  what", never as wide as the terminal, where it would wrap. */
+/* Draws "[####------] 12/35  4 s  what", which is never as wide as the terminal, so that the line does not wrap. */
 static void draw(const struct progress *progress, const char *what) {
     enum { MOST_CELLS = 40 };
     char line[512], bar[MOST_CELLS + 1];
@@ -85,7 +85,7 @@ void interrupt_watch(void) {
         struct sigaction before;
 
         sigaction(numbers[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* as nohup has it */
+        if (before.sa_handler != SIG_IGN) /* nohup(1) does so */
             sigaction(numbers[i], &action, NULL);
     }
 }

@@ -15,7 +15,8 @@
 
 static const char magic[8] = "weirjob1";
 
-/* Options that are text: of no use in another process, so the job has them itself. */
+/* The options that are pointers to text.  A pointer is useless in another process, so the job has a copy of each
+ * text. */
 #define TEXTS(X) X(device) X(profile) X(oom_report) X(peers)
 
 void job_make(struct job *job, const char *configuration, double busy_factor,
@@ -39,7 +40,7 @@ void job_make(struct job *job, const char *configuration, double busy_factor,
 
 /* ---------------------------------------------------------------- parent ---- */
 
-/* A pipe whose ends lie above the numbers that the child uses. */
+/* Makes a pipe whose ends lie above the descriptors that the child uses.  Returns 1, or 0 with errno. */
 static int high_pipe(int ends[2]) {
     int low[2];
 
@@ -58,8 +59,8 @@ static int high_pipe(int ends[2]) {
     return 0;
 }
 
-/* 0 or an errno.  Standard output of the child is the parent's standard error: nothing but the
- * parent's own table may get onto its standard output. */
+/* Starts the child, whose standard output is the parent's standard error, since the parent's standard output gets
+ * only the parent's table.  Returns 0 or an errno. */
 static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     static char name[] = "weir", subcommand[] = RUNNER_SUBCOMMAND;
     char *arguments[] = {name, subcommand, NULL};
@@ -82,7 +83,7 @@ static int start(int job_fd, int tape_fd, int result_fd, pid_t *child) {
     return error;
 }
 
-/* What a child that ended badly is reported as. */
+/* Writes how a child ended that has sent no result. */
 static void tell_end(int status, char *message, size_t message_bytes) {
     if (WIFSIGNALED(status))
         snprintf(message, message_bytes, "killed by signal %d (%s)", WTERMSIG(status),
@@ -130,7 +131,7 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
         goto failed;
     if (!high_pipe(results))
         goto close_jobs;
-    /* A job is smaller than the pipe holds, so this does not wait for a reader. */
+    /* The pipe holds a whole job, so this write does not wait for a reader. */
     _Static_assert(sizeof *job <= 4096, "a job fits into the pipe");
     error = write(jobs[1], job, sizeof *job) == (ssize_t)sizeof *job ? 0 : errno;
     close(jobs[1]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where files will be installed, but not whether the user moves the installation.  So the program looks
- * upward from its own folder.
+ * A build knows where files will be installed, but not whether the user moves the installation, so the program
+ * searches upward from its own folder.
  */
 #include "cli/common/shipped.h"
 
@@ -19,8 +19,8 @@
 
 static const char ending[] = ".trace.zst";
 
-/* Looks in the folder of the program and in the folder above.  The program is weir or .libs/weir of a build, or bin/weir
- * of an installation. */
+/* Searches the folder of the program and the folder above it.  The program is weir or .libs/weir in a build, or
+ * bin/weir in an installation.  Returns 1 if it finds the file, 0 if not. */
 static int find_upward(char *found, size_t bytes, const char *const places[2]) {
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* sink.h: writes a file, which is compressed if its name ends in .gz or .zst.
  *
- * Must not know: what is written.
+ * Must not know: the contents of the file.
  */
 #ifndef WEIR_CLI_SINK_H
 #define WEIR_CLI_SINK_H
@@ -17,7 +17,8 @@ int sink_can(const char *like);
 struct sink *sink_on(int file, const char *like);
 /* Returns 1, or 0 with errno.  After an error each call fails. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);
-/* Flushes, so that others can read what was written so far.  Flushes a compressed file once a second at most. */
+/* Flushes the file, so that others can read the text that was written.  Flushes a compressed file once a second at
+ * most. */
 int sink_flush(struct sink *sink);
 /* Closes the file.  Returns 1, or 0 with errno if not all of the file was written. */
 int sink_close(struct sink *sink);

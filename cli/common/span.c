@@ -14,8 +14,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The mean of the middle half of many spans: a median alone would be as coarse as the counter, which
- * a hypervisor may let step by ten nanoseconds. */
+/* Returns the mean of the middle half of many spans.  A median alone would be as coarse as the counter, which a
+ * hypervisor may let step by ten nanoseconds. */
 static uint64_t measure_cost(const struct stopwatch *watch) {
     enum { READS = 8000 };
     static uint64_t spans[READS];
@@ -33,7 +33,7 @@ static uint64_t measure_cost(const struct stopwatch *watch) {
 }
 
 #if defined(__x86_64__)
-/* CPUID 0x80000007, EDX bit 8: the counter runs at one rate in every power state. */
+/* Returns 1 if the counter runs at one rate in every power state (CPUID 0x80000007, EDX bit 8), else 0. */
 static int rate_is_constant(void) {
     unsigned a, b, c, d;
 
@@ -49,7 +49,7 @@ static void measure_rate(struct stopwatch *watch) {
     nanosleep(&pause, NULL);
     ns = stopwatch_read(&clock) - ns;
     ticks = stopwatch_read(watch) - ticks;
-    /* No clock below 100 MHz or above 100 GHz: the counter is virtualised away. */
+    /* A rate below 100 MHz or above 100 GHz shows that a hypervisor emulates the counter. */
     if (ticks < ns / 10 || ticks / 100 > ns)
         watch->counter = 0;
     else
@@ -90,8 +90,7 @@ void span_split(const struct span_clock *clock, const struct span_start *start, 
     span->ns = span->driver_ns + span->own_ns;
 }
 
-/* Subtracts the real time that a modelled call takes to measure and count itself.  Nobody is charged for the model's own
- * measuring. */
+/* Measures the real time that a modelled call takes to measure and count itself, which no span includes. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted) {
     enum { CALLS = 200, ROUNDS = 20 };
     struct span span = {0, 0, 0};
@@ -103,7 +102,7 @@ CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *c
     if (!clock->driver)
         return CUDA_SUCCESS;
     clock->call_cost_ps = 0;
-    /* The least of all rounds: nothing but an interruption makes one longer. */
+    /* Takes the least of all rounds, since only interruptions make a round longer. */
     for (int round = 0; round < ROUNDS && result == CUDA_SUCCESS; round++) {
         span_begin(clock, &start);
         for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)

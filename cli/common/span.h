@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* span.h: what calls took: real time on a device; on a modelled one, virtual and own time apart.
+/* span.h: the time that calls take.
  *
- * What the thread waited for a processor is no part of a span: a preemption is not the allocator's.  A driver call that
- * blocks counts.
+ * On a device a span is real time, without waits for a processor; a driver call that blocks counts.  On a modelled device
+ * a span is the virtual time of its driver calls plus the real time outside the model.  The model has one account for
+ * the process, so only one thread may make driver calls there during a span, all through the counted table.
  *
- * On a modelled device a span is the virtual time that its driver calls were charged (driver_ns) and
- * the real time spent outside the model (own_ns), without what the model's measuring of itself costs;
- * `ns` is the sum.  The driver's account is one for the process, so a span on the model means
- * something while one thread alone makes driver calls, and only calls through the counted table.
+ * A stopwatch reads the time stamp counter if its rate is constant, fenced on both sides, else CLOCK_MONOTONIC.  The
+ * clock of the driver table (driver.h) is virtual on the model, and not fenced on a device.
  *
- * Below a span is a stopwatch: real time around single calls, with its own cost known.
- * The time stamp counter where the processor says that its rate is constant, fenced on both sides so
- * that no instruction of the timed call moves out of the span; else CLOCK_MONOTONIC.  Two reads in a
- * row differ by `cost` ticks; the code that reports a span takes that off.
- *
- * The driver table's clock (driver.h) is no substitute: on the device model it is virtual, and on a
- * device it is not fenced.
- *
- * Must not know: what is timed.
+ * Must not know: the calls that are timed.
  */
 #ifndef WEIR_CLI_SPAN_H
 #define WEIR_CLI_SPAN_H
@@ -29,12 +20,12 @@
 #include "driver/driver.h"
 
 struct stopwatch {
-    int counter;          /* ticks are of the time stamp counter, else nanoseconds */
+    int counter; /* set if ticks are of the time stamp counter; else they are nanoseconds */
     uint64_t ns_per_tick; /* 32.32 fixed point */
     uint64_t cost;        /* ticks between two reads in a row */
 };
 
-/* Takes about 20 ms. */
+/* Measures the rate and the cost of the stopwatch, which takes about 20 ms. */
 void stopwatch_make(struct stopwatch *watch);
 
 static inline uint64_t stopwatch_read(const struct stopwatch *watch) {
@@ -61,7 +52,7 @@ static inline uint64_t stopwatch_ns(const struct stopwatch *watch, uint64_t tick
     return ticks * whole + (ticks >> 32) * part + (((ticks & 0xffffffffu) * part) >> 32);
 }
 
-/* The span from one read to another without the stopwatch's cost. */
+/* Returns the nanoseconds from one read to another, without the stopwatch's cost. */
 static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t from, uint64_t to) {
     uint64_t ticks = to - from;
 
@@ -69,18 +60,18 @@ static inline uint64_t stopwatch_span(const struct stopwatch *watch, uint64_t fr
 }
 
 struct span {
-    uint64_t ns; /* all of it */
-    uint64_t driver_ns;
-    uint64_t own_ns;
+    uint64_t ns;        /* the whole span */
+    uint64_t driver_ns; /* virtual time of its driver calls */
+    uint64_t own_ns;    /* real time outside the model */
 };
 
 struct span_clock {
     struct stopwatch watch;
-    const struct weir_driver *driver; /* a modelled one, else NULL */
-    uint64_t call_cost_ps;            /* real time of a driver call that the model misses */
+    const struct weir_driver *driver; /* the driver of a modelled device, else NULL */
+    uint64_t call_cost_ps; /* the real time of a driver call that the model does not count */
 };
 
-/* What a thread notes between its spans. */
+/* The state of a thread between its spans. */
 struct span_thread {
     struct weir_waits waits;
     uint64_t last_ticks; /* the end of its last span */
@@ -93,19 +84,19 @@ struct span_start {
     uint64_t ticks;
 };
 
-/* `counted` is the driver's counted table.  CUDA_SUCCESS, or what a driver call answered. */
+/* Makes a clock.  `counted' is the driver's counted table.  Returns CUDA_SUCCESS, or the error of a driver call. */
 CUresult span_clock_make(struct span_clock *clock, const struct weir_driver *driver,
                          const struct weir_driver *counted);
 
-/* Measures again what the model misses of a call: it follows the processor's speed.  A few hundred
- * microseconds on a modelled device, nothing elsewhere. */
+/* Measures call_cost_ps again, which changes with the processor's speed.  Takes a few hundred microseconds on a
+ * modelled device, and does nothing on others. */
 CUresult span_clock_adjust(struct span_clock *clock, const struct weir_driver *counted);
 
-/* Calls of all entries so far. */
+/* Returns the number of all driver calls so far. */
 uint64_t span_driver_calls(void);
 
 static inline void span_begin(const struct span_clock *clock, struct span_start *start) {
-    /* Waits since the last span are not part of this one. */
+    /* A wait since the last span does not belong to this one. */
     (void)weir__thread_waits_in(
         &span_thread.waits,
         stopwatch_span(&clock->watch, span_thread.last_ticks, stopwatch_read(&clock->watch)));
@@ -116,6 +107,7 @@ static inline void span_begin(const struct span_clock *clock, struct span_start 
     start->ticks = stopwatch_read(&clock->watch);
 }
 
+/* Divides a span on a modelled device into virtual and real time. */
 void span_split(const struct span_clock *clock, const struct span_start *start, struct span *span);
 
 static inline void span_end(const struct span_clock *clock, const struct span_start *start,
@@ -126,7 +118,7 @@ static inline void span_end(const struct span_clock *clock, const struct span_st
     span->ns -= weir__thread_waits_in(&span_thread.waits, span->ns);
     span_thread.last_ticks = ticks;
     if (clock->driver)
-        span_split(clock, start, span); /* on the model */
+        span_split(clock, start, span);
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* spell.h: numbers as tables and sentences show them, within an expression: the text is there up to its end. */
+/* spell.h: numbers in tables and sentences.  A struct of text can stand within an expression, and lives to its end. */
 #ifndef WEIR_CLI_SPELL_H
 #define WEIR_CLI_SPELL_H
 

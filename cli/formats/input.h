@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* input.h: opens a trace, or a file of another program from which weir makes a trace.  The first line of the file shows its
- * format.
+/* input.h: opens a trace, or a file of another program from which weir makes a trace.  The first line of a file shows
+ * its format.
  *
- * Must not know: what the events are for.
+ * Must not know: the use of the events.
  */
 #ifndef WEIR_CLI_INPUT_H
 #define WEIR_CLI_INPUT_H
@@ -13,19 +13,18 @@
 
 #include <weir/trace.h>
 
-/* ---- lines.c: the lines of a text file, which may be packed by gzip or zstd, and their fields with commas between ---- */
+/* ---- lines.c: a text file, plain, gzip or zstd, as lines, and lines as fields with commas between ---- */
 
 enum { LINES_FIELDS = 16, LINES_MESSAGE_BYTES = 512 };
 
 struct lines {
     struct source *source;
-    char *
-        buffer; /* bytes [at, filled) were read from the source, and no line of them was returned */
+    char *buffer; /* its bytes [at, filled) were read and are no lines yet */
     size_t at, filled, room;
     int at_end;
-    uint64_t number; /* of the line that was returned last */
+    uint64_t number; /* the number of the last line that was returned */
     char *fields[LINES_FIELDS];
-    size_t count; /* of the fields of that line */
+    size_t count; /* the number of fields of that line */
     char message[LINES_MESSAGE_BYTES];
 };
 
@@ -45,7 +44,7 @@ const char *lines_peek(struct lines *lines);
 /* Reads the next line that is not empty, and splits the line at its commas.
  * Returns 1 on success, 0 at the end of the file, 0 with a message on failure. */
 int lines_cut(struct lines *lines);
-/* Reads the bytes that no line was made of, as a weir_trace_source. */
+/* Reads the bytes that lines_cut() has not returned, as a weir_trace_source. */
 ptrdiff_t lines_read(void *lines, char *buffer, size_t bytes, char *message, size_t message_bytes);
 
 /* Returns 1 if the word is a name of the column, 0 if not. */
@@ -88,7 +87,7 @@ struct input {
     struct lines lines;
     FILE *copy; /* the temporary file with the trace made from another format, or NULL */
     weir_trace_reader *reader;
-    uint64_t events; /* read so far */
+    uint64_t events; /* the number of events that were read */
     struct input_device device;
 };
 
@@ -99,13 +98,13 @@ void input_close(struct input *input);
 /* Returns 1 if a trace can be read from the file or made from the file, 0 if not. */
 int input_is_trace(const char *path);
 
-/* Reads the next event of the trace of that name.  The operation of the event is 0 at the end, or where the file is cut, which
- * a message on standard error tells.  Returns 1, or 0 with a message; if the first event cannot be read, the file may be no
- * trace, and the message also says what weir expects. */
+/* Reads the next event of the trace of that name.  The operation is 0 at the end, or where the file is cut, which a
+ * message on standard error tells.  Returns 1, or 0 with a message, which also says what weir expects if the first
+ * event cannot be read. */
 int input_next(struct input *input, const char *name, weir_trace_event *event, char *message,
                size_t message_bytes);
-/* Checks that an event is on the device of those before it, since a replay has one device.  Returns 1 if so, 0 with a
- * message if not. */
+/* Checks that an event is on the device of the earlier events, since a replay has one device.  Returns 1 if so, 0
+ * with a message if not. */
 int input_is_on_device(struct input_device *device, const weir_trace_reader *reader,
                        const weir_trace_event *event, char *message, size_t message_bytes);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* lines.c: see input.h.
  *
- * A source reads through zlib, which unpacks gzip and leaves all else as it is; zstd, which allows several frames in a row,
- * comes after that.  If a file ends inside a gzip member or a zstd frame, source_read returns all bytes before the end, and
- * then an error; the caller decides whether it uses these bytes.
+ * A source reads through zlib, which unpacks gzip and leaves other data as they are; zstd, which allows several frames
+ * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, source_read() returns all bytes
+ * before the end, and then an error.
  */
 #include "cli/formats/input.h"
 
@@ -31,7 +31,7 @@ enum { INPUT_BYTES = 1 << 16 };
 struct source {
     gzFile file; /* zlib reads files that are not gzip without a change */
     int at_end;  /* the file has no more bytes */
-    int inside;  /* the last byte was inside a zstd frame */
+    int inside;  /* set if the last byte was inside a zstd frame */
     int is_cut;
     char last; /* the last byte that was read */
 #ifdef HAVE_ZSTD
@@ -42,7 +42,7 @@ struct source {
     unsigned char input[INPUT_BYTES];
 };
 
-/* Writes why zlib could not read: its message begins with a name of the file, which is left out. */
+/* Writes why zlib could not read, without the name of the file, with which the message of zlib begins. */
 static void tell_gzip_error(gzFile file, char *message, size_t message_bytes) {
     int code;
     const char *text = gzerror(file, &code), *why = strstr(text, ": ");
@@ -174,7 +174,7 @@ static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
     return (ptrdiff_t)n;
 }
 
-/* Reads bytes.  Returns how many, 0 at the end, or -1 with a message. */
+/* Reads bytes.  Returns the number of bytes, 0 at the end, or -1 with a message. */
 static ptrdiff_t source_read(struct source *source, char *buffer, size_t bytes, char *message,
                              size_t message_bytes) {
     ptrdiff_t got = 0;
@@ -196,7 +196,7 @@ static ptrdiff_t source_read(struct source *source, char *buffer, size_t bytes, 
 #else
         got = take_bytes(source, buffer, bytes);
 #endif
-        /* There is no output, and without more input there will be none. */
+        /* Without more input there is no more output. */
         if (got == 0 && source->inside && source->at == source->filled && source->at_end)
             return refuse_cut(source, "zstd", message, message_bytes);
     }
@@ -286,7 +286,7 @@ const char *lines_peek(struct lines *lines) {
         ;
     if (lines->message[0] && lines->filled == lines->at)
         return NULL;
-    lines->message[0] = '\0'; /* the next read has the same error */
+    lines->message[0] = '\0'; /* the next read fails again */
     bytes = lines->filled - lines->at;
     bytes = bytes < sizeof first ? bytes : sizeof first - 1;
     memcpy(first, lines->buffer + lines->at, bytes);
@@ -295,7 +295,7 @@ const char *lines_peek(struct lines *lines) {
     return first;
 }
 
-/* Returns the next line without its end, or NULL: there is no more line, or a message says why not. */
+/* Returns the next line without its end.  Returns NULL if there is no more line, or with a message on failure. */
 static char *next_line(struct lines *lines) {
     char *end = find_line_end(lines), *line;
 

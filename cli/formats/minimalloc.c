@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* minimalloc.c: reads problems of minimalloc (github.com/google/minimalloc):
+/* minimalloc.c: reads problems of minimalloc (github.com/google/minimalloc): lines such as "b1,0,3,4" under a header
+ * such as "id,lower,upper,size".
  *
- *     id,lower,upper,size
- *     b1,0,3,4
- *
- * A block lives from time lower to before time upper.  The columns may stand in any order.  In older files they are
- * called start and end, and end is the last time at which the block lives.  The reader ignores other columns.
- *
- * Times become microseconds.  Frees precede allocations of the same time, so that the blocks share no memory.  Names
- * become the field name=. */
+ * A block lives from time lower to before time upper.  Older files name these columns start and end, and end is the
+ * last time at which the block lives.  A unit of time becomes a microsecond.  The name of a block becomes the field
+ * name=.  At equal times frees precede allocations, so that the blocks share no memory.
+ */
 #include "cli/formats/input.h"
 
 #include <inttypes.h>
@@ -59,7 +56,7 @@ struct life_end {
     int is_free;
 };
 
-/* Compares two ends of lives by time for qsort(3).  A free comes before an allocation of the same time. */
+/* Compares two ends of lives by time for qsort(3).  At equal times a free comes before an allocation. */
 static int compare_life_ends(const void *left, const void *right) {
     const struct life_end *a = left, *b = right;
 

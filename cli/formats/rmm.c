@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* rmm.c: reads the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm):
+/* rmm.c: reads the log of RMM's logging_resource_adaptor (github.com/rapidsai/rmm): lines such as
+ * "1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0" under the header
+ * "Thread,Time,Action,Pointer,Size,Stream".
  *
- *     Thread,Time,Action,Pointer,Size,Stream
- *     1234,11:19:04.000123,allocate,0x7f0000000000,1000000,0x0
- *
- * Time is the time of the day.  Action is allocate, allocate failure (the pointer is (nil)), or free.
- * The reader leaves out a free of a pointer that the log did not allocate.  If the log allocates a pointer twice without
- * a free, the reader adds the free, as `weir record' does. */
+ * Time is the time of the day.  Action is allocate, allocate failure (the pointer is (nil)), or free.  The reader
+ * leaves out a free of a pointer that the log did not allocate.  If the log allocates a pointer twice without a free,
+ * the reader adds the free.
+ */
 #include "cli/formats/input.h"
 
 #include <inttypes.h>
@@ -133,7 +133,7 @@ static void write_event(const struct log *log, uint64_t time_us, char operation,
             time_us, operation, block->id, block->bytes, block->stream, thread);
 }
 
-/* Writes the free of the block at the pointer; `stream' NULL: on the stream of its allocation.
+/* Writes the free of the block at the pointer, on *stream, or on the stream of its allocation if `stream' is NULL.
  * Returns 1 if there is such a block, 0 if not. */
 static int end_block(struct log *log, uint64_t pointer, uint64_t time_us, uint64_t thread,
                      const uint64_t *stream) {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* busy.c: see busy.h.
  *
- * The delay is a kernel of one thread, in PTX that any driver from 11.2 on compiles for any device.
- * It reads %globaltimer until the time is over; that timer advances in steps of up to a microsecond,
- * which is how exact a delay is.  It cannot hang: four cycles for each nanosecond, which no device
- * reaches in less than the time asked for since none runs at 4 GHz, end it whatever the timer says.
- *
- * The meter is a stream on which nothing runs: its first event is at once, its last waits for all.
+ * The delay is a kernel of one thread, in PTX that any driver from 11.2 on compiles for any device.  It reads
+ * %globaltimer, which advances in steps of up to a microsecond, until the time is over.  It also ends after four
+ * cycles for each nanosecond, which no device reaches earlier since none runs at 4 GHz, so it cannot hang.  The meter
+ * is a stream without work: its first event completes at once, and its last event waits for all streams.
  */
 #include "cli/replay/busy.h"
 
@@ -45,12 +43,12 @@ struct busy {
     double factor;
     const CUstream *streams;
     size_t stream_count;
-    uint64_t *gathered_ns; /* by stream */
+    uint64_t *gathered_ns; /* of each stream */
     CUmodule module;
     CUfunction delay;
     CUstream meter;
-    CUevent began, ended; /* on the meter */
-    CUevent reached;      /* the end of a stream's work, for the meter to wait for */
+    CUevent began, ended; /* events on the meter */
+    CUevent reached;      /* the end of a stream's work, for which the meter waits */
     char message[MESSAGE_BYTES];
 };
 
@@ -76,7 +74,7 @@ static int launch(struct busy *busy, CUstream stream, uint64_t ns) {
         busy->driver->cuLaunchKernel(busy->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
 }
 
-/* A driver may compile the kernel, and make room for it, at its first launch on a stream. */
+/* Launches the kernel on each stream, since a driver may compile it, and make room for it, at the first launch. */
 static int warm_up(struct busy *busy) {
     for (size_t i = 0; i < busy->stream_count; i++)
         if (!launch(busy, busy->streams[i], 1000))

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* child.c: the child that replays one tape on one configuration, and sends what it measured as one JSON object.
+/* child.c: the child that replays one tape on one configuration, and sends its results as one JSON object.
  *
- * What: the tape is played up to three times, each time on a fresh allocator.
- *
- *   timed      allocations, frees and uses of an iteration are timed as one stretch (cli/common/span.h), since two reads of
- *              the clock cost as much as a short call.  What the same loop takes with an allocator that does nothing is
- *              subtracted.  All times come from this replay.
- *   observed   the reserved memory is read after each operation.  Growths, trims and memory over time come from this replay.
- *   shown      only with --trace-events: what happened when.
- *
- * A trial ends the timed replay at the first request that fails, and tells no more than whether one failed.
- *
- * Invariants: nothing that is counted, and no decision, rests on real time on the device model.
+ * The child plays the tape up to three times, each time on a fresh allocator:
+ *   timed      All times come from this replay.  The calls of an iteration are timed as one stretch, since two reads of the
+ *              clock cost as much as a short call.  The time of the loop with an allocator that does nothing is subtracted.
+ *   observed   Growths, trims and memory over time come from this replay, which reads the reserved memory after each call.
+ *   shown      The time line comes from this replay, which runs only with --trace-events.
+ * A trial plays the timed replay up to the first request that fails, and only reports whether one failed.
+ * On the device model no count and no decision depends on real time.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -47,45 +43,47 @@ struct replay {
     const struct job *job;
     struct session session;
     const struct configuration *configuration;
-    const struct allocator_kind *kind; /* of the configuration, or one that does nothing */
-    weir_options options;              /* what session.given points to */
+    /* The calls of the configuration, or of an allocator that does nothing. */
+    const struct allocator_kind *kind;
+    weir_options options; /* the options to which session.given points */
     struct weir_cli_device device;
     struct tape tape;
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
     int modelled;
-    int refused;       /* a request failed for lack of memory */
+    int refused;       /* set if a request failed for lack of memory */
     struct busy *busy; /* NULL: no GPU work */
 
     enum play play;
     void *allocator;
-    void **addresses; /* by block; NULL: not live */
+    void **addresses; /* the address of each block; NULL: the block is not live */
     struct iteration *iterations;
     uint64_t *bare_ns; /* the time of the loop alone, by iteration */
     size_t iteration_count;
-    struct iteration now; /* the one under way */
+    struct iteration now; /* the current iteration */
     int in_stretch;
     struct span_start stretch;
-    uint64_t longest_ns; /* of all stretches */
+    uint64_t longest_ns; /* the longest stretch */
     uint64_t allocs, frees, uses, failed;
-    struct figures opened; /* before the first request */
-    struct figures before; /* at the start of the iteration under way */
-    struct figures last;   /* at the end */
+    struct figures opened; /* the figures before the first request */
+    struct figures before; /* the figures at the start of the current iteration */
+    struct figures last;   /* the figures at the end */
     struct span creation;
-    json_t *oom_report; /* of the first failure, or NULL */
+    json_t *oom_report; /* the OOM report of the first failure, or NULL */
 
     struct point *points;
     struct weir_timeline *timeline; /* NULL: none */
-    uint64_t began_ticks, mark_ns;  /* of it; where the last iteration ended */
-    uint64_t requested;             /* bytes that are live in it */
+    /* The start of the time line, and the end of the last iteration in it. */
+    uint64_t began_ticks, mark_ns;
+    uint64_t requested; /* the requested bytes that are live */
 
-    struct weir_model_sequence sequence; /* of driver calls, if a test asks, */
-    FILE *lines;                         /* and its lines, or NULL */
+    struct weir_model_sequence sequence; /* the digest of the driver calls, if a test asks for it */
+    FILE *lines; /* the file with a line for each call of the digest, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
 
-/* Notes why the replay ends.  Returns 0. */
+/* Stores the reason for the replay's end.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int child_fail(struct replay *replay,
                                                             const char *format, ...) {
     va_list arguments;
@@ -96,7 +94,7 @@ static __attribute__((format(printf, 2, 3))) int child_fail(struct replay *repla
     return 0;
 }
 
-/* Returns 1 if the driver's call succeeded; else notes the failure and returns 0. */
+/* Returns 1 if the driver call succeeded, 0 with its error stored if not. */
 static int child_check(struct replay *replay, const char *call, CUresult result) {
     return result == CUDA_SUCCESS ||
            child_fail(replay, "%s failed: %s", call,
@@ -131,7 +129,7 @@ static inline void begin_stretch(struct replay *replay) {
 
 /* ---- failures ---- */
 
-/* Returns the trace's id of the stream that the driver calls `id`, or `id` if it is none of the trace's. */
+/* Returns the trace's id of the stream that has the driver's `id', or `id' if the trace has no such stream. */
 static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
     const struct weir_driver *driver = replay->session.driver;
     unsigned long long found;
@@ -189,7 +187,7 @@ static json_t *oom_report_json(const struct replay *replay) {
     return report;
 }
 
-/* Counts a request that failed.  Returns 0 if that ends the replay, which lack of memory does in a trial alone. */
+/* Counts a request that failed.  Returns 0 if the failure ends the replay.  Lack of memory ends only a trial. */
 static int check_failure(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
     if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
@@ -296,7 +294,7 @@ static int do_operation(struct replay *replay, const struct tape_op *op) {
     return 1;
 }
 
-/* ---- what is seen ---- */
+/* ---- observed and shown ---- */
 
 static void observe(struct replay *replay, uint64_t i) {
     uint64_t reserved = replay->kind->reserved(replay->allocator);
@@ -331,7 +329,7 @@ static void child_show_now(struct replay *replay) {
         replay->kind->steps(replay->allocator, replay->timeline, replay->began_ticks);
 }
 
-/* Does an operation, and adds what came of it to the timeline. */
+/* Does an operation, and adds its effects to the time line. */
 static int do_and_show(struct replay *replay, const struct tape_op *op) {
     uint64_t failed = replay->failed, now;
     int was_live = op->code == 'f' && replay->addresses[op->block];
@@ -354,7 +352,7 @@ static int do_and_show(struct replay *replay, const struct tape_op *op) {
     return 1;
 }
 
-/* Returns this replay's part of the time line file; NULL if there is no host memory. */
+/* Returns this replay's part of the file with the time line, or NULL if there is no host memory. */
 static json_t *child_timeline(const struct replay *replay, int number) {
     char name[TAPE_NAME_BYTES + 64], *part = NULL;
     json_t *result = NULL;
@@ -375,8 +373,8 @@ static json_t *child_timeline(const struct replay *replay, int number) {
 
 /* ---- the tape ---- */
 
-/* Lets the time pass that the program took after an operation.  On a device the thread computes, since a thread that
- * sleeps would be slow to come back. */
+/* Waits for the recorded program's time after an operation.  On a device the thread computes meanwhile, since a
+ * thread that sleeps wakes late. */
 static void pass_time(const struct replay *replay, uint64_t gap_us) {
     const struct stopwatch *watch = &replay->clock.watch;
     uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->job->pace),
@@ -389,7 +387,7 @@ static void pass_time(const struct replay *replay, uint64_t gap_us) {
             ;
 }
 
-/* Submits what the program had the device do after an operation, and lets its time pass. */
+/* Submits the GPU work that belongs to an operation, and waits for the recorded program's time after it. */
 static int follow(struct replay *replay, uint64_t i) {
     size_t stream = replay->tape.ops[i].stream;
     uint64_t gap_us = replay->tape.gaps_us[i];
@@ -407,7 +405,7 @@ static int follow(struct replay *replay, uint64_t i) {
     return 1;
 }
 
-/* Does all operations of the tape. */
+/* Does all operations of the tape.  Returns 1, or 0 with replay->error or because a request of a trial failed. */
 static int child_play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -452,7 +450,8 @@ static void child_begin(struct replay *replay, enum play kind) {
     memset(replay->addresses, 0, replay->tape.header->blocks * sizeof *replay->addresses);
 }
 
-/* Sets bare_ns.  The first round warms up. */
+/* Measures the time of the loop with an allocator that does nothing, in bare_ns.  The first round warms up.
+ * Returns as child_play(). */
 static int child_play_bare(struct replay *replay) {
     static const struct allocator_kind bare = {
         .alloc = bare_alloc, .free = bare_free, .use = bare_free};
@@ -469,8 +468,8 @@ static int child_play_bare(struct replay *replay) {
     return good;
 }
 
-/* Subtracts from the iterations what the loop alone takes.  Skips replays with GPU work or a pace, whose stretches differ from
- * the bare loop's. */
+/* Subtracts bare_ns from the iterations.  Skips replays with GPU work or a pace, whose stretches differ from those
+ * of the bare loop. */
 static void child_subtract_bare(struct replay *replay) {
     for (size_t i = 0; i < replay->iteration_count && !replay->busy && replay->job->pace <= 0;
          i++) {
@@ -496,7 +495,7 @@ static int open_configuration(struct replay *replay) {
     return 1;
 }
 
-/* Frees the blocks that the trace leaves live, which belongs to no figure, and closes the configuration. */
+/* Frees the blocks that the trace leaves live, which no figure counts, and closes the configuration. */
 static int close_configuration(struct replay *replay) {
     for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
         void *address = replay->addresses[i];
@@ -511,8 +510,8 @@ static int close_configuration(struct replay *replay) {
             child_fail(replay, "%s", replay->session.message));
 }
 
-/* Starts the digest of the model's calls, for tests, which name a file that gets each call as a line, or none.  Only tests
- * start the digest, since it uses processor cache. */
+/* Starts the digest of the model's calls, if a test asks for it: WEIR_TEST_SEQUENCE names a file for a line of each
+ * call, or is "".  The digest uses processor cache, so measurements do without. */
 static int start_sequence(struct replay *replay) {
     const char *path = getenv("WEIR_TEST_SEQUENCE");
 
@@ -538,7 +537,7 @@ static void end_sequence(struct replay *replay) {
 
 /* ---- results ---- */
 
-/* Returns the most memory this process had, in bytes: VmHWM, since ru_maxrss counts what the process was before exec. */
+/* Returns the most memory of this process in bytes.  VmHWM counts from exec on, unlike ru_maxrss. */
 static uint64_t peak_rss(void) {
     FILE *file = fopen("/proc/self/status", "re");
     struct rusage usage;
@@ -569,7 +568,7 @@ static json_t *taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
 }
 
-/* Returns what the allocator says of itself at the end of the timed replay. */
+/* Returns the allocator's own figures at the end of the timed replay. */
 static json_t *allocator_json(const struct replay *replay, const uint64_t before[]) {
     const struct configuration *configuration = replay->configuration;
     const struct allocator_kind *kind = replay->kind;
@@ -629,7 +628,7 @@ static void set_observed(const struct replay *replay, struct result_figures *fig
                        : last->reserved);
 }
 
-/* Sets what the iterations came to; the steady ones are the parent's to choose (result.h). */
+/* Sets the figures of the iterations.  The parent chooses the steady ones (result.h). */
 static void set_iterations(const struct replay *replay, struct result_figures *figures,
                            json_t *out) {
     const struct iteration *iterations = replay->iterations;
@@ -695,7 +694,7 @@ static void set_points(const struct replay *replay, json_t *out) {
     json_object_set_new(out, "reserved_high", high);
 }
 
-/* ---- what a child does ---- */
+/* ---- replays ---- */
 
 /* Plays the tape on a fresh allocator, which stays open. */
 static int play_on(struct replay *replay, enum play kind) {
@@ -722,7 +721,8 @@ static int show(struct replay *replay, int number, json_t *out) {
     return 1;
 }
 
-/* The last replay alone saves a profile, so that all begin with the one that was there.  The timed one alone logs. */
+/* Makes all replays.  Only the last one saves a profile, so that all begin with the earlier one.  Only the timed
+ * one writes a log. */
 static int measure_into(struct replay *replay, json_t **out) {
     const struct job *job = replay->job;
     struct result_figures figures = {0};
@@ -752,7 +752,8 @@ static int measure_into(struct replay *replay, json_t **out) {
     return 1;
 }
 
-/* A limit below the peak requested memory may be refused as one that makes no sense. */
+/* Returns 1 if lack of memory kept the allocator from opening.  Opening may also refuse a limit below the peak
+ * requested memory. */
 static int is_refused(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
 }
@@ -782,8 +783,8 @@ static int try_into(struct replay *replay, json_t **out) {
 
 /* ---- the device ---- */
 
-/* What this process takes of the device counts for the group of the environment: the table to call in place of that
- * one, which it is if there is no group.  NULL: it cannot take part, and a message has said why. */
+/* Returns the driver table that counts memory for the process group of the environment, or `driver' if there is no
+ * group.  Returns NULL with a message printed if this process cannot join the group. */
 static const struct weir_driver *group_driver(const struct weir_driver *driver, int ordinal) {
     char why[WEIR_GROUP_WHY], shown[WEIR_GROUP_SHOWN];
     struct weir_group_settings settings;
@@ -812,10 +813,10 @@ static int open_device(struct replay *replay, struct weir_cli_settings *settings
     struct session *session = &replay->session;
 
     if (weir_cli_device_open(settings, &replay->device, 1) != 0)
-        return 0; /* it has said why */
+        return 0; /* a message was printed */
     session->driver = group_driver(replay->device.driver, replay->device.ordinal);
     if (!session->driver)
-        return 0; /* it has said why */
+        return 0; /* a message was printed */
     replay->modelled = session->driver->charge != NULL;
     session->counted = weir__driver_counted(session->driver);
     if (!session->counted)
@@ -848,7 +849,7 @@ static int prepare_device(struct replay *replay) {
     return child_check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
 }
 
-/* Prepares GPU work before anything is measured: a kernel takes device memory and time when it is loaded. */
+/* Prepares GPU work before all measurements, since loading a kernel takes device memory and time. */
 static int prepare_work(struct replay *replay) {
     char why[RUNNER_MESSAGE_BYTES - 16];
 
@@ -872,7 +873,7 @@ static int prepare_memory(struct replay *replay) {
 #undef ROOM
 }
 
-/* Destroys what prepare_device() created; a failure here has no cure and no consequence. */
+/* Destroys the objects of prepare_device().  A failure has no consequence, since the process ends. */
 static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
@@ -903,7 +904,8 @@ static json_t *replay_all(struct replay *replay) {
     return NULL;
 }
 
-/* A C library that knows of one thread only leaves out locked instructions, which flatters. */
+/* The idle thread holds this lock.  In a process of one thread a C library leaves out locked instructions, and
+ * calls look faster than in a real program. */
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *idle(void *unused) {
@@ -927,7 +929,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
-/* Returns what configurations lack here, by their names. */
+/* Returns the missing device features of configurations, by the names of the configurations. */
 static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
     json_t *out = json_object();
 
@@ -952,7 +954,7 @@ static json_t *device_json(const struct weir_cli_settings *settings,
                      "lacks", lacks_json(device->driver, handle));
 }
 
-/* Tells only which device it will be, and that the device can do what is wanted. */
+/* Reports the device without a replay.  Returns the exit code. */
 static int look_at_device(struct weir_cli_settings *settings, const struct job *job) {
     struct weir_cli_device device;
     const char *lacks;
@@ -960,7 +962,7 @@ static int look_at_device(struct weir_cli_settings *settings, const struct job *
     memset(&device, 0, sizeof device);
     if (weir_cli_device_open(settings, &device, 0) != 0 ||
         !group_driver(device.driver, device.ordinal))
-        goto failed; /* it has said why */
+        goto failed; /* a message was printed */
     lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
     if (lacks) {
         fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,

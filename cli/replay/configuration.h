@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration.h: what a trace is replayed on: an allocator with its settings.
+/* configuration.h: the configurations on which traces are replayed: allocators with their settings.
  *
- * There are two kinds: the driver's pools called directly (configuration_raw.c) and weir (configuration_weir.c).  A new
- * configuration is a row in configuration.c.
- * Configurations make their driver calls through session.counted alone.  The replay itself creates streams, submits work,
- * waits and reads figures through session.driver, which is not counted.
+ * There are two kinds: the driver's pools called directly (configuration_raw.c) and weir (configuration_weir.c).  A
+ * new configuration is a row in configuration.c.  A configuration calls the driver through session.counted alone.  The
+ * replay calls it through session.driver, whose calls are not counted.
  *
  * Must not know: traces, time, output.
  */
@@ -31,22 +30,23 @@ struct session {
     uint64_t blocks;          /* indices of blocks are below this number */
     uint64_t live_peak_bytes; /* peak requested memory of the trace */
     const weir_options
-        *given;     /* every configuration takes device and log from here, "replay" all options */
-    int forgets;    /* 1: a profile is read, and not saved */
-    uint64_t limit; /* the most that may be reserved; 0: as the configuration has it */
-    int refused;    /* 1: open failed for lack of memory, or of a larger limit */
+        *given;  /* every configuration has this device and log; "replay" has all these options */
+    int forgets; /* set if a profile is read and not saved */
+    /* The most memory that may be reserved, or 0 for the configuration's own limit. */
+    uint64_t limit;
+    int refused; /* set if open failed for lack of memory, or of a larger limit */
     char message[CONFIGURATION_MESSAGE_BYTES]; /* why open or close failed */
 };
 
 /* Counts and sums since the configuration was opened, preallocation included. */
 struct figures {
-    uint64_t in_use; /* bytes of live blocks, as allocated */
+    uint64_t in_use; /* bytes of live blocks, with rounding */
     uint64_t reserved, reserved_peak;
     uint64_t growths;
     uint64_t ahead_growths, ahead_bytes; /* the part of the growths that background growth made */
     uint64_t stall_ns;                   /* time that callers waited for growth; weir's only */
     uint64_t given_back;                 /* times that reserved memory was given back, or moved */
-    int has_in_use, has_reserve;         /* 0: the driver does not report it */
+    int has_in_use, has_reserve;         /* set if the driver reports the figure */
 };
 
 struct weir_timeline;
@@ -56,29 +56,30 @@ struct configuration;
 struct allocator_kind {
     /* Returns an allocator, or NULL with session->message. */
     void *(*open)(struct session *session, const struct configuration *configuration);
-    /* The three calls that are timed.  `block` is the block's index. */
+    /* The three calls that are timed.  `block' is the index of the block. */
     weir_status (*alloc)(void *allocator, uint32_t block, size_t bytes, CUstream stream,
                          void **out);
     weir_status (*free)(void *allocator, uint32_t block, void *address, CUstream stream);
-    /* Notes that `stream` uses the block too: the block's next use must come after that use. */
+    /* Declares that `stream' uses the block, too, so that the block's next use must come after that use. */
     weir_status (*use)(void *allocator, uint32_t block, void *address, CUstream stream);
     /* Reads the figures.  A replay calls this at the ends of iterations, after the device was synchronised. */
     void (*figures)(void *allocator, struct figures *out);
     /* Returns the reserved memory.  Unlike `figures', this changes nothing that the allocator keeps. */
     uint64_t (*reserved)(void *allocator);
-    /* Adds the allocator's steps since the last call to a timeline that began at those ticks; NULL: it has none. */
+    /* Adds the allocator's steps since the last call to a time line that began at those ticks; may be NULL. */
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
-    json_t *(*options)(void *allocator); /* returns the settings in force, a new reference */
-    json_t *(*latency)(void *allocator); /* returns the allocator's own histograms, or NULL */
-    /* Returns why the last request failed, with streams by the driver's ids; NULL: the allocator does not tell. */
+    json_t *(*options)(void *allocator); /* Returns the settings in force, a new reference. */
+    json_t *(*latency)(void *allocator); /* Returns the allocator's own histograms, or NULL. */
+    /* Returns the OOM report of the last failure, with the driver's ids of streams; may be NULL. */
     json_t *(*oom_report)(void *allocator);
-    json_t *(*caches)(void *allocator); /* returns how requests met the caches; NULL: it has none */
+    /* Returns the hits and misses of the caches; may be NULL. */
+    json_t *(*caches)(void *allocator);
     /* Returns 1, or 0 with session->message if a block was left or a call failed. */
     int (*close)(void *allocator);
 };
 
 extern const struct allocator_kind
-    raw_kind; /* a private pool of the driver's, as an application would use it */
+    raw_kind; /* a private pool of the driver, as an application would use it */
 extern const struct allocator_kind public_kind; /* weir's public interface */
 
 struct configuration {
@@ -89,18 +90,19 @@ struct configuration {
     const char *settings;
     /* Why a program would not choose the configuration, which is only there to compare with; NULL: it would. */
     const char *unusable;
-    int release_threshold_max; /* the driver's pools */
-    int primed; /* the driver's pools: the peak requested memory is allocated and freed before */
-    int least;  /* weir's: the limit is the smallest that serves the trace */
-    int learns; /* weir's: an earlier run, which does not count, has filled given->profile */
-    int by_name_only;  /* runs only if it is named */
-    int needs_virtual; /* needs memory mapped by handles */
-    int is_given;      /* "replay": all options are the session's; known by its engine */
+    int release_threshold_max; /* a pool of the driver has the largest release threshold */
+    int primed; /* a pool of the driver: the peak requested memory is allocated and freed before */
+    int least;  /* weir has the smallest limit that serves the trace */
+    int learns; /* an earlier run of weir, which does not count, has filled given->profile */
+    int by_name_only;  /* the configuration runs only if it is named */
+    int needs_virtual; /* the configuration needs memory mapped by handles */
+    /* This is "replay": all options are those of the session, and its name in output is its engine. */
+    int is_given;
 };
 
 /* The configurations of `weir bench`, in order; the last one has no name. */
 extern const struct configuration configurations[];
-/* Returns the configuration of that name, "replay" among them; NULL: there is none. */
+/* Returns the configuration of that name, which may be "replay", or NULL if there is none. */
 const struct configuration *configuration_find(const char *name);
 /* Returns 1 if the configuration is a pool of the driver's. */
 int configuration_is_driver(const struct configuration *configuration);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* configuration_raw.c: a private memory pool of the driver, called directly.
  *
- * An application that calls cuMemAllocFromPoolAsync and cuMemFreeAsync orders a use on another stream itself: before a free
- * it records an event on that stream, and has the stream that frees wait for the event.  This file does the same.
- * Growths and trims are seen in the pool's reserved attribute, which an observed replay reads after each operation.
+ * A use of a block on another stream is ordered as an application does it: before a free, an event is recorded on that
+ * stream, and the stream of the free waits for the event.  Growths and trims show in the pool's reserved attribute,
+ * which an observed replay reads after each operation.
  *
  * Must not know: weir's allocators.
  */
@@ -14,7 +14,7 @@
 
 #include "base/text.h"
 
-/* A stream noted for a block; index 0 is none. */
+/* A stream that uses a block.  Index 0 is no note. */
 struct note {
     CUstream stream;
     uint32_t next;
@@ -24,12 +24,12 @@ struct raw {
     struct session *session;
     const struct configuration *self;
     CUmemoryPool pool;
-    uint32_t *first_note; /* by block; NULL before the first use */
+    uint32_t *first_note; /* the first note of each block; NULL before the first use */
     struct note *notes;
-    uint32_t note_count; /* 0 and idle ones included */
+    uint32_t note_count; /* the number of notes, with index 0 and the idle ones */
     uint32_t note_room;
-    uint32_t idle_note; /* a list through next */
-    uint64_t reserved;  /* as last seen */
+    uint32_t idle_note; /* the list of idle notes */
+    uint64_t reserved;  /* the reserved memory at the last look */
     uint64_t threshold;
     struct figures so_far;
 };
@@ -43,8 +43,8 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
 
 static void look(struct raw *raw);
 
-/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a stream of its
- * own, and destroys the stream. */
+/* Warms the pool as an application may: allocates and frees one block of the peak requested memory on a temporary
+ * stream. */
 static CUresult prime(struct raw *raw) {
     const struct weir_driver *driver = raw->session->counted;
     CUdeviceptr block = 0;
@@ -112,7 +112,7 @@ static weir_status raw_alloc(void *allocator, uint32_t block, size_t bytes, CUst
     return result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_E_NO_MEMORY : WEIR_E_DRIVER;
 }
 
-/* Orders `stream` behind every other stream noted for the block, and forgets the notes. */
+/* Makes `stream' wait for every other stream that uses the block, and frees the notes. */
 static CUresult follow_notes(struct raw *raw, uint32_t block, CUstream stream) {
     const struct weir_driver *driver = raw->session->counted;
     CUresult result = CUDA_SUCCESS;

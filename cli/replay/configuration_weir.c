@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* configuration_weir.c: weir through its public interface, on the counted driver table.
- *
- * Knows of the library's inside only how to make an allocator on a given table.
+/* configuration_weir.c: weir through its public interface, on the counted driver table.  It uses the library's inside
+ * to make an allocator on a given table, to read a profile without saving it, and for time lines.
  */
 #include "cli/replay/configuration.h"
 
@@ -61,7 +60,7 @@ static void *public_open(struct session *session, const struct configuration *se
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         options = opened->options;
         options.oom_report =
-            NULL; /* contest.c writes the OOM report, with the advice that it tried */
+            NULL; /* contest_shortage.c writes the OOM report with the advice that it tried */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }
@@ -73,12 +72,13 @@ static void *public_open(struct session *session, const struct configuration *se
         free(opened);
         return NULL;
     }
-    opened->options.engine = opened->allocator->options.engine; /* which they may not have named */
+    /* The default engine depends on the device. */
+    opened->options.engine = opened->allocator->options.engine;
     if (session->forgets) {
         weir__learn_close(opened->allocator->learn);
         opened->allocator->learn = NULL;
     }
-    if (session->given->log == WEIR_LOG_DEFAULT) /* failures are counted, and told at the end */
+    if (session->given->log == WEIR_LOG_DEFAULT) /* failures are counted, and reported at the end */
         weir__drop_in_hush(opened->allocator);
     return opened;
 }
@@ -116,8 +116,8 @@ static size_t read_events(const struct public *opened, uint64_t last, weir_event
                : 0;
 }
 
-/* Reads the events since the last call, and counts those of OOM recovery that gave memory back.  Events may have left the
- * ring; the statistics count growths and trims without the ring, so that only such returns can be missed. */
+/* Reads the events since the last call, and counts those of OOM recovery that returned memory.  Events may have
+ * left the ring; only such returns are missed then, since the statistics count growths and trims. */
 static void look_at_events(struct public *opened) {
     weir_event events[EVENTS];
     size_t count;
@@ -153,8 +153,8 @@ static void public_figures(void *allocator, struct figures *out) {
     out->has_in_use = out->has_reserve = 1;
 }
 
-/* The direct engine has neither events nor caches.  For others the events tell, since weir_stats() adds up what caches
- * hold, and caches that were counted are larger behind a higher peak. */
+/* Returns the reserved memory.  The direct engine has neither events nor caches.  Others report it by events, since
+ * weir_stats() counts the caches, and counted caches may then grow larger. */
 static uint64_t public_reserved(void *allocator) {
     struct public *opened = allocator;
     struct figures figures;
@@ -209,7 +209,7 @@ static json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
-/* Changes the advice of an OOM report: what would serve this one request would not serve the whole trace. */
+/* Changes the advice of an OOM report, since a limit that serves this one request may not serve the whole trace. */
 static void advise_for_trace(const struct session *session, weir_oom_report *oom_report) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
     uint64_t needed = (live + unit - 1) / unit * unit, there = oom_report->device_total;

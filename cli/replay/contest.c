@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* contest.c: every configuration on every trace; see contest.h.
  *
- * Order: for each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration, so
- * that no configuration always inherits the same predecessor's leftovers (pages to be scrubbed, clocks that have risen).
- *
- * Only a trace's last run saves a profile (--profile), so that all runs begin alike.
+ * For each trace and repeat all configurations run one after another.  Each repeat begins with the next configuration,
+ * so that the predecessor of a configuration varies, and its leftovers with it (pages to be scrubbed, clocks that have
+ * risen).  Only the last run of a trace saves a profile (--profile), so that all runs begin alike.
  */
 #include "cli/replay/contest.h"
 
@@ -159,7 +158,7 @@ static void number_name(struct contest *contest, size_t trace) {
         snprintf(name + length, room, " (%zu)", same + 1);
 }
 
-/* Reads all traces; prints which are bad, and still checks the others.  Returns 1, or 0 if one is bad. */
+/* Reads all traces, and prints which are bad.  Returns 1, or 0 if a trace is bad. */
 static int make_tapes(struct contest *contest) {
     char message[RUNNER_MESSAGE_BYTES];
     int good = 1;
@@ -192,7 +191,7 @@ static int make_tapes(struct contest *contest) {
 
 /* ---- JSON ---- */
 
-/* Sets where iterations end, their labels, and the requested memory over time: the most in each part. */
+/* Sets the ends of iterations, their labels, and the peak requested memory in each part of the trace. */
 static void set_over_time(const struct tape *tape, json_t *out) {
     json_t *labels = json_array(), *marks = json_array(), *requested = json_array();
     uint64_t live = 0, high = 0, ops = tape->header->ops;
@@ -209,7 +208,8 @@ static void set_over_time(const struct tape *tape, json_t *out) {
             high = live;
         live -= op->code == 'f' ? op->bytes : 0;
         if (i + 1 == ops ||
-            i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) { /* the last of its part */
+            /* This operation ends a part. */
+            i * RESULT_POINTS / ops != (i + 1) * RESULT_POINTS / ops) {
             json_array_append_new(requested, jsonfile_integer(high));
             high = live;
         }
@@ -258,7 +258,7 @@ static json_t *document_json(const struct contest *contest, const struct finding
     for (size_t i = 0; i < results->row_count; i++) {
         const struct row *row = &results->rows[i];
 
-        if (json_array_size(row->runs) == 0 && !row->error) /* an interrupt came first */
+        if (json_array_size(row->runs) == 0 && !row->error) /* an interrupt came before the row */
             continue;
         if (!run)
             run = json_array_get(row->runs, 0);
@@ -283,7 +283,7 @@ FILE *contest_table_file(const struct contest *contest) {
 
 /* ---- the device ---- */
 
-/* Tells and leaves out configurations that the device cannot serve.  Returns 0 if that leaves none. */
+/* Removes configurations that the device cannot serve, with a message for each.  Returns 0 if none remains. */
 static int leave_out(struct contest *contest, const json_t *lacks) {
     struct results *results = &contest->results;
     size_t kept = 0;
@@ -304,9 +304,9 @@ static int leave_out(struct contest *contest, const json_t *lacks) {
     return kept > 0;
 }
 
-/* Asks a child which device it will be, which says what is wrong. */
+/* Asks a child for the device, and prints why there is none.  Returns 1 on success, 0 on failure. */
 static int look_at_device(struct contest *contest) {
-    static char spec[64]; /* options.device refers to it */
+    static char spec[64]; /* the text of options.device */
     char message[RUNNER_MESSAGE_BYTES];
     struct job job;
     json_t *result;
@@ -345,7 +345,7 @@ static json_t *run_with(const struct contest *contest, const struct row *row,
     return runner_run(&job, contest->traces[row->trace].tape_fd, message, RUNNER_MESSAGE_BYTES);
 }
 
-/* Runs once without counting that run, which leaves a profile to the one that counts. */
+/* Runs twice: the first run, which does not count, writes a profile for the second. */
 static json_t *run_learning(const struct contest *contest, const struct row *row, int timeline,
                             char *message) {
     weir_options options = contest->options;
@@ -369,7 +369,7 @@ static json_t *run_learning(const struct contest *contest, const struct row *row
     return result;
 }
 
-/* Finds the limit of a configuration that has the smallest one, once a row.  Returns 0 with a message if there is none. */
+/* Finds the smallest limit once for a row whose configuration has it.  Returns 0 with a message if no limit serves. */
 static int find_limit(const struct contest *contest, struct row *row, char *message) {
     message[0] = '\0';
     if (row->limit == 0 && row->configuration->least)
@@ -418,7 +418,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     run = run_row(contest, row, notes, is_shown ? (int)(row - contest->results.rows) + 1 : 0,
                   message);
     progress_clear(progress);
-    if (!run && interrupt_came()) /* the signal went to the child, too */
+    if (!run && interrupt_came()) /* the child got the signal, too */
         return 0;
     good = contest_tell_failure(contest, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
@@ -428,7 +428,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
 
 static int run_all(struct contest *contest) {
     struct results *results = &contest->results;
-    size_t count = results->row_count / results->trace_count; /* of one trace */
+    size_t count = results->row_count / results->trace_count; /* the rows of one trace */
     struct progress progress;
     int good = 1;
 
@@ -467,9 +467,9 @@ static int make_rows(struct contest *contest) {
     return 1;
 }
 
-/* ---- what is written ---- */
+/* ---- files ---- */
 
-/* Writes all timelines, a process each.  Returns 1, or 0 with a message printed. */
+/* Writes all time lines, each as a process.  Returns 1, or 0 with a message printed. */
 static int write_timelines(const struct contest *contest) {
     FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
     uint64_t missing = 0;
@@ -549,7 +549,7 @@ int contest_run(struct contest *contest) {
                 result_planned(results));
         good = 0;
     }
-    if (result_runs(results, 1) == 0) /* nothing to show, and no file that says nothing */
+    if (result_runs(results, 1) == 0) /* without results there is neither a table nor a file */
         return 1;
     good &= result_align(results);
     for (size_t i = 0; i < results->row_count; i++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* contest_shortage.c: why requests of a replay failed, and which limit would serve them. */
+/* contest_shortage.c: explains why requests of a replay failed, and finds the smallest limit that serves a trace,
+ * by trials. */
 #include "cli/replay/contest.h"
 
 #include <errno.h>
@@ -18,10 +19,12 @@ static uint64_t integer_at(const json_t *object, const char *key) {
     return (uint64_t)json_integer_value(json_object_get(object, key));
 }
 
-/* Memory of other processes is mentioned if it is more than this part of the device: every context has some. */
+/* Messages mention memory of other processes if it is more than this part of the device, since every context has
+ * some. */
 enum { OTHERS_PART = 16 };
 
-/* Returns the memory that others have of the device: before the replay, or as the OOM report says if that is more. */
+/* Returns the memory that other processes have of the device: before the replay, or by the OOM report if that says
+ * more. */
 static uint64_t others_in(const json_t *result, const json_t *oom_report) {
     uint64_t before = integer_at(result, "device_taken_bytes");
     uint64_t since = integer_at(oom_report, "others");
@@ -53,7 +56,7 @@ static int is_group(const json_t *oom_report, uint64_t live) {
            group_left(oom_report) < live;
 }
 
-/* Writes why requests of a trace with that peak requested memory failed. */
+/* Writes why requests failed in a trace with that peak requested memory. */
 static void put_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *oom_report = json_object_get(result, "oom_report");
     const json_t *has_limit = json_object_get(oom_report, "limit");
@@ -98,7 +101,7 @@ static void put_shortage(const json_t *result, uint64_t live, char *text, size_t
 
 /* ---- advice ---- */
 
-/* Returns 1 if the limit is what the user set, and not what the device or others leave. */
+/* Returns 1 if the user has set the limit, rather than the device or other processes. */
 static int is_for_limit(const struct contest *contest, const struct row *row, const json_t *run) {
     const json_t *report = json_object_get(run, "oom_report");
     uint64_t live = integer_at(run, "requested_peak_bytes");
@@ -129,7 +132,7 @@ static json_t *advised_text(const char *text, uint64_t limit, int is_busy) {
         rest);
 }
 
-/* Replaces the advice of an OOM report by the limit that was tried; 0: no limit serves the trace. */
+/* Replaces the advice of an OOM report by the limit that serves the trace, or by none if `limit' is 0. */
 static void set_advice(json_t *report, uint64_t limit, int is_busy) {
     const char *text = json_string_value(json_object_get(report, "text"));
     char spelled[WEIR_SPELL_BYTES];
@@ -171,7 +174,7 @@ static void add_report(const struct contest *contest, json_t *report) {
 
 static void tell_failed_requests(const struct contest *contest, const struct row *row, json_t *run,
                                  const char *what, uint64_t failed) {
-    json_t *report = json_object_get(run, "oom_report"); /* of the first */
+    json_t *report = json_object_get(run, "oom_report"); /* the OOM report of the first failure */
     char why[256], message[RUNNER_MESSAGE_BYTES];
     const char *text;
 
@@ -206,8 +209,8 @@ int contest_tell_failure(const struct contest *contest, const struct row *row, j
 
 const uint64_t least_unit = UINT64_C(32) << 20;
 
-/* Returns 1 if a limit of that many units serves, 0 if not, -1 if that cannot be known.  *most becomes the memory of the
- * device in units. */
+/* Returns 1 if a limit of that many units serves the trace, 0 if not, -1 with a message if the trial could not be
+ * made.  *most becomes the device's memory in units. */
 static int serves(const struct contest *contest, size_t trace, const char *configuration,
                   const weir_options *options, double busy, uint64_t units, uint64_t *most,
                   char *message) {
@@ -217,7 +220,7 @@ static int serves(const struct contest *contest, size_t trace, const char *confi
 
     job_make(&job, configuration, busy, options, contest->device_source);
     job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
-    job.options.log = WEIR_LOG_NONE; /* failures are expected */
+    job.options.log = WEIR_LOG_NONE; /* failures are results here */
     job.trial = 1;
     job.limit = units * least_unit;
     trial = runner_run(&job, contest->traces[trace].tape_fd, message, RUNNER_MESSAGE_BYTES);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* explain.c: where the memory of a trace went: `weir replay --explain'.
+/* explain.c: the memory of a trace: `weir replay --explain'.
  *
- * Requests are summed by kind of call, and gathered into groups of requests that are alike: same bytes, call, caller, NVTX
- * range, stream and device.  Where one request is a large part of the device the first lines say so, and what its maker can
- * be told, since that answers the question that most people come with.
+ * Requests are summed by kind of call, and grouped if they are alike: bytes, call, caller, NVTX range, stream and
+ * device.  If one request is a large part of the device, the first lines report it, and how its framework can be told
+ * not to preallocate, since most users ask for that.
  *
  * Must not know: allocators, devices.
  */
@@ -24,32 +24,33 @@ enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAI
 
 /* Requests of one kind of call. */
 struct explain_kind {
-    char word[EXPLAIN_WORD_BYTES]; /* as in the trace: "plain"; "": it does not tell */
+    /* The word of the trace, such as "plain"; "": the trace has none. */
+    char word[EXPLAIN_WORD_BYTES];
     uint64_t requests, refused;
     uint64_t bytes, refused_bytes;
-    uint64_t live, peak;   /* its own most */
-    uint64_t at_live_peak; /* when all kinds together had most */
-    uint64_t first_us;     /* request */
+    uint64_t live, peak;   /* the peak of this kind */
+    uint64_t at_live_peak; /* the bytes of this kind at the peak of all kinds */
+    uint64_t first_us;     /* the time of the first request */
 };
 
 struct explain_group {
     uint64_t bytes, stream;
     uint32_t kind, device;
-    /* The caller; "" for what the trace does not tell. */
+    /* The caller.  "" stands for a part that the trace does not tell. */
     char by[EXPLAIN_WORD_BYTES], at[EXPLAIN_WORD_BYTES], range[EXPLAIN_WORD_BYTES];
     uint64_t times, live, most_live;
-    uint64_t first_us, last_us; /* requests */
-    uint64_t longest_us;        /* life, of those that ended */
-    uint64_t first_mark;        /* marks before the first request */
-    uint64_t unfreed;           /* at the end of the trace */
+    uint64_t first_us, last_us; /* the times of the first and the last request */
+    uint64_t longest_us;        /* the longest life of a block that was freed */
+    uint64_t first_mark;        /* the number of marks before the first request */
+    uint64_t unfreed;           /* the blocks that are live at the end of the trace */
 };
 
 struct explain_device {
-    uint64_t bytes; /* 0: the trace does not tell */
+    uint64_t bytes; /* bytes of memory, or 0 if the trace does not tell */
     char name[EXPLAIN_WORD_BYTES];
 };
 
-/* "# calls" of the trace: no memory. */
+/* Sums of calls that take no memory, from a comment "# calls" of the trace. */
 struct explain_call {
     char name[EXPLAIN_WORD_BYTES];
     uint64_t count, bytes, most;
@@ -57,7 +58,7 @@ struct explain_call {
 
 struct explain {
     char name[TAPE_NAME_BYTES];
-    uint64_t left_out;                     /* events, by `weir record' */
+    uint64_t left_out;                     /* the number of events that `weir record' left out */
     char recorded[EXPLAIN_WORD_BYTES * 2]; /* "weir 0.1.0 recorded python", or "" */
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
@@ -69,15 +70,16 @@ struct explain {
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t mark_count;
     uint64_t requests, refused, frees;
-    int has_callers;            /* recorded with --callers */
-    uint64_t first_us, last_us; /* events */
+    int has_callers;            /* set if the trace was recorded with --callers */
+    uint64_t first_us, last_us; /* the times of the first and the last event */
     uint64_t live_peak, live_peak_us;
     /* The group that looks like a program's own preallocation, or NULL. */
     const struct explain_group *preallocation;
 
     /* While the trace is read. */
-    struct weir_map blocks;     /* id + 1 -> struct block */
-    json_t *group_numbers;      /* what the requests of a group share, as text -> index in groups */
+    struct weir_map blocks; /* id + 1 -> struct block */
+    /* The equal properties of a group's requests, as text -> index in groups. */
+    json_t *group_numbers;
     struct weir_map stream_ids; /* id + 1 */
     uint64_t live;
     size_t group_room, mark_room;
@@ -89,8 +91,8 @@ struct block {
     uint64_t time_us;
 };
 
-/* From this share of the device, or of the peak requested memory where the device is not known, one request is an
- * allocator's that hands it out by itself; an array so large would leave no room for a result. */
+/* A request is taken for a preallocation from this share of the device on, or of the peak requested memory if the
+ * device is not known. */
 enum { PREALLOCATION_PERCENT = 25, PREALLOCATION_OF_PEAK = 50, PREALLOCATION_MIB = 256 };
 
 /* Returns the driver's name of a kind, as "cuMemAlloc", or the word itself if it is unknown. */
@@ -123,7 +125,7 @@ static void take_device(struct explain *explain, const char *text) {
              text + name);
 }
 
-/* "workload W; torch V; device NAME; total BYTES": of traces that PyTorch's own allocator recorded. */
+/* Reads "workload W; torch V; device NAME; total BYTES" of traces that PyTorch's own allocator recorded. */
 static void take_workload(struct explain *explain, const char *text) {
     struct explain_device *device = &explain->devices[0];
     const char *at = strncmp(text, "workload ", 9) == 0 ? strstr(text, "; device ") : NULL;
@@ -154,7 +156,7 @@ static void take_comment(void *context, const char *text) {
 
 /* --------------------------------------------------------------------- groups ---- */
 
-/* Beyond the last place all are of one kind. */
+/* Returns the index of a kind.  When there is no more room, all further kinds are one, "others". */
 static uint32_t kind_of(struct explain *explain, const char *word) {
     size_t i;
 
@@ -207,7 +209,8 @@ static uint64_t sum(uint64_t a, uint64_t b) {
     return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
 }
 
-/* a x: 0 if memory ran out, or the sum of live bytes is too large. */
+/* Adds a request, which may have failed (events a and x).  Returns 1, or 0 if there is no host memory or the sum of
+ * live bytes is too large. */
 static int take_request(struct explain *explain, weir_trace_reader *reader,
                         const weir_trace_event *event) {
     char word[EXPLAIN_WORD_BYTES], device[8];
@@ -262,7 +265,8 @@ static void take_free(struct explain *explain, const weir_trace_event *event) {
     struct block *block;
     uint64_t life;
 
-    (void)weir__map_take(&explain->blocks, event->id + 1, &value); /* the reader has seen it */
+    /* The reader has checked that the block is live. */
+    (void)weir__map_take(&explain->blocks, event->id + 1, &value);
     block = (struct block *)value;
     life = event->time_us > block->time_us ? event->time_us - block->time_us : 0;
     if (life > block->group->longest_us)
@@ -366,8 +370,8 @@ static int read_all(struct explain *explain, struct input *input, uint64_t most_
     return 1;
 }
 
-/* Reads the trace up to its end or to mark `most_marks` (0: all).  Returns 1, or 0 with the reason in `message`; free_all()
- * frees what was read in both cases. */
+/* Reads the trace up to its end, or to mark `most_marks' if that is not 0.  Returns 1, or 0 with the reason in
+ * `message'; free_all() frees the memory in both cases. */
 static int read_trace(struct explain *explain, const char *path, uint64_t most_marks, char *message,
                       size_t message_bytes) {
     struct input input;
@@ -400,7 +404,7 @@ static void free_all(struct explain *explain) {
 
 /* The programs that preallocate, and how a user turns that off. */
 static const struct maker {
-    const char *part; /* of the name of a library */
+    const char *part; /* a part of the name of a library */
     const char *name;
     const char *advice[2];
 } makers[] = {
@@ -503,7 +507,7 @@ static void print_kinds(FILE *file, const struct explain *explain) {
     }
 }
 
-/* "step3 - step4": the marks around the first of a group. */
+/* Writes the marks around the first request of a group: "step3-step4". */
 static void show_marks(const struct explain *explain, const struct explain_group *group, char *text,
                        size_t bytes) {
     const char *before = group->first_mark ? label_at(explain, group->first_mark - 1) : NULL;
@@ -515,7 +519,7 @@ static void show_marks(const struct explain *explain, const struct explain_group
         snprintf(text, bytes, "%.11s-%.11s", before ? before : "start", after ? after : "end");
 }
 
-/* "train.py:12(step) in forward": the most exact that is known. */
+/* Writes the caller as exactly as it is known: "train.py:12(step) in forward". */
 static void show_caller(const struct explain_group *group, char *text, size_t bytes) {
     const char *caller = group->at[0] ? group->at : group->by;
 

@@ -14,7 +14,7 @@
 
 /* ---- numbers ---- */
 
-/* Returns the row of a pair that counts: the one with GPU work, if there is GPU work. */
+/* Returns the row of a trace and a configuration that counts: with GPU work, if there is any. */
 static const struct row *row_of(const struct results *results, size_t trace, size_t configuration) {
     return result_at(results, trace, configuration, results->busy > 0);
 }
@@ -107,7 +107,7 @@ static int is_choice(const struct standing *standing) {
     s < (findings)->standings + (findings)->count;                                                 \
     s++
 
-/* Marks all choices that have the figure; none if there are fewer than two, which no other compares with. */
+/* Marks all choices that have the figure.  Marks none if there are fewer than two. */
 static void mark_choices(struct findings *findings, enum mark mark, enum result_figure figure) {
     size_t count = 0;
 
@@ -179,7 +179,7 @@ static void find_references(struct findings *findings) {
 
 /* ---- sentences ---- */
 
-/* Adds to the sentence under way; what does not fit is cut off. */
+/* Adds to the current sentence.  A text that is too long is cut off. */
 static void add(struct findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -199,7 +199,7 @@ static void end_sentence(struct findings *findings) {
 
 #define MS(ns) (spell_ms(ns).text)
 
-/* Adds "1.02 times", "12.3 times": as much of a ratio as it is worth knowing. */
+/* Adds a ratio such as "1.02 times" or "12.3 times", with three digits. */
 static void add_ratio(struct findings *findings, double ratio) {
     add(findings, "%s%.*f times", ratio < 0.01 && ratio > 0 ? "under " : "",
         ratio < 9.995   ? 2
@@ -208,7 +208,7 @@ static void add_ratio(struct findings *findings, double ratio) {
         ratio > 0 ? fmax(ratio, 0.01) : 0);
 }
 
-/* Adds the names of those that are marked: "mapped, pool and bfc (a tie)". */
+/* Adds the names of the marked configurations: "mapped, pool and bfc (a tie)". */
 static void add_marked(struct findings *findings, enum mark mark) {
     size_t count = 0, told = 0;
 
@@ -318,7 +318,7 @@ static void tell_smallest(struct findings *findings) {
     end_sentence(findings);
 }
 
-/* What weir's default and the driver are compared by, and the words for that. */
+/* The figures by which weir's default and the driver are compared, with their names. */
 static const struct {
     enum result_figure figure;
     const char *what;
@@ -326,7 +326,7 @@ static const struct {
                 {FIGURE_STEADY_WORST, "worst iteration"}, {FIGURE_WARM_UP, "warm-up"},
                 {FIGURE_RESERVED, "reserved memory"},     {FIGURE_KEPT, "kept memory"}};
 
-/* Returns the driver's row with the least of a figure on a trace; NULL if none has it. */
+/* Returns the driver's row with the least of a figure on a trace, or NULL if no row has it. */
 static const struct row *best_driver(const struct results *results, size_t trace,
                                      enum result_figure figure) {
     const struct row *best = NULL;
@@ -342,7 +342,8 @@ static const struct row *best_driver(const struct results *results, size_t trace
     return best;
 }
 
-/* Returns 1 if a's figure is above b's, beyond their ranges.  Memory must differ by a percent of what was requested, too. */
+/* Returns 1 if the ranges show that the figure of `a' is above that of `b'.  Memory must also differ by a percent
+ * of the requested memory. */
 static int is_worse(const struct row *a, const struct row *b, enum result_figure figure) {
     int is_memory = figure == FIGURE_RESERVED || figure == FIGURE_KEPT;
     uint64_t requested = a->median.value[FIGURE_REQUESTED];
@@ -352,8 +353,8 @@ static int is_worse(const struct row *a, const struct row *b, enum result_figure
                : a->low.value[figure] > b->high.value[figure];
 }
 
-/* Adds one figure in which the default is worse than the driver, on how many traces and by how much at most.  Returns 1 if the
- * default is worse. */
+/* Adds a figure in which the default is worse than the driver, with the number of traces and the largest ratio.
+ * Returns 1 if the default is worse. */
 static int add_worse(struct findings *findings, const struct results *results, size_t measure,
                      int is_first) {
     enum result_figure figure = measures[measure].figure;
@@ -411,13 +412,13 @@ static void tell_losses(struct findings *findings, const struct results *results
     end_sentence(findings);
 }
 
-/* Returns 1 if rows of a trace ran, and none has a steady time: the trace has fewer than two iterations. */
+/* Returns 1 if rows of a trace ran and none has a steady time, since the trace has fewer than two iterations. */
 static int is_untimed(const struct results *results, size_t trace) {
     return is_known(results, trace, FIGURE_CREATION) &&
            !is_known(results, trace, FIGURE_STEADY_MEAN);
 }
 
-/* Tells which traces have no steady time, and that one run of each is little. */
+/* Adds which traces have no steady time, and that one run of each tells little. */
 static void tell_doubts(struct findings *findings, const struct results *results) {
     size_t untimed = 0;
 

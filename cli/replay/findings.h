@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* findings.h: what the rows come to over all traces, in numbers and in sentences.  Pure functions of numbers.
+/* findings.h: comparisons of configurations over all traces, in numbers and in sentences, as pure functions of the
+ * rows.
  *
- * A standing is one configuration: geometric means over the traces.  With GPU work the rows with work count, since those
- * are what the program does.  A configuration that lacks a trace, or failed on one, compares with none.
- *
- * Each figure has a range (result.h).  Two figures differ if their ranges do not overlap; else they tie.
+ * A standing is one configuration: geometric means over the traces, of the rows with GPU work if there are any.  A
+ * configuration that lacks a trace, or failed on one, is not compared.  Two figures tie if their ranges (result.h)
+ * overlap.
  *
  * Must not know: the device, how figures were measured.
  */
@@ -15,20 +15,22 @@
 
 #include "cli/replay/result.h"
 
-/* Each mark is for those that a program can choose: the best, and what ties with it. */
+/* A mark is for configurations that a program can choose: the best one, and those that tie with it. */
 enum mark { MARK_FASTEST, MARK_SMALLEST, MARK_WARM_UP, MARKS };
 
-/* In doubles, 0 or less is a figure that is not known. */
+/* A double of 0 or less is not known. */
 struct standing {
     const char *name;
     const struct configuration *configuration;
-    int is_complete;  /* the figures are of all traces */
-    int is_unsettled; /* on some trace a second half stands for the steady state */
+    int is_complete; /* set if the figures are of all traces */
+    /* Set if no warm-up ended on some trace, so that its second half counts as steady. */
+    int is_unsettled;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
     double reserved,
-        kept; /* over the peak requested memory; `kept` is an arithmetic mean and may be 0 */
+        kept; /* Ratios to the peak requested memory; `kept' is an arithmetic mean and may be 0 */
     double
-        warm_up_iterations; /* the warm-up as a number of steady iterations, of traces that have both */
+        /* The warm-up as a number of steady iterations, of the traces that have both. */
+        warm_up_iterations;
     unsigned char marks[MARKS];
 };
 
@@ -36,10 +38,13 @@ enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
     struct standing
-        *standings; /* by configuration; none if an interrupt came, since then nothing compares */
+        /* One for each configuration; none after an interrupt, when nothing compares. */
+        *standings;
     size_t count;
-    const struct standing *usual;  /* weir's default, or the first of weir's; NULL: there is none */
-    const struct standing *driver; /* CUDA's pool: driver-keep, or driver; NULL: there is none */
+    /* Weir's default, or weir's first configuration; NULL: there is none. */
+    const struct standing *usual;
+    /* Driver-keep or else driver, which are CUDA's pool; NULL: there is none. */
+    const struct standing *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;
 };

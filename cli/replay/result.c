@@ -21,7 +21,7 @@ static const enum kind kinds[FIGURES] = {
 #undef RESULT_FIGURE
 };
 
-/* How far another run may be from a single one, to each side: so many percent, and nanoseconds. */
+/* The difference that another run may have from a single run, to each side: in percent and in nanoseconds. */
 static const struct {
     unsigned percent, ns;
 } doubts[] = {[KIND_TIME] = {10, 2000},
@@ -88,7 +88,7 @@ static void set_in(json_t *run, enum result_figure figure, uint64_t value) {
     json_object_set_new(run, result_keys[figure], jsonfile_integer(value));
 }
 
-/* Sets a figure to the mean of a column of the iterations, if there is that column. */
+/* Sets a figure to the mean of a column of the iterations, if there is such a column. */
 static void set_mean(json_t *run, const char *key, size_t from, enum result_figure figure) {
     const json_t *column = json_object_get(json_object_get(run, "iterations"), key);
     size_t count = json_array_size(column);
@@ -106,7 +106,7 @@ int result_set_steady(json_t *run, size_t from) {
     uint64_t *values, worst = 0;
 
     set_in(run, FIGURE_STEADY_FROM, from);
-    if (count < 2 || from >= count) /* the first iteration is no steady one */
+    if (count < 2 || from >= count) /* the first iteration is not steady */
         return 1;
     values = calloc(count - from, sizeof *values);
     if (!values)
@@ -143,7 +143,7 @@ static size_t first_steady(const struct results *results, size_t trace, int busy
             from = warm_up > from ? warm_up : from;
         }
     }
-    return settled == 0 ? count / 2 : from ? from : 1; /* the first iteration is no steady one */
+    return settled == 0 ? count / 2 : from ? from : 1; /* the first iteration is not steady */
 }
 
 int result_align(struct results *results) {
@@ -165,7 +165,7 @@ int result_align(struct results *results) {
 
 /* ---- rows ---- */
 
-/* Sets one figure of the row from the runs that have it; `values` has room for all of them. */
+/* Sets one figure of the row from the runs that have it.  `values' has room for all of them. */
 static void set_figure(struct row *row, enum result_figure figure, uint64_t *values) {
     size_t count = 0, i;
     const json_t *run;
@@ -250,7 +250,7 @@ struct row *result_at(const struct results *results, size_t trace, size_t config
 static const enum result_figure marked[] = {FIGURE_FIRST, FIGURE_WARM_UP, FIGURE_STEADY_MEAN,
                                             FIGURE_RESERVED, FIGURE_STEADY_MAKESPAN};
 
-/* Returns 1 if the row takes part in a column.  Without a peak requested memory nothing is shown as reserved. */
+/* Returns 1 if the row takes part in a column.  Without a peak requested memory the table shows no reserved memory. */
 static int has_part(const struct row *row, enum result_figure figure) {
     return result_compares(row) && !row->configuration->unusable && row->median.has[figure] &&
            (figure != FIGURE_RESERVED || row->median.value[FIGURE_REQUESTED] > 0);
@@ -259,7 +259,7 @@ static int has_part(const struct row *row, enum result_figure figure) {
 static void mark_column(struct results *results, size_t trace, int busy,
                         enum result_figure figure) {
     const struct row *best = NULL;
-    uint64_t slack = 0; /* memory ties within 1% of the peak requested memory */
+    uint64_t slack = 0; /* memory within 1% of the peak requested memory ties */
     size_t count = 0;
 
     for (size_t i = 0; i < results->configuration_count; i++) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: what replays measured.  One struct feeds the table, the JSON and the findings.
+/* result.h: the results of replays.  One struct feeds the table, the JSON and the findings.
  *
- * A run is one child process, and comes as a JSON object (child.c).  A row is one configuration on one trace, without or
- * with GPU work: medians over its runs.  Each figure has one name, which is its key in the JSON and in the manual.
+ * A run is one child process, and comes as a JSON object (child.c).  A row is one configuration on one trace, without
+ * or with GPU work: medians over its runs.  The name of a figure is its key in the JSON and in the manual.
  *
- * Must not know: how a figure is measured, and how it is shown.
+ * Must not know: how a figure is measured or shown.
  */
 #ifndef WEIR_CLI_RESULT_H
 #define WEIR_CLI_RESULT_H
@@ -15,7 +15,7 @@
 
 #include "cli/replay/configuration.h"
 
-/* The name in C, the key, and what the figure is: the kind decides how far two runs differ. */
+/* The name in C, the key, and the kind of a figure, which decides by how much two runs may differ. */
 #define RESULT_FIGURES(X)                                                                          \
     X(CREATION, "creation_ns", TIME)                                                               \
     X(FIRST, "first_ns", TIME)                                                                     \
@@ -46,7 +46,7 @@
     X(STEADY_DRIVER, "steady_driver_ns", TIME)                                                     \
     X(RSS, "peak_rss_bytes", BYTES)
 
-/* The parts of a trace for which memory over time is told. */
+/* The number of parts of a trace for memory over time. */
 enum { RESULT_POINTS = 200 };
 
 enum result_figure {
@@ -63,26 +63,27 @@ struct result_figures {
 
 struct iteration {
     uint64_t alloc_ns;      /* time in allocations, frees and uses */
-    uint64_t driver_ns;     /* modelled devices: the virtual part of that time */
-    uint64_t makespan_ns;   /* with GPU work */
+    uint64_t driver_ns;     /* the virtual part of that time, on a modelled device */
+    uint64_t makespan_ns;   /* the makespan, with GPU work */
     uint64_t growths;       /* rises of the reserved memory */
     uint64_t trims;         /* times that reserved memory was given back or moved */
-    uint64_t reserved_high; /* the most in the iteration; 0: not known */
-    uint64_t reserved_end;  /* at its end */
+    uint64_t reserved_high; /* the peak reserved memory in the iteration, or 0 if it is not known */
+    uint64_t reserved_end;  /* the reserved memory at the end of the iteration */
 };
 
 struct row {
     size_t trace; /* index into the traces */
     const struct configuration *configuration;
-    double busy;        /* GPU work as a factor of the trace's time; 0: none */
-    uint64_t limit;     /* the smallest limit, if the configuration has that; else 0 */
-    json_t *runs;       /* an array: the runs that have figures */
-    json_t *timeline;   /* of what happened when; NULL: none */
-    size_t failed_runs; /* runs without figures, */
-    char *error;        /* and why the first of them failed; NULL: there is none */
-    struct result_figures median, low, high; /* over the runs; the range of one run is a guess */
-    int settled;                             /* every run did */
-    unsigned char best[FIGURES];             /* no usable row of the trace is better */
+    double busy;        /* GPU work as a factor of the trace's time, or 0 */
+    uint64_t limit;     /* the smallest limit, if the configuration has that, or 0 */
+    json_t *runs;       /* an array of the runs that have figures */
+    json_t *timeline;   /* the time line; NULL: none */
+    size_t failed_runs; /* the number of runs without figures */
+    char *error;        /* why the first run without figures failed; NULL: there is none */
+    /* Over the runs; the range of a single run is estimated. */
+    struct result_figures median, low, high;
+    int settled;                 /* set if every run has settled */
+    unsigned char best[FIGURES]; /* set if no usable row of the trace is better */
 };
 
 struct results {
@@ -90,9 +91,10 @@ struct results {
     size_t trace_count;
     const struct configuration **configurations;
     size_t configuration_count;
-    uint64_t repeat;  /* runs of each row, in fresh processes */
-    double busy;      /* every pair also with this much GPU work; 0: no row has GPU work */
-    struct row *rows; /* by trace, configuration, and without and with GPU work */
+    uint64_t repeat; /* runs of each row, in fresh processes */
+    double busy;     /* the factor of GPU work, with which every pair runs once more, or 0 */
+    /* Sorted by trace and configuration; a row with GPU work follows the one without. */
+    struct row *rows;
     size_t row_count;
 };
 
@@ -100,37 +102,38 @@ extern const char *const result_keys[FIGURES];
 
 void result_set(struct result_figures *figures, enum result_figure figure, uint64_t value);
 
-/* Returns the median; of an even number of values the mean of the middle two; 0 of none.  Sorts `values`. */
+/* Returns the median, which is the mean of the middle two values of an even number, or 0 without values.  Sorts
+ * `values'. */
 uint64_t result_median(uint64_t *values, size_t count);
 
-/* Returns how many iterations belong to the warm-up.  `reserved` is what was reserved before the first one.
- * Warm-up ends with the last iteration that raises the peak of reserved memory, or that takes over 1.25 times as long as
- * every iteration of the second half; on a model the virtual time decides, so that the outcome is the same in every run.
- * Growth up to an earlier peak, trims and moves repeat, for any engine: they unsettle nothing, and their cost is in the
- * mean and in the worst. */
+/* Returns the number of iterations in the warm-up.  `reserved' is the reserved memory before the first iteration.
+ * The warm-up ends with the last iteration that raises the peak of reserved memory, or that takes over 1.25 times
+ * as long as every iteration of the second half.  On a model the virtual time counts, so that the result is equal
+ * in every run.  Growth up to an earlier peak, trims and moves repeat in steady iterations of any engine. */
 size_t result_warm_up(const struct iteration *iterations, size_t count, uint64_t reserved,
                       int modelled);
 /* Returns 1 if enough iterations follow the warm-up: at least 3, and a quarter of all. */
 int result_settles(size_t warm_up, size_t count);
-/* Sets the figures of the steady iterations of a run, from number `from` on.  Returns 1, or 0 if there is no host memory. */
+/* Sets the figures of the steady iterations of a run, from number `from' on.  Returns 1, or 0 if there is no host
+ * memory. */
 int result_set_steady(json_t *run, size_t from);
-/* Sets the figures of the steady iterations of all runs.  All rows of a trace, with GPU work or without, get the same
- * iterations, since iterations differ: those behind the longest warm-up of a run that settled, or the second half if none
- * did.  Returns 1, or 0 if there is no host memory. */
+/* Sets the figures of the steady iterations of all runs.  All rows of a trace get equal iterations, with GPU work
+ * or without: those after the longest warm-up of a run that settled, or the second half if no run did.  Returns 1,
+ * or 0 if there is no host memory. */
 int result_align(struct results *results);
 
 /* Computes medians, ranges and `settled` from the runs. */
 void result_row(struct row *row);
-/* Marks the best of each trace, unless an interrupt came: every usable row whose range reaches the least of a column that two
- * usable rows have. */
+/* Marks the best of each trace: every usable row whose range reaches the least of a column that two usable rows
+ * have.  Marks none if an interrupt came. */
 void result_mark(struct results *results);
-/* Returns the name of the row's configuration; a replay is known by its engine. */
+/* Returns the name of the row's configuration, or the engine of a replay. */
 const char *result_name(const struct row *row);
 /* Returns 1 if the figures of the row compare with others: at least one run, and no request or run failed. */
 int result_compares(const struct row *row);
-/* Returns how many runs were made, or how many of these have figures. */
+/* Returns the number of runs that were made, or only of those with figures. */
 size_t result_runs(const struct results *results, int with_figures);
-/* Returns how many runs there are unless an interrupt comes. */
+/* Returns the number of runs without an interrupt. */
 size_t result_planned(const struct results *results);
 /* Returns the row of a trace and a configuration, with GPU work if `busy`; NULL if there is none. */
 struct row *result_at(const struct results *results, size_t trace, size_t configuration, int busy);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* table.c: the results as a person reads them, at most 120 columns wide.
- *
- * A block for each trace, a row for each configuration, under it one for the same with GPU work.  All figures are those of
- * struct row, which the JSON has, too.
- */
+/* table.c: the results as a person reads them, at most 120 columns wide.  Each trace has a block, and each
+ * configuration a row, with another one below it for GPU work.  All figures are those of struct row. */
 #include "cli/replay/contest.h"
 
 #include <inttypes.h>
@@ -52,13 +49,13 @@ static struct spelled text_of(const struct row *row, const struct column *column
         return spell_ms((double)value);
     if (row->median.has[column->figure] && column->show == SHOW_COUNT)
         return spell_count(value);
-    /* A replay in which requests failed had less to hold, so that its memory compares with none. */
+    /* Failed requests lower the memory of a replay, so it does not compare. */
     if (row->median.has[column->figure] && requested && result_compares(row))
         return spell_ratio((double)value / (double)requested);
     return (struct spelled){"-"};
 }
 
-/* Prints the previous cell's marks, then this cell.  Returns this cell's marks. */
+/* Prints the marks of the previous cell, then this cell.  Returns the marks of this cell. */
 static const char *print_cell(FILE *file, const struct row *row, const struct column *column,
                               const char *marks) {
     static const char *const all[2][2] = {{"", "~"}, {"*", "*~"}};
@@ -69,7 +66,7 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
               [is_steady && !row->settled && row->median.has[FIGURE_STEADY_MEAN]];
 }
 
-/* Prints "pool", or "  busy 1" for the row under it. */
+/* Prints the name of a row, "pool", or "  busy 1" for the row with GPU work. */
 static void print_name(FILE *file, const struct row *row) {
     char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
 
@@ -171,8 +168,8 @@ static void print_wrapped(FILE *file, const char *sentence) {
     fputc('\n', file);
 }
 
-/* Prints a note behind the names of the configurations that are not usable for that reason, or of the driver's if `why` is
- * NULL. */
+/* Prints a note after the names of the configurations that are unusable for the reason `why', or of the driver's
+ * configurations if `why' is NULL. */
 static void print_note(FILE *file, const struct contest *contest, const char *why,
                        const char *note) {
     size_t count = 0;
@@ -187,7 +184,7 @@ static void print_note(FILE *file, const struct contest *contest, const char *wh
         fprintf(file, "%s%s\n", why ? " (no *): " : ": ", note);
 }
 
-/* Returns 1 if the reason why a configuration is not usable is that of an earlier one, too. */
+/* Returns 1 if an earlier configuration is unusable for an equal reason. */
 static int is_repeated(const struct contest *contest, size_t configuration) {
     for (size_t i = 0; i < configuration; i++)
         if (contest->results.configurations[i]->unusable ==
@@ -196,7 +193,7 @@ static int is_repeated(const struct contest *contest, size_t configuration) {
     return 0;
 }
 
-/* Prints what the marks stand for, and what is to be known of some rows. */
+/* Prints the meaning of the marks, and notes on some rows. */
 static void print_legend(FILE *file, const struct contest *contest) {
     const struct results *results = &contest->results;
     int any_unsettled = 0;

@@ -120,7 +120,7 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
         return fail(maker, "more than 4294967296 iterations");
     if (!memory_make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail(maker, "out of memory");
-    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* with the rest of its bytes */
+    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* with its unused bytes */
     memcpy(maker->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;
@@ -234,7 +234,7 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
 static int write_tape(struct maker *maker, struct input *input, uint64_t most_marks) {
     struct tape_header *header = maker->header;
 
-    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* its counts follow below */
+    if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* its counts are written at the end */
         return fail_write(maker);
     if (!take_all(maker, input, most_marks))
         return 0;
