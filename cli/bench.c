@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bench.c: `weir bench`: configurations with fixed settings on the same traces, side by side. */
+/* bench.c: `weir bench': compares configurations with fixed settings on equal traces. */
 #include <stdio.h>
 #include <string.h>
 

@@ -73,7 +73,7 @@ static void catch_signals(sigset_t *defaults) {
         struct sigaction before;
 
         sigaction(passed_on[i], NULL, &before);
-        if (before.sa_handler == SIG_IGN) /* nohup(1) does so */
+        if (before.sa_handler == SIG_IGN) /* nohup(1) ignores signals */
             continue;
         sigaddset(defaults, passed_on[i]);
         sigaction(passed_on[i], &action, NULL);
@@ -136,7 +136,7 @@ int command_end_as(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fflush(NULL);
-    setrlimit(RLIMIT_CORE, &none); /* the command has written one if it was to do so */
+    setrlimit(RLIMIT_CORE, &none); /* the command has already written its core file */
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
     return 128 + WTERMSIG(status);
@@ -274,7 +274,7 @@ void preloading_no_command(struct argp_state *state) {
     const char *last = state->argv[state->argc - 1];
     const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
 
-    if (last[0] != '-' && flag[0] == '-') /* all arguments are flags and their values */
+    if (last[0] != '-' && flag[0] == '-') /* all arguments are flags and values */
         argp_error(state, "no command: %s took '%s' as its value", flag, last);
     argp_error(state, "no command");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* command.h: starts a command with a library of weir, and ends this process as the command ended.
  *
- * Must not know: why the command runs, the library's purpose.
+ * Must not know: why the command runs, the purpose of the library.
  */
 #ifndef WEIR_CLI_COMMAND_H
 #define WEIR_CLI_COMMAND_H
@@ -13,8 +13,8 @@
 /* Exit codes as env(1) has them: weir itself failed, the command cannot be run, there is no such command. */
 enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-/* Finds the file of a program as execvp(3) does.  Returns 1; or 0 with errno and `path` set to the name, if no such
- * file can be run. */
+/* Finds the file of a program as execvp(3) does.  Returns 1, or 0 with errno and the name in `path' if no such file
+ * can be run. */
 int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
  * Returns 0 or an errno. */
@@ -25,8 +25,8 @@ void command_raise_descriptors(void);
 int command_refuse(const char *by, const char *name, int error);
 /* Stops passing signals on.  Must be called after the command has ended and was waited for. */
 void command_ended(void);
-/* Returns 1 once a signal that ends programs was sent to this process alone, or came after the command had ended; else
- * 0. */
+/* Returns 1 after a signal that ends programs was sent to this process alone, or came after the command had ended;
+ * else 0. */
 int command_is_told_to_end(void);
 /* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);
@@ -35,17 +35,17 @@ int command_put(void *unused, const char *name, const char *value);
 
 /* ---- the library ---- */
 
-/* Finds the library: in a build tree, next to this program, or where it is installed.  Returns 0; or EXIT_OWN with
- * `path` and *why set for a message. */
+/* Finds the library in a build tree, next to this program, or in an installation.  Returns 0, or EXIT_OWN with
+ * `path' and *why set for a message. */
 int preloading_find(const char *name, char *path, size_t bytes, const char **why);
 
-/* Calls `put` with each variable that a program needs to start with the library.  The library comes after those that
- * the user preloads, and is not added twice.  Returns 0, or 1 if there is no memory. */
+/* Calls `put' with each variable that a program needs to start with the library.  The library comes after libraries
+ * that the user preloads, and is not added twice.  Returns 0, or 1 if there is no host memory. */
 int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
                     void *to);
 
-/* Returns the reason why the dynamic linker preloads nothing into that program ("it is linked statically"), or NULL if
- * there is none, as far as weir can tell. */
+/* Returns the reason why the dynamic linker preloads nothing into that program, such as "it is linked statically",
+ * or NULL if weir sees none. */
 const char *preloading_why_not(const char *program);
 
 /* Reports that there is no command, and which flag took a word that may be meant as the command. */

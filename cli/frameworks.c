@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* frameworks.c: see frameworks.h.
  *
- * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR (its jaxlib ignores TF_GPU_ALLOCATOR), but an allocator that
- * JAX_PJRT_CLIENT_CREATE_OPTIONS names goes before it; TensorFlow reads TF_GPU_ALLOCATOR; and each preallocates unless
- * told not to.  PyTorch reads PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before.  weir run
- * never replaces an allocator that the user named, and says so.  Nor is
- * JAX kept from preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
+ * JAX 0.9 to 0.12 reads XLA_PYTHON_CLIENT_ALLOCATOR, unless JAX_PJRT_CLIENT_CREATE_OPTIONS names an allocator.
+ * TensorFlow reads TF_GPU_ALLOCATOR, which JAX ignores.  Both preallocate by default.  PyTorch reads
+ * PYTORCH_ALLOC_CONF from 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before (lib/adapters/torch/shim.c).  weir run keeps an
+ * allocator that the user has named, and reports it.  JAX preallocates for itself then, and where weir does not
+ * preallocate by JAX's variables.
  *
- * A package of Python's has a folder NAME-VERSION.dist-info beside its modules.  That a package is for CUDA shows in its
- * name alone.
- *
- * A list of JAX's is NAME:VALUE;... and PyTorch's is read by lib/adapters/torch/shim.c.
+ * A Python package has a folder NAME-VERSION.dist-info beside its modules.  Only this name shows that a package is for
+ * CUDA.
  */
 #include "cli/frameworks.h"
 
@@ -52,7 +50,7 @@ static void note_elsewhere(const char *variable, const char *is, const char *who
             is, who, served(serves_plain));
 }
 
-/* Prints the variables that JAX reads.  weir run leaves them as they are. */
+/* Writes which variables of JAX are set.  weir run leaves them as they are. */
 static void note_untold(FILE *notes) {
     static const char *const names[] = {jax_preallocates, "XLA_CLIENT_MEM_FRACTION",
                                         "XLA_PYTHON_CLIENT_MEM_FRACTION"};
@@ -70,8 +68,8 @@ static const char *jax_is_told(const char **variable) {
     return *variable == jax_allocator ? set_value(jax_allocator) : name;
 }
 
-/* JAX's platform allocator makes one driver call for each array.  JAX 0.10.1 and 0.10.2 have their BFC allocator by that
- * name, too (jax-ml/jax#39145). */
+/* Returns 1 if this JAX has its platform allocator, which makes one driver call for each array.  JAX 0.10.1 and
+ * 0.10.2 have their BFC allocator by that name (jax-ml/jax#39145). */
 static int has_direct(const struct version *jax) {
     return !(jax->major == 0 && jax->minor == 10 && (jax->patch == 1 || jax->patch == 2));
 }
@@ -82,7 +80,8 @@ int frameworks_need_version(void) {
     return is && strcasecmp(is, "platform") == 0;
 }
 
-/* JAX takes the word in any case, and preallocates from all but its platform allocator. */
+/* Sets the variables of JAX.  JAX reads the name of its allocator in upper or lower case, and preallocates with all
+ * allocators except platform.  Returns 0, or 1 if there is no host memory. */
 static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
     const char *variable, *is = jax_is_told(&variable);
@@ -133,7 +132,8 @@ void frameworks_note_prealloc(const char *name, const char *amount, int are_told
 
 /* ---- PyTorch ---- */
 
-/* weir run sets no variable of PyTorch: weir becomes its allocator as it starts, unless one is named. */
+/* Writes which allocator PyTorch uses.  weir run sets no variable of PyTorch, since weir becomes PyTorch's
+ * allocator when PyTorch starts, unless a variable names another. */
 static void note_torch(int serves_plain, FILE *notes) {
     const char *name = weir__shim_unwanted_by();
     size_t length = 0;

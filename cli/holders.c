@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.c: see holders.h.
- *
- * The free memory of a device is the figure of the process that reported last.
- *
- * Must not know: drivers; the commands that show the processes.
- */
+/* holders.c: see holders.h.  The free memory of a device is the figure of the process that reported last. */
 #include "cli/holders.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* holders.h: the processes that have memory of each device, from the registries (lib/ipc/registry.h), with their groups.  One
- * figure has the memory of all processes without weir.
+/* holders.h: the processes that have memory of each device, from the registries (lib/ipc/registry.h), with their
+ * groups.  One figure has the memory of all processes without weir.
  *
  * Must not know: drivers; the commands that show the processes.
  */
@@ -16,13 +16,15 @@
 struct holders_process {
     struct weir_registry_entry entry;
     int is_stopped;
-    char group[WEIR_GROUP_NAME + 1]; /* the group of the process on the device; "": none */
+    /* The group of the process on the device; "": the process has none. */
+    char group[WEIR_GROUP_NAME + 1];
 };
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
     uint64_t total, used,
-        rest; /* bytes; 0 in total: no process has reported, and none of the three is known */
+        /* Bytes.  A `total' of 0 means that no process has reported, so that all three are unknown. */
+        rest;
     size_t count;
     struct holders_process *processes;
     uint64_t asked_ns; /* a process without a report since this time does not answer */
@@ -37,13 +39,13 @@ struct holders {
         since_ns; /* the time of an earlier question, which each process has had the time to answer */
 };
 
-/* Asks all processes for their figures, waits `wait_ns', waits a third of a second more for processes that have not
- * answered, and replaces the figures in `h'.  With a wait_ns of 0, the next call reads the answers. */
+/* Asks all processes for their figures, and waits `wait_ns', and up to a third of a second more for processes that
+ * have not answered.  Replaces the figures in `h'.  With a wait_ns of 0, the next call reads the answers. */
 void holders_look(struct holders *h, uint64_t wait_ns);
 /* Returns 1 if a process has reported how much of the device is used, 0 if not. */
 int holders_know(const struct holders *h, const char *device);
-/* Adds what the driver reports of a device of which no process has reported.  Leaves the device out if there is no host
- * memory. */
+/* Adds the driver's figures of a device of which no process has reported.  Leaves the device out if there is no
+ * host memory. */
 void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used);
 /* Prints a table for each device, or a line if the device has no processes and its memory is known. */
 void holders_print(FILE *file, const struct holders *h);

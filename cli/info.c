@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* info.c: `weir info': shows the driver, the devices and the settings.
  *
- * weir info first gathers all figures, and then writes them as a table or as JSON.  It always says whether there is a CUDA
- * driver.  It shows the device model only if the user chose the model or there is no GPU.
+ * weir info always says whether there is a CUDA driver.  It shows the device model only if the user chose the model or
+ * there is no GPU.
  *
- * Must not know: other subcommands; what an option does.
+ * Must not know: other subcommands; effects of options.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 #include "cli/holders.h"
 #include "config/amount.h"
 
-#define ANSWER_NS UINT64_C(30000000) /* in which processes report their memory */
+#define ANSWER_NS UINT64_C(30000000) /* the time in which processes report their memory */
 
 enum { MOST_DEVICES = 64 };
 
@@ -44,7 +44,8 @@ struct info {
     struct weir_cli_device device;
     char profile[64]; /* the source of a learned preallocation */
     uint64_t
-        held; /* the limit to which weir cuts the preallocation of another program's variable; 0: none */
+        /* The limit to which weir cuts the preallocation of another program's variable, or 0 if it does not. */
+        held;
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
@@ -90,7 +91,7 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = ask_free(driver, handle, &out->free);
 }
 
-/* Notes which devices can access the memory of which, if the driver can answer. */
+/* Stores which devices can access the memory of which others, if the driver can answer. */
 static void gather_peers(struct info *info) {
     const struct weir_driver *driver = info->device.driver;
     CUdevice handle, other;
@@ -154,7 +155,8 @@ static void learn(struct info *info) {
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
-    if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) { /* that may be the least */
+    /* Prealloc-min may ask for more. */
+    if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
                  (unsigned long long)learn->known.merged, weir__plural(learn->known.merged));
@@ -326,7 +328,8 @@ static void print_table(const struct info *info) {
 
 /* --------------------------------------------------------------------- JSON ---- */
 
-/* json_pack fails if one of its values could not be made, so each function returns NULL if there is no host memory. */
+/* Returns NULL if there is no host memory, as the functions below do, since json_pack fails if one of its values
+ * could not be made. */
 static json_t *json_driver(const struct weir_driver *driver) {
     json_t *capabilities = json_array();
     char version[32];
@@ -394,7 +397,7 @@ static json_t *json_info(const struct info *info) {
 
 /* ------------------------------------------------------------------ command ---- */
 
-/* Notes that JSON is wanted, and the file for it unless that is standard output. */
+/* Stores that JSON is wanted, and the file for it unless that is standard output. */
 static void take_json(struct argp_state *state, const char *flag, const char *text, void *field) {
     struct info *info = state->input;
 
@@ -429,8 +432,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* Finds the processes of each device.  If no process under weir has reported how much of a device is used, asks the driver.
- * Does not ask a device model that only this process has. */
+/* Finds the processes of each device.  If no process under weir has reported how much of a device is used, asks the
+ * driver, but not a device model that only this process has. */
 static void look_at_processes(const struct info *info, struct holders *holders) {
     const struct weir_driver *driver = info->device.driver;
 

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c: `weir record`: runs an unmodified program, and writes its requests for device memory as a trace.
+/* record.c: `weir record': runs an unmodified program, and writes its requests for device memory as a trace.
  *
- * The command runs with libweir-record.so preloaded.  The library puts the command's requests into memory that it
- * shares with this process, and this process writes the traces.  So no request is lost however the command ends, and a
- * request costs the command no more than a few stores.  This process waits for the command, passes signals on, and ends
- * with the command's status.
+ * The command runs with libweir-record.so preloaded.  The library puts requests into memory that it shares with this
+ * process, and this process writes the traces, so no request is lost however the command ends.  This process passes
+ * signals on, and ends with the command's status.  The first process that requests memory has the trace FILE, each
+ * other process FILE.PID.
  *
- * The trace of the first process that requests memory is FILE, the trace of each other process is FILE.PID.  A trace is
- * closed as soon as its process has ended, since descriptors are few.
- *
- * Processes that the command leaves behind are recorded until they end, if they have made a request within GRACE_NS of
- * the command's end.  This process does not wait for all other processes, which may never make a request: their library
- * says that they are not recorded, if they make a request later.  As a subreaper this process is the parent of all of
- * them, and wait(2) tells it when none is left.
+ * Processes that the command leaves behind are recorded until they end, if they request memory within GRACE_NS of the
+ * command's end.  Those that do so later say themselves that they are not recorded.  As a subreaper this process is
+ * the parent of all of them, and wait(2) tells it when none is left.
  *
  * Must not know: which calls are recorded; the syntax of the lines.
  */
@@ -62,7 +58,7 @@ static const char *const board_places[BOARD_FOLDERS] = {"/dev/shm", "/tmp"};
 
 static struct board {
     struct weir_record_board *map;
-    int fd;          /* the board, which has the recorder's lock */
+    int fd;          /* the file of the board, with the recorder's lock */
     uint32_t spares; /* the number of spare files; no process can change this copy */
     uint64_t seen;   /* the number of files that processes had made at the last look */
     uint8_t is_adopted[WEIR_RECORD_SPARES]; /* the spare files that were found */
@@ -73,12 +69,12 @@ static struct board {
 
 enum {
     PAUSE_US = 1000,
-    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn that finds so many does not pause */
-    MOST_WAITING = 1 << 17,               /* the most events of a process that wait */
-    ENDS_AT_ONCE = 16,     /* processes that a turn checks: a check costs a walk over all locks */
-    SLACK_NS = 2000000,    /* a store is visible to other processors by then */
-    GRACE_NS = 1000000000, /* a process that ends, or loads the library, has done so by then */
-    KEPT_DESCRIPTORS = 16  /* for files other than traces */
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* a turn with this many events does not pause */
+    MOST_WAITING = 1 << 17,               /* the most events of a process that may wait */
+    ENDS_AT_ONCE = 16, /* processes that a turn checks, since a check costs a walk over all locks */
+    SLACK_NS = 2000000,    /* the time until a store is visible to other processors */
+    GRACE_NS = 1000000000, /* the time in which a process ends or loads the library */
+    KEPT_DESCRIPTORS = 16  /* descriptors for files other than traces */
 };
 
 /* The events of a ring that wait, in order, until no thread can add an event with an earlier time.  They are
@@ -135,10 +131,10 @@ static int fail(int code, const char *what, const char *why) {
 
 /* ---------------------------------------------------------------------- folders ---- */
 
-/* A folder of record_ring.h has two levels.  Everybody may enter the outer one, but only the recorder's user may list it.
- * The outer folder's name tells which recorder has made it, so that a later recorder removes it if this one is killed.
- * The name of the inner folder is random, so only processes of the command know it, of whatever user.  Each process
- * may write to the board, but can remove no file of another user. */
+/* A folder of record_ring.h has two levels.  Everybody may enter the outer one, but only the recorder's user may
+ * list it.  The outer folder's name has the recorder's process, so that a later recorder removes the folder of a
+ * recorder that was killed.  The name of the inner folder is random, so only processes of the command know it, of
+ * whatever user.  Each of them may write to the board, but can remove no file of another user. */
 
 /* Set once a process has truncated a file that it shares with the recorder. */
 static volatile sig_atomic_t is_cut;
@@ -172,8 +168,8 @@ static void remove_folders(const char *outer) {
     (void)rmdir(outer);
 }
 
-/* Removes the folders that recorders of this user left as they were killed.  No other user can put a folder of this user
- * into such a place, or replace one there. */
+/* Removes the folders of recorders of this user that were killed.  No other user can put a folder of this user into
+ * such a place, or replace one there. */
 static void remove_left_folders(const char *place) {
     DIR *folder = opendir(place);
     struct dirent *entry;
@@ -489,7 +485,8 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     uint64_t first = atomic_load_explicit(&ring->read, memory_order_relaxed);
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
 
-    if (written - first > WEIR_RECORD_EVENTS) { /* the program has written to the ring itself */
+    /* A process of the command has written to the ring itself. */
+    if (written - first > WEIR_RECORD_EVENTS) {
         process->tracing.failed = EINVAL;
         return 0;
     }
@@ -597,7 +594,7 @@ static char *path_of(int id) {
 static int take_file(void) {
     int file = record.file;
 
-    if (file < 0) /* an earlier process had the file, and its trace failed to begin */
+    if (file < 0) /* an earlier process has had the file, and its trace failed to begin */
         file = open(record.path, O_WRONLY | O_CLOEXEC);
     record.file = -1;
     if (file < 0)
@@ -898,7 +895,7 @@ static int record_all(pid_t started, int *status) {
             return 1;
         if (record.ended_ns && may_leave_rest())
             return !is_locked_by_other(WEIR_RECORD_LOCK_FIRST,
-                                       0); /* by any process that has loaded the library */
+                                       0); /* a process that has loaded the library locks a byte */
         look_for_new();
         look_for_ends();
         if (drain_all(0) < BUSY_EVENTS)

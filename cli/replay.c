@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* replay.c: `weir replay`: traces on one allocator, with the settings that flags and environment
- * give. */
+/* replay.c: `weir replay': replays traces on one allocator, with the settings of flags and environment. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@ enum { EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
-    size_t explained; /* so many of the largest blocks; 0: the traces are replayed */
+    size_t explained; /* the number of lines of the largest blocks, or 0 to replay the traces */
 };
 
 static void take_explained(struct argp_state *state, const char *flag, const char *text,
@@ -70,13 +69,13 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* What is not there afterwards was not made. */
+/* Prints that the replays have made no profile, if the file is missing. */
 static void tell_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
 
-/* Settings count for nothing here, but what does not parse is told as everywhere. */
+/* Explains the traces.  No setting counts, but a value that does not parse is an error.  Returns the exit code. */
 static int explain(struct command *command) {
     int code = weir_cli_settings_finish(&command->settings);
 

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* run.c: `weir run`: runs an unmodified program with its stream-ordered memory from weir.
+/* run.c: `weir run': runs an unmodified program with its stream-ordered memory from weir.
  *
- * All of this happens by environment variables: the preload library is added to LD_PRELOAD, settings become WEIR_
- * variables, and frameworks are told to request memory from CUDA (frameworks.h).  Settings are read and checked here
- * first, so that a mistake is reported before anything starts.  Variables of TensorFlow, XLA and JAX are read here,
- * too, and passed on as WEIR_ variables, with WEIR_COMPAT=0: some of them are set for the program to keep it from
- * preallocating beside weir, and weir must not take those for the user's.  Then the command replaces this process, with
- * its own exit status and signals.  With --report this process waits for the command instead, and ends as the command
- * ended.
+ * weir run sets variables: the preload library is added to LD_PRELOAD, settings become WEIR_ variables, and frameworks
+ * are told to request memory from CUDA (frameworks.h).  Mistakes in settings are reported before anything starts.
+ * Variables of TensorFlow, XLA and JAX become WEIR_ variables, too, with WEIR_COMPAT=0, since weir run itself sets
+ * some of them to keep a framework from preallocating.  Then the command replaces this process.  With --report this
+ * process waits for the command instead.
  *
- * Messages before the program runs: here, frameworks.c (settings of frameworks), and command.c (a program that cannot be
- * started).  Messages while it runs: lib/adapters/preload/preload_report.c and preload_torch.c.
+ * Messages while the program runs are those of lib/adapters/preload/preload_report.c and preload_torch.c.
  *
  * Must not know: how the preload library works.
  */
@@ -40,7 +37,7 @@
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_torch, verbose, dry;
-    const char *json, *trace, *file; /* the file of settings */
+    const char *json, *trace, *file; /* the files of the flags; `file' has settings */
     struct group_flags group;
     const char *report;
     char lines[PATH_MAX]; /* the file that processes write to for a report, or "" */
@@ -174,8 +171,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
-/* Returns 0 if the variable is off, 1 if it is on or not set.  The settings were read before, so its value is a
- * switch. */
+/* Returns 0 if the variable is off, else 1.  The settings were read before, so its value is a switch. */
 static int is_on(const char *name) {
     const char *value = getenv(name);
     struct weir_problem problem;
@@ -243,8 +239,8 @@ static void prepare_torch(struct run *run, FILE *notes) {
         note_ignored(notes);
 }
 
-/* Reports the user's wishes that cannot be met; everything else only with --verbose.  `lacks` and `notes` begin with ";
- * ". */
+/* Reports the user's wishes that cannot be met, and everything else with --verbose.  `lacks' and `notes' begin with
+ * "; ". */
 static void tell(const struct run *run, const char *said, const char *lacks, const char *notes) {
     if (run->verbose && !run->dry)
         fprintf(stderr, "weir run:%s%s%s\n", said, lacks, notes);
@@ -400,7 +396,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &run->settings;
         return 0;
-    case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
+    case ARGP_KEY_ARG: /* all further words belong to the command */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
         return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* shims.c: see shims.h.
  *
- * An interpreter is queried in a separate process, without preloaded libraries.  The compiler's output replaces the
- * shim in one step, so two processes may compile at once.  Under `weir run' all of this happens beside the program, which
- * may never use the shim.
+ * A separate process without preloaded libraries queries the interpreter.  The compiler's output replaces the shim in
+ * one step, so two processes may compile at once.  `weir run' does all of this beside the program, which may never use
+ * the shim.
  */
 #include "cli/shims.h"
 
@@ -146,9 +146,9 @@ static char **plain_environment(void) {
     return plain;
 }
 
-/* Runs a command and reads up to `bytes` of its standard output or error as a string.  Returns its status as waitpid(2)
- * does, or -1 with errno.  A process that ignores SIGCHLD learns no status, and its children inherit that.  So SIGCHLD has
- * its default action meanwhile. */
+/* Runs a command and reads up to `bytes' of its standard output or error as a string.  Returns its status as
+ * waitpid(2) does, or -1 with errno.  Resets SIGCHLD meanwhile, since a process that ignores SIGCHLD, as its parent
+ * may have done, learns no status. */
 static int ask(char *const *command, int from, char *text, size_t bytes) {
     posix_spawn_file_actions_t actions;
     char **plain = plain_environment();
@@ -289,14 +289,14 @@ static int make_folders(const char *path, char folder[PATH_MAX]) {
     snprintf(folder, PATH_MAX, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0700); /* the check below notices a failure */
+        (void)mkdir(folder, 0700); /* the check below reports a failure */
         *slash = '/';
     }
     *strrchr(folder, '/') = '\0';
     return access(folder, W_OK | X_OK) == 0;
 }
 
-/* Notes the first line of the text as the reason, with what the user can do, and keeps the whole text in a file. */
+/* Stores the first line of the text as the reason, with a remedy for the user, and writes the whole text to a file. */
 static void note_failure(struct shim *shim, const char *text) {
     int needs_compiler = strncmp(text, "no C++ compiler", 15) == 0,
         has_details = !!strchr(text, '\n');
@@ -377,8 +377,9 @@ static void find_and_build(const char *python, int lock) {
         (void)weir__replace_file(shim.failed, 0644, 0, shim.why, strlen(shim.why));
 }
 
-/* The grandchild is adopted by init, so the program, which replaces this process, never waits for it.  The lock is taken
- * here, before the program starts, so that the program cannot need the shim before the grandchild holds the lock. */
+/* Starts the grandchild.  Init adopts it, so the program, which replaces this process, never waits for it.  The
+ * lock is taken before the program starts, so that the program cannot need the shim before the grandchild holds the
+ * lock. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* top.c: `weir top': the programs that run under `weir run', as they run.
  *
- * Each program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at the segment.
- * weir top looks every LOOK_NS, whatever the interval between two tables is.  It checks the figures, and names segments
- * that it cannot read.
+ * A program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at the segment,
+ * which weir top does every LOOK_NS.  It checks the figures, and names segments that it cannot read.  On a terminal it
+ * draws the table on the alternate screen, by sequences that all terminals know.  Elsewhere it prints the table.
  *
- * On a terminal weir top draws the table on the alternate screen, by sequences that all terminals know.  Elsewhere it
- * prints the table.
- *
- * Must not know: what the figures mean.
+ * Must not know: the meaning of the figures.
  */
 #include <argp.h>
 #include <errno.h>
@@ -33,7 +30,7 @@
 #define LOOK_NS UINT64_C(500000000)
 /* The time in which programs answer the first look. */
 #define ANSWER_NS UINT64_C(50000000)
-/* The time for which one table waits for a program that gets no processor. */
+/* The longest time for which a table waits for a program that gets no processor. */
 #define LATE_NS UINT64_C(2000000000)
 
 enum { MOST_CHOSEN = 64 };
@@ -45,9 +42,9 @@ static struct command {
     uint64_t interval_ns;
     int once, json, has_interval;
     int has_screen;
-    int first;         /* the line of the table, behind its head, with which the window begins */
-    int page;          /* the number of lines that a page key scrolls */
-    const char *group; /* show only the members of the group; NULL: all programs */
+    int first;             /* the first line of the table, below its head, that the window shows */
+    int page;              /* the number of lines that a page key scrolls */
+    const char *group;     /* the group whose members are shown; NULL: all programs */
     struct weir_show read; /* static, since it is large */
 } command;
 
@@ -144,7 +141,7 @@ static void look(void) {
     command.top.now_ns = weir__clock_ns();
 }
 
-/* Keeps the figures of now, with which later rates compare. */
+/* Keeps the current figures, with which later rates compare. */
 static void note_shown(void) {
     for (size_t i = 0; i < command.top.count; i++) {
         struct top_program *p = command.top.programs[i];
@@ -175,7 +172,7 @@ static int has_rates(void) {
 /* ---- the terminal -------------------------------------------------------------------------------- */
 
 static struct termios as_it_was;
-static int has_keys; /* standard input is a terminal, too */
+static int has_keys; /* set if standard input is a terminal, too */
 
 static void end_screen(void) {
     command.has_screen = 0;
@@ -259,7 +256,7 @@ static int draw(void) {
 /* ---- turns --------------------------------------------------------------------------------------- */
 
 static void on_signal(int number) {
-    if (number != SIGWINCH) /* which only ends a pause */
+    if (number != SIGWINCH) /* a new size of the window only ends a pause */
         has_to_end = 1;
 }
 
@@ -270,7 +267,8 @@ static void catch_signals(void) {
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        action.sa_flags = numbers[i] == SIGWINCH ? SA_RESTART : 0; /* else a write fails */
+        /* A new size must not make a write fail. */
+        action.sa_flags = numbers[i] == SIGWINCH ? SA_RESTART : 0;
         (void)sigaction(numbers[i], &action, NULL);
     }
 }
@@ -411,7 +409,7 @@ static int run(void) {
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show(); /* there is nothing to wait for */
+        return show(); /* nothing can change */
     if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch();

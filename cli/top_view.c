@@ -23,7 +23,7 @@ enum { LOG_LINES = 4 };
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* A negative rate is not known. */
+/* Rates, of which a negative one is not known. */
 struct rates {
     double requests, frees, cached;
 };

@@ -14,11 +14,11 @@
 
 struct top_program {
     struct weir_segment_name name;
-    enum weir_segment_fault fault; /* of the last look */
-    int is_there;                  /* at the last look */
-    int is_known;                  /* `now' was read at least once */
-    int has_before;                /* `before' has figures */
-    int was_said;                  /* a message has told the fault */
+    enum weir_segment_fault fault; /* the fault at the last look */
+    int is_there;                  /* set if the program was there at the last look */
+    int is_known;                  /* set if `now' was read at least once */
+    int has_before;                /* set if `before' has figures */
+    int was_said;                  /* set if a message has told the fault */
     struct weir_show now, before;  /* the figures as last read, and as last shown */
 };
 
@@ -31,7 +31,7 @@ struct top {
     size_t count;
     struct holders holders; /* the processes on each known device */
     uint64_t now_ns;        /* CLOCK_MONOTONIC of the last look */
-    char message[1024]; /* the last message, which stands under the table on a terminal; "": none */
+    char message[1024];     /* the last message, under the table on a terminal; "": none */
 };
 
 /* Returns the title of the column by which `order' sorts. */

@@ -46,7 +46,7 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
-/* ---- modules: /proc/PID/maps is sorted by address, and read as a whole each time ------------------- */
+/* ---- modules: the lines of /proc/PID/maps are sorted by address ---------------------------------- */
 
 enum { PAGE_BITS = 12 };
 
@@ -126,9 +126,9 @@ static const char *find_name(struct modules *modules, uint64_t address) {
     return modules->modules[modules->last].name;
 }
 
-/* Returns the name of the file, which stays valid until the next call, or NULL if the file is not known.  Reads the
- * mappings again if no known file has the address, since a process may load libraries at any time.  Keeps what is known
- * if the process has ended. */
+/* Returns the name of the file that has the address, until the next call, or NULL if no file is known.  Reads the
+ * mappings again for an unknown address, since a process may load libraries at any time.  Keeps the known files if
+ * the process has ended. */
 static const char *find_module(struct modules *modules, uint64_t address) {
     const char *name = find_name(modules, address);
     uint64_t page = (address >> PAGE_BITS) + 1;
@@ -373,7 +373,8 @@ static void add_map(struct tracing *tracing, const struct weir_record_event *eve
 
     add_to(&tracing->mapped, event->bytes);
     end_mapping(tracing, event->address, event, time_us);
-    if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's handle */
+    /* The handle is of another process. */
+    if (!weir__map_get(&tracing->handles, event->stream, &block))
         return;
     mapping = malloc(sizeof *mapping);
     if (!mapping || !weir__map_put(&tracing->maps, event->address, (uintptr_t)mapping)) {
@@ -460,7 +461,7 @@ void tracing_add(struct tracing *tracing, const struct weir_record_event *event,
     struct weir_record_event copy = *event;
 
     if (tracing->failed ||
-        event->kind > WEIR_RECORD_VMM) /* a program may write to the shared memory */
+        event->kind > WEIR_RECORD_VMM) /* a process may write anything to the shared memory */
         return;
     if (tracing->limit && (tracing->left_out || tracing->written >= tracing->limit))
         tracing->left_out++;

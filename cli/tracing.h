@@ -2,10 +2,10 @@
 /* tracing.h: converts the events of a recorded process to the text of a trace (weir/trace.h).
  *
  * Most events come in the order of their times, some come late.  Blocks get ids, which are never used again, and
- * streams get numbers, in the order of their first events.  Lines that a reader would refuse are not written: a free of
- * a block that is not live is left out, and a block whose address is allocated again is freed first.
+ * streams get numbers, in the order of their first events.  A free of a block that is not live is left out, and a
+ * block whose address is allocated again is freed first, since readers refuse other traces.
  *
- * Must not know: where events come from.
+ * Must not know: the source of the events.
  */
 #ifndef WEIR_CLI_TRACING_H
 #define WEIR_CLI_TRACING_H
@@ -14,12 +14,13 @@
 #include "base/map.h"
 #include "cli/common/sink.h"
 
-/* The library that is preloaded: it stands between the program and the driver, and calls nothing for itself. */
+/* The library that is preloaded.  It stands between the program and the driver, and requests no memory itself. */
 #define TRACING_LIBRARY "libweir-record.so"
 
 /* Sums of calls that are not written as events. */
 struct counts {
-    uint64_t count, bytes, now, most; /* `bytes`: in all; `now`, `most`: at once */
+    /* The sum of all bytes, the bytes that are live, and their peak. */
+    uint64_t count, bytes, now, most;
 };
 
 /* The files to which code addresses of the process belong. */
@@ -55,11 +56,11 @@ struct tracing {
     uint64_t unknown;    /* frees of no live block */
     uint64_t gone;       /* events that the process had lost at its end */
     uint64_t since_mark; /* the number of events since the last mark */
-    int has_marks;       /* set if the program has set a mark itself */
+    int has_marks;       /* set if the program has set a mark */
     int failed;          /* an errno if the text cannot be written or there is no memory */
 };
 
-/* Begins the trace of a command.  The trace names the files of the process as callers; 0: none. */
+/* Begins the trace of a command.  The trace names the files of the process as callers, unless `process' is 0. */
 void tracing_begin(struct tracing *tracing, const char *command, int process);
 void tracing_add(struct tracing *tracing, const struct weir_record_event *event, uint64_t time_us);
 /* Writes which events are missing, and frees all but the sink. */

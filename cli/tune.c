@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* tune.c: `weir tune`: whether a program fits, and settings for it, out of replays of its trace.
+/* tune.c: `weir tune': says whether a program fits, and finds settings for it, by replays of its trace.
  *
- * A command is recorded first: a child runs `weir record`.
+ * A command is recorded first: a child runs `weir record'.  The traces are replayed with GPU work, each time with
+ * other settings.  Trial 0 has weir's defaults.  Each further trial answers a question: what to preallocate, whether
+ * to return idle memory, in what limit to run.  The last trial has all answers.  An answer that does harm, or gains
+ * next to nothing, is weir's default.  A limit is only for the goal memory, and at least a quarter above the smallest
+ * one that serves the traces, since a run that needs more memory fails.
  *
- * The traces are replayed with GPU work, each time with other settings.  Trial 0 has weir's defaults, and the others are
- * compared with it.  A trial answers each question: what to preallocate, whether to keep or return idle memory, in what
- * limit to run.  A last trial has all answers.  An answer that does harm, or gains next to nothing, is weir's default.
- *
- * Rows are those of `weir bench` (result.h), with trials in place of configurations; their FIGURE_MAKESPAN has the creation
- * of the allocator, too.  Each replay is a process.  On the device model there is one replay of each trace, since its
- * makespan is the same each time; on a GPU there are three.
- *
- * A limit is for the goal memory alone, and a quarter above the smallest one that serves the traces at least, since a run
- * that needs more fails.
+ * The rows are those of `weir bench' (result.h), with trials in place of configurations; FIGURE_MAKESPAN includes the
+ * creation of the allocator.  On the device model a trial replays each trace once, since its makespan is equal each
+ * time; on a GPU thrice.
  */
 #include <argp.h>
 #include <errno.h>
@@ -39,7 +36,7 @@
 enum { CHOICE_PREALLOC, CHOICE_DECAY, CHOICE_LIMIT, CHOICES };
 enum { TRIALS = 7 };
 
-/* Values as they are typed; "": weir's default. */
+/* The settings of a trial, as the user would type them; "": weir's default. */
 struct choice {
     char text[CHOICES][WEIR_SPELL_BYTES];
 };
@@ -49,7 +46,8 @@ struct trials {
     struct choice choices[TRIALS]; /* by trial */
     int count;
     enum result_figure
-        creation;           /* the driver's time on the device model, where that does not vary */
+        /* FIGURE_CREATION_DRIVER on the device model, where only the driver's time is equal each time. */
+        creation;
     struct results results; /* rows of trials that are not made yet have no runs */
     struct progress progress;
 };
@@ -58,13 +56,13 @@ enum goal { GOAL_BALANCED, GOAL_MEMORY, GOAL_SPEED };
 
 struct advice {
     enum goal goal;
-    uint64_t limit; /* the user's; 0: none */
-    uint64_t least; /* the smallest limit that serves the traces; 0: no limit serves them */
-    int fits;       /* 0: the traces are not served, and no trial tells anything */
-    int has_times;  /* 0: only weir's defaults are tried */
-    int without;    /* with a limit: the trial without one */
-    const char *against[TRIALS]; /* why a trial is not followed; NULL: it is */
-    int best;                    /* the trial to follow */
+    uint64_t limit; /* the limit that the user asks about, or 0 */
+    uint64_t least; /* the smallest limit that serves the traces, or 0 if no limit serves them */
+    int fits;       /* set if the traces are served; else no trial tells anything */
+    int has_times;  /* set if there are times; else only weir's defaults are tried */
+    int without;    /* the trial without a limit, if the user asks about one */
+    const char *against[TRIALS]; /* why a trial is not recommended; NULL: it is good */
+    int best;                    /* the trial that is recommended */
 };
 
 /* ---- trials ---- */
@@ -74,7 +72,7 @@ enum { RUNS_ON_GPU = 3 };
 static const enum weir_setting settings_of[CHOICES] = {WEIR_SETTING_PREALLOC, WEIR_SETTING_DECAY,
                                                        WEIR_SETTING_LIMIT};
 
-/* Writes each setting that has a value: `before` its name, `between` the name and the value, `after` the value. */
+/* Writes each setting that has a value: `before', its name, `between', its value, `after'. */
 static void choice_write(FILE *file, const struct choice *choice, const char *before,
                          const char *between, const char *after) {
     for (int i = 0; i < CHOICES; i++)
@@ -108,7 +106,8 @@ static int trials_open(struct trials *trials, struct contest *contest, size_t mo
     return trials->results.rows != NULL;
 }
 
-/* Finds the smallest limit that serves all traces; 0: no memory of the device does.  Returns 1, or 0 with a message printed. */
+/* Finds the smallest limit that serves all traces, or sets *least to 0 if no limit does.  Returns 1, or 0 with a
+ * message printed. */
 static int trials_least(struct trials *trials, uint64_t *least) {
     const struct contest *contest = trials->contest;
     char message[RUNNER_MESSAGE_BYTES] = "";
@@ -200,23 +199,23 @@ static void trials_free(struct trials *trials) {
 
 /* ---- advice ---- */
 
-/* How much longer iterations, and all of them with the creation of the allocator, may take.  For the goal memory the program
- * may lose 2%; each answer may cost half of that, since the next run may lose more. */
+/* The most by which iterations, and the whole run with the creation of the allocator, may become longer.  For the
+ * goal memory the program may lose 2%; each answer may cost half of that, since a later run may lose more. */
 static const double slack_ratio = 1.001, memory_slack_ratio = 1.01, memory_most_ratio = 1.02;
-/* What each setting is to make smaller, and how much smaller it must get to count. */
+/* The figure that each setting is to lower, and the ratio below which the gain counts. */
 static const struct {
     enum result_figure figure;
     double ratio;
 } gains[CHOICES] = {[CHOICE_PREALLOC] = {FIGURE_MAKESPAN, 0.99},
                     [CHOICE_DECAY] = {FIGURE_KEPT, 0.9},
                     [CHOICE_LIMIT] = {FIGURE_RESERVED, 0.95}};
-/* Of the smallest limit. */
+/* The limits that are tried, in percent of the smallest limit. */
 static const uint64_t limit_percents[] = {125, 150, 200};
 
 enum { HALF_LIFE_ITERATIONS = 5 };
 static const uint64_t prealloc_unit = UINT64_C(2) << 20;
 
-/* Returns the ratio of one trace: the largest by fmax, the least by fmin. */
+/* Returns the ratio of the trace that `pick' picks: the largest with fmax, the least with fmin. */
 static double ratio_by(double (*pick)(double, double), const struct trials *trials, int trial,
                        enum result_figure figure) {
     double picked = trials_ratio(trials, 0, trial, figure);
@@ -239,8 +238,8 @@ static const char *harm_of(const struct trials *trials, int trial, enum goal goa
                : NULL;
 }
 
-/* Makes the trial of a value of a setting, and takes the value over into `best` if it is good.  Returns 1 if it is, 0 if not,
- * -1 with a message printed. */
+/* Makes the trial of a value of a setting, and copies the value into `best' if it is good.  Returns 1 if it is
+ * good, 0 if not, -1 with a message printed. */
 static int try_value(struct trials *trials, struct advice *advice, int setting, uint64_t value,
                      struct choice *best) {
     double slack = advice->goal == GOAL_MEMORY ? memory_slack_ratio : slack_ratio;
@@ -263,7 +262,7 @@ static int try_value(struct trials *trials, struct advice *advice, int setting, 
     return !advice->against[trial];
 }
 
-/* Returns the most that weir's defaults come to on any trace. */
+/* Returns the largest figure of weir's defaults on any trace. */
 static uint64_t most_of(const struct trials *trials, enum result_figure figure) {
     uint64_t most = 0;
 
@@ -352,7 +351,7 @@ struct command {
     struct contest contest;
     struct trials trials;
     struct advice advice;
-    struct weir_cli_settings settings; /* the device alone */
+    struct weir_cli_settings settings; /* only the device is used */
     const char *output;
     char **program; /* the command to be recorded; NULL: there are traces */
     char folder[PATH_MAX];
@@ -409,10 +408,11 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-/* Sets variables so that frameworks request each tensor, as under `weir run`.  Returns 0, or an errno. */
+/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0, or an
+ * errno. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    const struct version jax = {0}; /* any */
+    const struct version jax = {0}; /* any version of JAX */
     FILE *nobody = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
     int failed = !nobody || frameworks_tell(command_put, NULL, 0, 0, &jax, nobody, nobody) != 0;
@@ -481,7 +481,7 @@ static int record(struct command *command) {
     return command->contest.trace_count == 0;
 }
 
-/* Prints what a trial came to on a trace, and why it is not followed. */
+/* Prints the figures of a trial on a trace, and why it is not recommended. */
 static void put_trial(const struct command *command, size_t trace, int trial) {
     const struct trials *trials = &command->trials;
     const struct row *row = result_at(&trials->results, trace, (size_t)trial, 0);

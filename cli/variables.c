@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* variables.c: what `weir help' says of variables that are no settings.  The texts are short; the manual page that is named says all.
- *
- * tests/tree/check-variables compares the table with the library's lists (lib/config/environment.c).
+/* variables.c: the help of variables that are no settings.  tests/tree/check-variables compares the table with the
+ * lists of the library (lib/config/environment.c).
  *
  * Must not know: who reads a variable, and how.
  */

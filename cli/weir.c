@@ -40,7 +40,7 @@ static const struct command {
 /* The number of commands without the internal one, which is the last. */
 enum { COMMANDS = sizeof commands / sizeof commands[0] - 1 };
 
-/* Both come from configure.ac, and may be empty. */
+/* These come from configure.ac, and may be empty. */
 static const char contact[] = PACKAGE_BUGREPORT, url[] = PACKAGE_URL;
 
 static void print_usage(FILE *file) {
@@ -132,7 +132,7 @@ static int help(const char *word) {
     return 2;
 }
 
-/* A wheel has a file that names it; see packaging/wheel. */
+/* Prints the wheel that has this program; a wheel has a file with its name (packaging/wheel). */
 static void print_wheel(void) {
     char path[PATH_MAX], line[160] = "";
     FILE *file = shipped_find(path, sizeof path, "share/weir/wheel", "share/weir/wheel", "")

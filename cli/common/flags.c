@@ -730,7 +730,7 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
 
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
-    else if (strncmp(text, "model", 5) == 0) /* `why' also says what is expected */
+    else if (strncmp(text, "model", 5) == 0) /* `why' also has the expected form */
         return complain(FAILED, "%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");

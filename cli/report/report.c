@@ -192,7 +192,7 @@ static int write_page(const json_t *files, const char *page) {
     return 0;
 }
 
-/* Adds what one file has to the files of a page.  Returns 1, or 0 with a message printed. */
+/* Adds the documents of one file to the files of a page.  Returns 1, or 0 with a message printed. */
 static int add_file(json_t *files, json_t *documents, const char *from) {
     json_t *file = json_pack("{s:o?, s:O}", "from", jsonfile_text(from), "documents", documents);
 
@@ -216,7 +216,7 @@ int report_of(json_t *document, const char *from, const char *page) {
 
 struct command {
     const char *page;
-    char **files; /* among the arguments of the program */
+    char **files; /* the files among the arguments of the program */
     size_t count;
 };
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* report.h: the results of weir bench, replay and run as one HTML file, which draws itself in a browser.
  *
- * report.c reads and checks results, and puts them as JSON into page.html, which the build compiles in.  page.html
- * draws everything from that JSON.
- *
- * A document is the object that weir bench and weir replay write (weir-json(7)), what a process of weir run writes, or
- * an array of documents.
+ * report.c checks results, and puts them as JSON into page.html, which the build compiles in.  A document is the
+ * object that weir bench and weir replay write (weir-json(7)), the object of a process of weir run, or an array of
+ * documents.
  *
  * Must not know: how anything was measured.
  */
@@ -14,8 +12,8 @@
 
 #include <jansson.h>
 
-/* Writes the page of a document and prints where it is.  `from` is the file that has the document; "": no file has it.
- * Returns the exit code: 0, or 1 with a message printed. */
+/* Writes the page of a document and prints its path.  `from' is the file that has the document; "": no file has it.
+ * Returns the exit code: 1 after a failure, which a message has told, else 0. */
 int report_of(json_t *document, const char *from, const char *page);
 
 /* Reads all documents of a file into an array.  Returns a new reference, or NULL with a message printed. */
