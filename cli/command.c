@@ -102,15 +102,6 @@ int command_start(char **command, pid_t *started) {
     return error;
 }
 
-void command_raise_descriptors(void) {
-    struct rlimit most;
-
-    if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
-        most.rlim_cur = most.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &most);
-    }
-}
-
 int command_refuse(const char *by, const char *name, int error) {
     const char *dot = strrchr(name, '.');
 
@@ -180,8 +171,7 @@ static int names_library(const char *list, const char *library) {
 }
 
 /* Sets the variable to its value, if it has one, with the word added at the end. */
-static int put_behind(const char *name, const char *word,
-                      int (*put)(void *to, const char *name, const char *value), void *to) {
+static int put_behind(const char *name, const char *word, command_put_function *put, void *to) {
     const char *before = getenv(name);
     char *both = NULL;
     int failed =
@@ -195,8 +185,7 @@ static int put_behind(const char *name, const char *word,
 /* Sets LD_PRELOAD.  If AddressSanitizer's runtime is a library that the program is linked with, it is loaded after
  * preloaded libraries, and ends the program unless ASAN_OPTIONS allows that order.  Another program may start that
  * program, so the option is always set. */
-int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
-                    void *to) {
+int preloading_tell(const char *library, command_put_function *put, void *to) {
     static const char asan[] = "ASAN_OPTIONS", order[] = "verify_asan_link_order";
     const char *before = getenv("LD_PRELOAD"), *options = getenv(asan);
 

@@ -19,8 +19,6 @@ int command_find(const char *name, char *path, size_t bytes);
 /* Starts the command with the signals as this process found them, and passes on signals that are sent to this process.
  * Returns 0 or an errno. */
 int command_start(char **command, pid_t *started);
-/* Raises this process's limit of descriptors as far as it may.  A command that runs already keeps its limit. */
-void command_raise_descriptors(void);
 /* Says why the command could not be started; `error' is an errno.  Returns the exit code, as env(1) has it. */
 int command_refuse(const char *by, const char *name, int error);
 /* Stops passing signals on.  Must be called after the command has ended and was waited for. */
@@ -30,8 +28,9 @@ void command_ended(void);
 int command_is_told_to_end(void);
 /* Returns the exit code of the command.  If a signal ended the command, the signal ends this process, too. */
 int command_end_as(int status);
-/* Sets a variable of the command's environment.  Returns 0, or -1 with errno. */
-int command_put(void *unused, const char *name, const char *value);
+/* Sets a variable of the command's environment.  Returns 0 on success. */
+typedef int command_put_function(void *to, const char *name, const char *value);
+command_put_function command_put; /* does not use `to' */
 
 /* ---- the library ---- */
 
@@ -41,8 +40,7 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
 
 /* Calls `put' with each variable that a program needs to start with the library.  The library comes after libraries
  * that the user preloads, and is not added twice.  Returns 0, or 1 if there is no host memory. */
-int preloading_tell(const char *library, int (*put)(void *to, const char *name, const char *value),
-                    void *to);
+int preloading_tell(const char *library, command_put_function *put, void *to);
 
 /* Returns the reason why the dynamic linker preloads nothing into that program, such as "it is linked statically",
  * or NULL if weir sees none. */

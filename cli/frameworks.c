@@ -30,13 +30,11 @@ static const char *set_value(const char *name) {
 
 /* ---- Allocators by name ---- */
 
-typedef int put_function(void *to, const char *name, const char *value);
-
 static const char jax_allocator[] = "XLA_PYTHON_CLIENT_ALLOCATOR", jax_pools[] = "cuda_async";
 static const char jax_preallocates[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
 static const char tf_allocator[] = "TF_GPU_ALLOCATOR", tf_pools[] = "cuda_malloc_async";
 
-static int put_if_unset(put_function *put, void *to, const char *name, const char *value) {
+static int put_if_unset(command_put_function *put, void *to, const char *name, const char *value) {
     return !put || set_value(name) ? 0 : put(to, name, value);
 }
 
@@ -82,7 +80,7 @@ int frameworks_need_version(void) {
 
 /* Sets the variables of JAX.  JAX reads the name of its allocator in upper or lower case, and preallocates with all
  * allocators except platform.  Returns 0, or 1 if there is no host memory. */
-static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates,
+static int tell_jax(command_put_function *put, void *to, int serves_plain, int preallocates,
                     const struct version *jax, FILE *lacks, FILE *notes) {
     const char *variable, *is = jax_is_told(&variable);
     const char *range = version_unknown(FRAMEWORK_JAX, jax);
@@ -110,7 +108,7 @@ static int tell_jax(put_function *put, void *to, int serves_plain, int prealloca
     return 0;
 }
 
-static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *lacks) {
+static int tell_tensorflow(command_put_function *put, void *to, int serves_plain, FILE *lacks) {
     const char *is = set_value(tf_allocator);
 
     if (is && strcmp(is, tf_pools) != 0)
@@ -146,9 +144,8 @@ static void note_torch(int serves_plain, FILE *notes) {
                 served(serves_plain));
 }
 
-int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, const struct version *jax, FILE *lacks,
-                    FILE *notes) {
+int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
+                    const struct version *jax, FILE *lacks, FILE *notes) {
     note_torch(serves_plain, notes);
     return tell_jax(put, to, serves_plain, preallocates, jax, lacks, notes) ||
            tell_tensorflow(put, to, serves_plain, lacks);

@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+#include "cli/command.h"
+
 /* shims.h has PyTorch. */
 enum framework { FRAMEWORK_JAX, FRAMEWORK_CUPY, FRAMEWORK_RMM, FRAMEWORK_NUMBA, FRAMEWORK_COUNT };
 
@@ -32,9 +34,8 @@ void versions_note(const struct version found[FRAMEWORK_COUNT], FILE *notes);
  * PyTorch.  Writes wishes of the user that weir cannot meet to `lacks', and other facts to `notes', each as ";
  * ...".  `serves_plain': weir serves cuMemAlloc, too.  `preallocates': weir preallocates in place of JAX, by JAX's
  * variables.  `jax' is the version of JAX, if it is known.  Returns 0, or 1 if there is no host memory. */
-int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, int preallocates, const struct version *jax, FILE *lacks,
-                    FILE *notes);
+int frameworks_tell(command_put_function *put, void *to, int serves_plain, int preallocates,
+                    const struct version *jax, FILE *lacks, FILE *notes);
 
 /* Returns 1 if the environment names JAX's allocator platform, about which messages depend on the version of JAX,
  * else 0. */

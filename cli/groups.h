@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "cli/command.h"
+
 /* The values of the flags.  NULL: the flag was not given, and the environment has the value. */
 struct group_flags {
     const char *name, *limit;
@@ -18,8 +20,7 @@ struct group_flags {
  * warns of a group without a limit, which may have one when the program begins. */
 int group_flags_check(const struct group_flags *flags, char *message, size_t bytes);
 /* Passes the flags to the program.  Returns 0 on success. */
-int group_flags_put(const struct group_flags *flags,
-                    int (*put)(void *to, const char *name, const char *value), void *to);
+int group_flags_put(const struct group_flags *flags, command_put_function *put, void *to);
 
 /* Returns 1 if the group has members on a device, 0 if not. */
 int group_exists(const char *name);

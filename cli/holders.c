@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "base/size.h"
 #include "base/text.h"
@@ -17,13 +17,6 @@
 #define PAUSE_NS UINT64_C(10000000)
 enum { USUAL_PRIORITY = 100 }; /* the default, which a row does not show */
 
-/* Replaces all characters but plain ones, since terminals obey control characters. */
-static void check_text(char *text) {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || (unsigned char)*text > '~')
-            *text = '?';
-}
-
 /* Returns the new device, or NULL if there is no host memory. */
 static struct holders_device *add_device(struct holders *h, const char *name) {
     struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
@@ -34,7 +27,7 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
     d = &more[h->count++];
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "%s", name);
-    check_text(d->name);
+    jsonfile_plain(d->name); /* terminals obey control characters */
     return d;
 }
 
@@ -131,7 +124,7 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
         if (!weir__registry_read(&registry, slot, e))
             continue;
         d->processes[d->count].is_stopped = weir__registry_is_stopped(&registry, e);
-        check_text(e->command);
+        jsonfile_plain(e->command);
         d->count++;
         have_all_answered &= !is_silent(d, e);
         reserve += e->reserved;
@@ -145,10 +138,6 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     weir__registry_close(&registry);
     weir__group_each_on(d->name, note_group, d);
     return have_all_answered;
-}
-
-static void nap(uint64_t ns) {
-    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
 }
 
 void holders_look(struct holders *h, uint64_t wait_ns) {
@@ -167,7 +156,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     }
     do {
         if (h->count > 0 && wait_ns > 0)
-            nap(wait_ns);
+            usleep((useconds_t)(wait_ns / 1000));
         have_all_answered = 1;
         for (size_t i = 0; i < h->count; i++)
             have_all_answered &= read_entries(&h->devices[i], h->since_ns);

@@ -22,9 +22,7 @@ struct holders_process {
 
 struct holders_device {
     char name[WEIR_REGISTRY_DEVICE];
-    uint64_t total, used,
-        /* Bytes.  A `total' of 0 means that no process has reported, so that all three are unknown. */
-        rest;
+    uint64_t total, used, rest; /* bytes; a total of 0: all three are unknown */
     size_t count;
     struct holders_process *processes;
     uint64_t asked_ns; /* a process without a report since this time does not answer */
@@ -35,8 +33,7 @@ struct holders {
     struct holders_device *devices;
     size_t count;
     uint64_t asked_ns; /* the time of the last question, which processes may still answer */
-    uint64_t
-        since_ns; /* the time of an earlier question, which each process has had the time to answer */
+    uint64_t since_ns; /* the time of an earlier question, which each process had time to answer */
 };
 
 /* Asks all processes for their figures, and waits `wait_ns', and up to a third of a second more for processes that

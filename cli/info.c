@@ -43,9 +43,8 @@ struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
     char profile[64]; /* the source of a learned preallocation */
-    uint64_t
-        /* The limit to which weir cuts the preallocation of another program's variable, or 0 if it does not. */
-        held;
+    /* The limit to which weir cuts the preallocation of another program's variable, or 0 if it does not. */
+    uint64_t held;
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
@@ -230,11 +229,9 @@ static uint64_t share_in_bytes(const struct info *info, enum weir_setting settin
 static const char *source_of(const struct info *info, int setting) {
     const char *source = info->settings.sources.of[setting];
 
-    if (source)
-        return source;
-    if (setting == WEIR_SETTING_DEVICE && info->device.fell_back)
-        return "no GPU";
-    return "default";
+    return source                                                     ? source
+           : setting == WEIR_SETTING_DEVICE && info->device.fell_back ? "no GPU"
+                                                                      : "default";
 }
 
 static void version_show(int version, char *text, size_t bytes) {

@@ -35,7 +35,6 @@ weir_SOURCES = \
 	cli/replay/child.c \
 	cli/replay/contest.c \
 	cli/replay/contest.h \
-	cli/replay/contest_shortage.c \
 	cli/replay/configuration.c \
 	cli/replay/configuration.h \
 	cli/replay/configuration_raw.c \
@@ -70,7 +69,6 @@ weir_SOURCES = \
 	cli/tune.c \
 	cli/tracing.c \
 	cli/tracing.h \
-	cli/variables.c \
 	cli/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' \

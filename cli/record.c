@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: `weir record': runs an unmodified program, and writes its requests for device memory as a trace.
  *
- * The command runs with libweir-record.so preloaded.  The library puts requests into memory that it shares with this
- * process, and this process writes the traces, so no request is lost however the command ends.  This process passes
- * signals on, and ends with the command's status.  The first process that requests memory has the trace FILE, each
- * other process FILE.PID.
+ * The command runs with libweir-record.so preloaded, which puts requests into memory that it shares with this process.
+ * This process writes the traces, so no request is lost however the command ends.  The first process that requests
+ * memory has the trace FILE, each other process FILE.PID.
  *
  * Processes that the command leaves behind are recorded until they end, if they request memory within GRACE_NS of the
- * command's end.  Those that do so later say themselves that they are not recorded.  As a subreaper this process is
- * the parent of all of them, and wait(2) tells it when none is left.
+ * command's end; later ones say that they are not recorded.  As a subreaper this process is the parent of all of them.
  *
  * Must not know: which calls are recorded; the syntax of the lines.
  */
@@ -903,6 +901,16 @@ static int record_all(pid_t started, int *status) {
     }
 }
 
+/* Raises this process's limit of descriptors as far as it may.  A command that runs already keeps its limit. */
+static void raise_descriptors(void) {
+    struct rlimit most;
+
+    if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+        most.rlim_cur = most.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &most);
+    }
+}
+
 static int run_command(void) {
     struct weir_file_guard guard;
     pid_t started;
@@ -915,7 +923,7 @@ static int run_command(void) {
         board_end();
         return command_refuse("record", record.command[0], error);
     }
-    command_raise_descriptors();
+    raise_descriptors();
     signal(SIGPIPE, SIG_IGN); /* the reader of messages or of a trace may end first */
     weir__file_guard(&guard);
     end_recording(record_all(started, &status));

@@ -75,20 +75,31 @@ static void tell_profile(const char *path) {
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
 }
 
-/* Explains the traces.  No setting counts, but a value that does not parse is an error.  Returns the exit code. */
+/* Explains the traces.  No setting counts then.  Returns the exit code. */
 static int explain(struct command *command) {
-    int code = weir_cli_settings_finish(&command->settings);
-
-    if (code == 0)
-        code = contest_check_outputs(&command->contest, &command->settings);
-    for (int i = 0; code == 0 && i < WEIR_SETTING_COUNT; i++) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
 
         if (source && strncmp(source, "flag ", 5) == 0)
             fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
                     weir_cli_label(&command->settings, (enum weir_setting)i));
     }
-    return code ? code : contest_explain(&command->contest, command->explained);
+    return contest_explain(&command->contest, command->explained);
+}
+
+/* Replays the traces.  Returns the exit code. */
+static int replay(struct command *command) {
+    int code = weir_cli_profile_check(&command->settings, 1);
+
+    if (code == 0)
+        code = weir_cli_oom_report_check(&command->settings);
+    if (code != 0)
+        return code;
+    command->contest.device_source = command->settings.sources.of[WEIR_SETTING_DEVICE];
+    contest_add_configuration(&command->contest, configuration_find("replay"));
+    code = contest_run(&command->contest);
+    tell_profile(command->settings.options.profile);
+    return code;
 }
 
 int weir_cmd_replay(int argc, char **argv) {
@@ -114,25 +125,12 @@ int weir_cmd_replay(int argc, char **argv) {
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
-    if (command.explained) {
-        code = explain(&command);
-        contest_free(&command.contest);
-        return code;
-    }
     code = weir_cli_settings_finish(&command.settings);
     command.contest.options = command.settings.options;
     if (code == 0)
         code = contest_check_outputs(&command.contest, &command.settings);
     if (code == 0)
-        code = weir_cli_profile_check(&command.settings, 1);
-    if (code == 0)
-        code = weir_cli_oom_report_check(&command.settings);
-    if (code == 0) {
-        command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
-        contest_add_configuration(&command.contest, configuration_find("replay"));
-        code = contest_run(&command.contest);
-        tell_profile(command.settings.options.profile);
-    }
+        code = command.explained ? explain(&command) : replay(&command);
     contest_free(&command.contest);
     return code;
 }

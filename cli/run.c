@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* run.c: `weir run': runs an unmodified program with its stream-ordered memory from weir.
  *
- * weir run sets variables: the preload library is added to LD_PRELOAD, settings become WEIR_ variables, and frameworks
- * are told to request memory from CUDA (frameworks.h).  Mistakes in settings are reported before anything starts.
- * Variables of TensorFlow, XLA and JAX become WEIR_ variables, too, with WEIR_COMPAT=0, since weir run itself sets
- * some of them to keep a framework from preallocating.  Then the command replaces this process.  With --report this
- * process waits for the command instead.
- *
- * Messages while the program runs are those of lib/adapters/preload/preload_report.c and preload_torch.c.
+ * weir run sets variables: LD_PRELOAD gets the preload library, settings become WEIR_ variables, and frameworks are
+ * told to request memory from CUDA (frameworks.h).  Variables of TensorFlow, XLA and JAX become WEIR_ variables, too,
+ * with WEIR_COMPAT=0, since weir run sets some of them itself.  Then the command replaces this process, or, with
+ * --report, this process waits for the command.  Messages while the program runs are in lib/adapters/preload.
  *
  * Must not know: how the preload library works.
  */

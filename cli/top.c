@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* top.c: `weir top': the programs that run under `weir run', as they run.
  *
- * A program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at the segment,
- * which weir top does every LOOK_NS.  It checks the figures, and names segments that it cannot read.  On a terminal it
- * draws the table on the alternate screen, by sequences that all terminals know.  Elsewhere it prints the table.
+ * A program writes its figures into a segment (lib/ipc/segment.h, lib/api/show.h) while a reader looks at it, which
+ * weir top does every LOOK_NS.  On a terminal weir top draws on the alternate screen, by sequences that all terminals
+ * know.
  *
  * Must not know: the meaning of the figures.
  */
@@ -308,8 +308,8 @@ static int pause_for(uint64_t ns) {
     return has_to_end || (got > 0 && obey_keys(key, (size_t)got));
 }
 
-static int print_json(void) {
-    json_t *object = top_json(&command.top);
+/* Prints an object on a line, and releases the reference.  Returns 0, or 1 if it could not be printed. */
+static int print_json(json_t *object) {
     int failed = !object || json_dumpf(object, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12)) != 0;
 
     json_decref(object);
@@ -322,7 +322,7 @@ static int show(void) {
 
     top_sort(&command.top);
     if (command.json)
-        failed = print_json();
+        failed = print_json(top_json(&command.top));
     else if (command.has_screen)
         return draw();
     else
@@ -442,16 +442,11 @@ static void take_pid(struct argp_state *state, const char *flag, const char *tex
 }
 
 static int show_group(void) {
-    json_t *object = command.json ? group_json(command.group) : NULL;
+    int failed = command.json && print_json(group_json(command.group));
 
-    if (object)
-        json_dumpf(object, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
-    else
+    if (!command.json)
         group_print(stdout, command.group);
-    json_decref(object);
-    if (command.json)
-        putchar('\n');
-    return !weir_cli_written();
+    return !weir_cli_written() || failed;
 }
 
 /* Shows the group once, or with --interval until the group has ended. */

@@ -105,16 +105,13 @@ void top_sort(struct top *top) {
 
 static struct spelled spell_rate(double rate) {
     struct spelled spelled = {"-"};
-    int is_large = rate >= 9999.5, is_huge = rate >= 9999.5e3;
+    double per = rate >= 9999.5e3 ? 1e6 : rate >= 9999.5 ? 1e3 : 1;
 
     if (rate >= 0)
-        snprintf(spelled.text, sizeof spelled.text, "%.0f%s",
-                 is_huge    ? rate / 1e6
-                 : is_large ? rate / 1e3
-                            : rate,
-                 is_huge    ? "M"
-                 : is_large ? "k"
-                            : "");
+        snprintf(spelled.text, sizeof spelled.text, "%.0f%s", rate / per,
+                 per > 1e3 ? "M"
+                 : per > 1 ? "k"
+                           : "");
     return spelled;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* tune.c: `weir tune': says whether a program fits, and finds settings for it, by replays of its trace.
  *
- * A command is recorded first: a child runs `weir record'.  The traces are replayed with GPU work, each time with
- * other settings.  Trial 0 has weir's defaults.  Each further trial answers a question: what to preallocate, whether
- * to return idle memory, in what limit to run.  The last trial has all answers.  An answer that does harm, or gains
- * next to nothing, is weir's default.  A limit is only for the goal memory, and at least a quarter above the smallest
- * one that serves the traces, since a run that needs more memory fails.
+ * A child records a command first.  The traces are replayed with GPU work: trial 0 has weir's defaults, each further
+ * trial answers one question (what to preallocate, whether to return idle memory, in what limit to run), and the last
+ * trial has all answers.  An answer that does harm, or gains next to nothing, is weir's default.  A limit is only for
+ * the goal memory, and at least a quarter above the smallest one that serves the traces, since a run that needs more
+ * memory fails.
  *
- * The rows are those of `weir bench' (result.h), with trials in place of configurations; FIGURE_MAKESPAN includes the
- * creation of the allocator.  On the device model a trial replays each trace once, since its makespan is equal each
- * time; on a GPU thrice.
+ * Rows are those of `weir bench' (result.h), with trials in place of configurations; FIGURE_MAKESPAN includes the
+ * creation.  On the device model a trial replays each trace once, since its makespan is equal each time; on a GPU
+ * thrice.
  */
 #include <argp.h>
 #include <errno.h>
@@ -45,9 +45,8 @@ struct trials {
     struct contest *contest;
     struct choice choices[TRIALS]; /* by trial */
     int count;
-    enum result_figure
-        /* FIGURE_CREATION_DRIVER on the device model, where only the driver's time is equal each time. */
-        creation;
+    /* FIGURE_CREATION_DRIVER on the device model, where only the driver's time is equal each time. */
+    enum result_figure creation;
     struct results results; /* rows of trials that are not made yet have no runs */
     struct progress progress;
 };

@@ -8,8 +8,6 @@
 #ifndef WEIR_CLI_COMMANDS_H
 #define WEIR_CLI_COMMANDS_H
 
-#include <stdio.h>
-
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
 int weir_cmd_record(int argc, char **argv);
@@ -20,11 +18,5 @@ int weir_cmd_top(int argc, char **argv);
 int weir_cmd_torch(int argc, char **argv);
 int weir_cmd_tune(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal, of runner.h */
-
-/* Prints the help of a variable that is no setting (variables.c).  The variable may be written like a flag:
- * WEIR_GROUP_LIMIT, --group-limit or group-limit.  Returns 1, or 0 if there is no such variable. */
-int variables_tell(const char *name, FILE *file);
-/* Returns the name of the variable with that number, from 0 on, or NULL if there are no more. */
-const char *variables_name(int number);
 
 #endif

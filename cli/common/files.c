@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -162,23 +163,13 @@ int temporary_named(const char *what, char *path, size_t bytes) {
     return file >= 0;
 }
 
-/* Returns a descriptor, or -1 with errno. */
-static int open_temporary(void) {
-    int file = open(temporary_folder(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    char path[4096];
-
-    if (file >= 0)
-        return file;
-    file = open_named("copy", path, sizeof path);
-    if (file >= 0)
-        unlink(path);
-    return file;
-}
-
 FILE *temporary_file(void) {
-    int number = open_temporary();
+    char path[PATH_MAX];
+    int number = open_named("copy", path, sizeof path);
     FILE *file = number >= 0 ? fdopen(number, "w+") : NULL;
 
+    if (number >= 0)
+        unlink(path);
     if (!file && number >= 0)
         close(number);
     return file;

@@ -20,7 +20,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/common/files.h"
-#include "cli/common/jsonfile.h"
 #include "config/amount.h"
 
 /* Keys of the flags, above any character: a character would be a short form. */

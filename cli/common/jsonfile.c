@@ -90,15 +90,19 @@ json_t *jsonfile_rounded(double value, double per) {
     return json_real((double)(int64_t)(value * per + 0.5) / per);
 }
 
+char *jsonfile_plain(char *text) {
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || (unsigned char)*at > '~')
+            *at = '?';
+    return text;
+}
+
 json_t *jsonfile_text(const char *text) {
     json_t *string = json_string(text);
     char *plain = string ? NULL : strdup(text);
 
-    for (char *at = plain; at && *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f || (unsigned char)*at > 0x7f)
-            *at = '?';
     if (plain)
-        string = json_string(plain);
+        string = json_string(jsonfile_plain(plain));
     free(plain);
     return string;
 }

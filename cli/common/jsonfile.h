@@ -16,6 +16,8 @@ int jsonfile_write(const char *path, const json_t *value);
 json_t *jsonfile_common(int argc, char **argv);
 /* Returns the number for JSON, or INT64_MAX if the number is larger. */
 json_t *jsonfile_integer(uint64_t value);
+/* Replaces each byte that is not printable ASCII by a question mark.  Returns the text. */
+char *jsonfile_plain(char *text);
 /* Returns the text for JSON.  If the text is not UTF-8, a question mark stands for each byte that is not printable ASCII. */
 json_t *jsonfile_text(const char *text);
 /* Rounds to 1 / `per': 10.0 leaves one digit behind the point. */

@@ -107,17 +107,14 @@ static json_t *collect(int result_fd, pid_t child, char *message, size_t message
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     reason = json_string_value(json_object_get(result, "error"));
-    if (reason) {
+    if (result && !reason && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return result;
+    if (reason)
         snprintf(message, message_bytes, "%s", reason);
-        json_decref(result);
-        return NULL;
-    }
-    if (!result || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    else
         tell_end(status, message, message_bytes);
-        json_decref(result);
-        return NULL;
-    }
-    return result;
+    json_decref(result);
+    return NULL;
 }
 
 json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t message_bytes) {

@@ -2,7 +2,7 @@
 /* lines.c: see input.h.
  *
  * A source reads through zlib, which unpacks gzip and leaves other data as they are; zstd, which allows several frames
- * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, source_read() returns all bytes
+ * in a row, unpacks the result.  If a file ends inside a gzip member or a zstd frame, read_bytes() returns all bytes
  * before the end, and then an error.
  */
 #include "cli/formats/input.h"
@@ -42,19 +42,31 @@ struct source {
     unsigned char input[INPUT_BYTES];
 };
 
-/* Writes why zlib could not read, without the name of the file, with which the message of zlib begins. */
-static void tell_gzip_error(gzFile file, char *message, size_t message_bytes) {
-    int code;
-    const char *text = gzerror(file, &code), *why = strstr(text, ": ");
+/* Writes the message.  Returns 0. */
+static __attribute__((format(printf, 2, 3))) int fail(struct lines *lines, const char *format,
+                                                      ...) {
+    va_list arguments;
 
-    if (code == Z_ERRNO)
-        snprintf(message, message_bytes, "cannot be read: %s", strerror(errno));
-    else
-        snprintf(message, message_bytes, "the gzip data is damaged: %s", why ? why + 2 : text);
+    va_start(arguments, format);
+    vsnprintf(lines->message, sizeof lines->message, format, arguments);
+    va_end(arguments);
+    return 0;
 }
 
-/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends. */
-static int fill(struct source *source, size_t least, char *message, size_t message_bytes) {
+/* Writes why zlib could not read, without the name of the file, with which the message of zlib begins.  Returns 0. */
+static int tell_gzip_error(struct lines *lines) {
+    int code;
+    const char *text = gzerror(lines->source->file, &code), *why = strstr(text, ": ");
+
+    return code == Z_ERRNO ? fail(lines, "cannot be read: %s", strerror(errno))
+                           : fail(lines, "the gzip data is damaged: %s", why ? why + 2 : text);
+}
+
+/* Reads more bytes behind the unused ones, until there are `least` bytes or the file ends.  Returns 1, or 0 with a
+ * message. */
+static int fill(struct lines *lines, size_t least) {
+    struct source *source = lines->source;
+
     memmove(source->input, source->input + source->at, source->filled - source->at);
     source->filled -= source->at;
     source->at = 0;
@@ -62,104 +74,62 @@ static int fill(struct source *source, size_t least, char *message, size_t messa
         int got = gzread(source->file, source->input + source->filled,
                          (unsigned)(INPUT_BYTES - source->filled));
 
-        if (got < 0) {
-            tell_gzip_error(source->file, message, message_bytes);
-            return 0;
-        }
+        if (got < 0)
+            return tell_gzip_error(lines);
         source->at_end = got == 0;
         source->filled += (size_t)got;
     }
     return 1;
 }
 
-static gzFile open_file(const char *path, char *message, size_t message_bytes) {
+/* Opens the file.  Returns 1, or 0 with a message. */
+static int open_file(struct lines *lines, const char *path) {
     struct stat status;
     int fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
                                     : open(path, O_RDONLY | O_CLOEXEC);
-    gzFile file;
 
-    if (fd < 0) {
-        snprintf(message, message_bytes, "%s", strerror(errno));
-        return NULL;
-    }
+    if (fd < 0)
+        return fail(lines, "%s", strerror(errno));
     errno = fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) ? EISDIR : ENOMEM;
-    file = errno == EISDIR ? NULL : gzdopen(fd, "rb");
-    if (file)
-        return file;
-    snprintf(message, message_bytes, "%s", strerror(errno));
+    lines->source->file = errno == EISDIR ? NULL : gzdopen(fd, "rb");
+    if (lines->source->file)
+        return 1;
+    fail(lines, "%s", strerror(errno));
     close(fd);
-    return NULL;
+    return 0;
 }
 
 /* Begins to unpack if the first bytes are those of zstd.  Returns 1, or 0 with a message. */
-static int begin_zstd(struct source *source, char *message, size_t message_bytes) {
+static int begin_zstd(struct lines *lines) {
     static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd};
+    struct source *source = lines->source;
 
     if (source->filled < sizeof magic || memcmp(source->input, magic, sizeof magic) != 0)
         return 1;
 #ifdef HAVE_ZSTD
     source->zstd = ZSTD_createDStream();
-    if (source->zstd)
-        return 1;
-    snprintf(message, message_bytes, "out of memory");
+    return source->zstd || fail(lines, "out of memory");
 #else
-    snprintf(message, message_bytes, "is packed by zstd, and this weir was built without");
+    return fail(lines, "is packed by zstd, and this weir was built without");
 #endif
-    return 0;
 }
 
-/* Does nothing if the source is NULL. */
-static void source_close(struct source *source) {
-    if (!source)
-        return;
-#ifdef HAVE_ZSTD
-    ZSTD_freeDStream(source->zstd);
-#endif
-    if (source->file)
-        gzclose(source->file);
-    free(source);
-}
-
-/* Opens a file; "-" is standard input.  Returns NULL with a message if the file is missing, a directory, empty or cannot
- * be read. */
-static struct source *source_open(const char *path, char *message, size_t message_bytes) {
-    struct source *source = calloc(1, sizeof *source);
-
-    if (!source) {
-        snprintf(message, message_bytes, "out of memory");
-        return NULL;
-    }
-    source->file = open_file(path, message, message_bytes);
-    if (source->file && fill(source, 4, message, message_bytes)) {
-        if (source->filled == 0 && gzdirect(source->file))
-            snprintf(message, message_bytes, "is empty");
-        else if (begin_zstd(source, message, message_bytes))
-            return source;
-    }
-    source_close(source);
-    return NULL;
-}
-
-static ptrdiff_t refuse_cut(struct source *source, const char *format, char *message,
-                            size_t message_bytes) {
-    source->is_cut = 1;
-    snprintf(message, message_bytes, "the %s data ends too early: the file is truncated", format);
-    return -1;
+static ptrdiff_t refuse_cut(struct lines *lines, const char *format) {
+    lines->source->is_cut = 1;
+    return fail(lines, "the %s data ends too early: the file is truncated", format) - 1;
 }
 
 #ifdef HAVE_ZSTD
 /* Unpacks until there are bytes, or the input is used up.  Returns the number of bytes, or -1 with a message. */
-static ptrdiff_t unpack(struct source *source, char *buffer, size_t bytes, char *message,
-                        size_t message_bytes) {
+static ptrdiff_t unpack(struct lines *lines, char *buffer, size_t bytes) {
+    struct source *source = lines->source;
     ZSTD_inBuffer in = {source->input + source->at, source->filled - source->at, 0};
     ZSTD_outBuffer out = {buffer, bytes, 0};
     size_t result = ZSTD_decompressStream(source->zstd, &out, &in);
 
     source->at += in.pos;
-    if (ZSTD_isError(result)) {
-        snprintf(message, message_bytes, "the zstd data is damaged: %s", ZSTD_getErrorName(result));
-        return -1;
-    }
+    if (ZSTD_isError(result))
+        return fail(lines, "the zstd data is damaged: %s", ZSTD_getErrorName(result)) - 1;
     source->inside = result != 0;
     return (ptrdiff_t)out.pos;
 }
@@ -175,30 +145,29 @@ static ptrdiff_t take_bytes(struct source *source, char *buffer, size_t bytes) {
 }
 
 /* Reads bytes.  Returns the number of bytes, 0 at the end, or -1 with a message. */
-static ptrdiff_t source_read(struct source *source, char *buffer, size_t bytes, char *message,
-                             size_t message_bytes) {
+static ptrdiff_t read_bytes(struct lines *lines, char *buffer, size_t bytes) {
+    struct source *source = lines->source;
     ptrdiff_t got = 0;
     int code;
 
     while (got == 0) {
-        if (source->at == source->filled && !fill(source, 1, message, message_bytes))
+        if (source->at == source->filled && !fill(lines, 1))
             return -1;
         if (source->at == source->filled && !source->inside) {
             (void)gzerror(source->file, &code);
             if (code == Z_BUF_ERROR)
-                return refuse_cut(source, "gzip", message, message_bytes);
+                return refuse_cut(lines, "gzip");
             source->is_cut = source->last != '\n';
             return 0;
         }
 #ifdef HAVE_ZSTD
-        got = source->zstd ? unpack(source, buffer, bytes, message, message_bytes)
-                           : take_bytes(source, buffer, bytes);
+        got = source->zstd ? unpack(lines, buffer, bytes) : take_bytes(source, buffer, bytes);
 #else
         got = take_bytes(source, buffer, bytes);
 #endif
         /* Without more input there is no more output. */
         if (got == 0 && source->inside && source->at == source->filled && source->at_end)
-            return refuse_cut(source, "zstd", message, message_bytes);
+            return refuse_cut(lines, "zstd");
     }
     if (got > 0)
         source->last = buffer[got - 1];
@@ -220,9 +189,17 @@ int lines_refuse(struct lines *lines, const char *format, ...) {
 }
 
 int lines_open(struct lines *lines, const char *path) {
-    *lines = (struct lines){.source = NULL};
-    lines->source = source_open(path, lines->message, sizeof lines->message);
-    return lines->source != NULL;
+    *lines = (struct lines){.source = calloc(1, sizeof(struct source))};
+    if (!lines->source)
+        return fail(lines, "out of memory");
+    if (open_file(lines, path) && fill(lines, 4)) {
+        if (lines->source->filled == 0 && gzdirect(lines->source->file))
+            fail(lines, "is empty");
+        else if (begin_zstd(lines))
+            return 1;
+    }
+    lines_close(lines);
+    return 0;
 }
 
 int lines_is_cut(const struct lines *lines) {
@@ -230,7 +207,12 @@ int lines_is_cut(const struct lines *lines) {
 }
 
 void lines_close(struct lines *lines) {
-    source_close(lines->source);
+#ifdef HAVE_ZSTD
+    ZSTD_freeDStream(lines->source->zstd);
+#endif
+    if (lines->source->file)
+        gzclose(lines->source->file);
+    free(lines->source);
     free(lines->buffer);
 }
 
@@ -254,8 +236,7 @@ static int fill_buffer(struct lines *lines) {
         lines->buffer = buffer;
         lines->room = room;
     }
-    got = source_read(lines->source, lines->buffer + lines->filled, lines->room - 1 - lines->filled,
-                      lines->message, sizeof lines->message);
+    got = read_bytes(lines, lines->buffer + lines->filled, lines->room - 1 - lines->filled);
     if (got < 0)
         return 0;
     lines->at_end = got == 0;
@@ -340,8 +321,12 @@ ptrdiff_t lines_read(void *context, char *buffer, size_t bytes, char *message,
     struct lines *lines = context;
     size_t there = lines->filled - lines->at;
 
-    if (!there)
-        return source_read(lines->source, buffer, bytes, message, message_bytes);
+    if (!there) {
+        ptrdiff_t got = read_bytes(lines, buffer, bytes);
+
+        snprintf(message, message_bytes, "%s", lines->message);
+        return got;
+    }
     bytes = bytes < there ? bytes : there;
     memcpy(buffer, lines->buffer + lines->at, bytes);
     lines->at += bytes;

@@ -107,12 +107,9 @@ static int write_blocks(FILE *trace, const struct blocks *blocks) {
     for (size_t i = 0; i < 2 * blocks->count; i++) {
         const struct block *block = &blocks->all[ends[i].block];
 
-        fprintf(trace, "%" PRIu64 " %c %zu %" PRIu64 " 0", ends[i].time,
-                ends[i].is_free ? 'f' : 'a', ends[i].block, block->bytes);
-        if (ends[i].is_free)
-            fputc('\n', trace);
-        else
-            fprintf(trace, " name=%s\n", block->name);
+        fprintf(trace, "%" PRIu64 " %c %zu %" PRIu64 " 0%s%s\n", ends[i].time,
+                ends[i].is_free ? 'f' : 'a', ends[i].block, block->bytes,
+                ends[i].is_free ? "" : " name=", ends[i].is_free ? "" : block->name);
     }
     free(ends);
     return 1;

@@ -2,12 +2,9 @@
 /* busy.h: GPU work on the streams of a replay, as a program would have it there.
  *
  * Without work each free is complete at once, so any allocator reuses any block at once.  In a program the host runs
- * ahead of the device, and a free is complete only after the earlier work on its stream.
- *
- * A trace has the times of calls, not the work.  So the time from one event to the next, at most TAPE_MOST_GAP_US,
- * counts as work on the stream of the first event.  That time multiplied by FACTOR is submitted behind the event as a
- * delay.  The delays of all streams add up to at most FACTOR times the recorded time.  The time after a mark belongs
- * to no stream.
+ * ahead of the device, and a free is complete only after the earlier work on its stream.  A trace has the times of
+ * calls, not the work.  So FACTOR times the time from one event to the next, at most TAPE_MOST_GAP_US, is submitted
+ * behind the event on its stream, as a delay.  The time after a mark belongs to no stream.
  *
  * A launch costs the host 3 microseconds, so delays are gathered by stream until there are 10, or until the trace
  * waits or has a mark.  A free may therefore look complete up to 10 microseconds too early.  The makespan is the time

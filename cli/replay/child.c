@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "api/timeline.h"
 #include "base/size.h"
@@ -904,28 +905,22 @@ static json_t *replay_all(struct replay *replay) {
     return NULL;
 }
 
-/* The idle thread holds this lock.  In a process of one thread a C library leaves out locked instructions, and
- * calls look faster than in a real program. */
-static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
-
 static void *idle(void *unused) {
-    pthread_mutex_lock(&idle_lock);
-    pthread_mutex_unlock(&idle_lock);
+    for (;;)
+        (void)pause();
     return unused;
 }
 
+/* Replays beside an idle thread.  In a process of one thread a C library leaves out locked instructions, and calls look
+ * faster than in a real program. */
 static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_t thread;
     json_t *result;
-    int started;
 
-    pthread_mutex_lock(&idle_lock);
-    started = pthread_create(&thread, NULL, idle, NULL) == 0;
+    if (pthread_create(&thread, NULL, idle, NULL) == 0)
+        (void)pthread_detach(thread);
     result = replay_all(replay);
     release_device(replay);
-    pthread_mutex_unlock(&idle_lock);
-    if (started)
-        pthread_join(thread, NULL);
     return result;
 }
 
@@ -956,23 +951,17 @@ static json_t *device_json(const struct weir_cli_settings *settings,
 
 /* Reports the device without a replay.  Returns the exit code. */
 static int look_at_device(struct weir_cli_settings *settings, const struct job *job) {
-    struct weir_cli_device device;
-    const char *lacks;
+    struct weir_cli_device device = {0};
+    int good = weir_cli_device_open(settings, &device, 0) == 0 &&
+               group_driver(device.driver, device.ordinal);
+    const char *lacks = good && job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
 
-    memset(&device, 0, sizeof device);
-    if (weir_cli_device_open(settings, &device, 0) != 0 ||
-        !group_driver(device.driver, device.ordinal))
-        goto failed; /* a message was printed */
-    lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
-    if (lacks) {
+    if (lacks)
         fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,
                 device.name);
-        goto failed;
-    }
-    return !result_send(device_json(settings, &device));
-
-failed:
-    result_send(json_pack("{s:s}", "error", ""));
+    if (good && !lacks)
+        return !result_send(device_json(settings, &device));
+    result_send(json_pack("{s:s}", "error", "")); /* a message was printed */
     return 1;
 }
 
@@ -981,7 +970,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     static struct job job;
     struct weir_cli_settings settings;
     json_t *result = NULL;
-    int good;
+    int is_sent;
 
     (void)argc;
     (void)argv;
@@ -1005,17 +994,10 @@ int weir_cmd_replay_child(int argc, char **argv) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
     }
-    good = open_device(&replay, &settings);
-    replay.options = settings.options;
-    if (good)
+    if (open_device(&replay, &settings)) {
+        replay.options = settings.options;
         result = replay_beside_idle_thread(&replay);
-    good = result != NULL;
-    good = result_send(result ? result : json_pack("{s:s}", "error", replay.error)) && good;
-    free(replay.streams);
-    free(replay.addresses);
-    free(replay.iterations);
-    free(replay.bare_ns);
-    free(replay.points);
-    tape_unmap(&replay.tape);
-    return good ? 0 : 1;
+    }
+    is_sent = result_send(result ? result : json_pack("{s:s}", "error", replay.error));
+    return result && is_sent ? 0 : 1;
 }

@@ -116,12 +116,8 @@ const char *configuration_lacks(const struct configuration *configuration,
                                 const struct weir_driver *driver, CUdevice device) {
     int can = 0;
 
-    if (!configuration->needs_virtual)
-        return NULL;
-    if ((driver->capabilities & WEIR_CAP_VIRTUAL) &&
-        driver->cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                     device) == CUDA_SUCCESS &&
-        can)
-        return NULL;
-    return "memory mapped by handles";
+    if (configuration->needs_virtual && (driver->capabilities & WEIR_CAP_VIRTUAL))
+        (void)driver->cuDeviceGetAttribute(
+            &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+    return configuration->needs_virtual && !can ? "memory mapped by handles" : NULL;
 }

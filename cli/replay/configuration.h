@@ -29,8 +29,8 @@ struct session {
     CUevent event;            /* orders one stream behind another */
     uint64_t blocks;          /* indices of blocks are below this number */
     uint64_t live_peak_bytes; /* peak requested memory of the trace */
-    const weir_options
-        *given;  /* every configuration has this device and log; "replay" has all these options */
+    /* Every configuration has this device and log; "replay" has all these options. */
+    const weir_options *given;
     int forgets; /* set if a profile is read and not saved */
     /* The most memory that may be reserved, or 0 for the configuration's own limit. */
     uint64_t limit;

@@ -60,7 +60,7 @@ static void *public_open(struct session *session, const struct configuration *se
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         options = opened->options;
         options.oom_report =
-            NULL; /* contest_shortage.c writes the OOM report with the advice that it tried */
+            NULL; /* contest.c writes the OOM report with the advice that it tried */
         status = weir__allocator_create_on(session->counted, &options, &opened->allocator, message,
                                            sizeof message);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* contest.h: every configuration on every trace, each in fresh processes; `weir replay' and `weir bench' share it.
  *
- * contest.c reads flags and traces, runs all, and writes the files; contest_shortage.c says why requests failed, and
- * finds the smallest limit that serves a trace; explain.c explains traces in place of a replay; table.c prints the
- * results.  All traces and the device are checked before the first run.
+ * contest.c reads flags and traces, runs all, says why requests failed, finds the smallest limit that serves a trace,
+ * and writes the files; explain.c explains traces in place of a replay; table.c prints the results.  All traces and the
+ * device are checked before the first run.
  *
  * Must not know: configurations, flags of allocators except those that name files.
  */
@@ -73,10 +73,6 @@ int contest_prepare(struct contest *contest);
 void contest_tell_no_trace(const char *path, const char *message);
 /* Explains all traces, with at most `most' lines of blocks each, in place of a replay.  Returns the exit code. */
 int contest_explain(struct contest *contest, size_t most);
-/* Prints the failures in the newest run of a row, with their reasons, to standard error.  Returns 1 if there are
- * none. */
-int contest_tell_failure(const struct contest *contest, const struct row *row, json_t *run,
-                         const char *error, const char *what);
 /* Returns the stream of the table. */
 FILE *contest_table_file(const struct contest *contest);
 /* Runs all, prints the table and writes the files.  Returns the exit code. */

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/common/jsonfile.h"
 #include "cli/common/spell.h"
 

@@ -26,20 +26,17 @@ struct standing {
     /* Set if no warm-up ended on some trace, so that its second half counts as steady. */
     int is_unsettled;
     double mean[FIGURES], low[FIGURES], high[FIGURES];
-    double reserved,
-        kept; /* Ratios to the peak requested memory; `kept' is an arithmetic mean and may be 0 */
-    double
-        /* The warm-up as a number of steady iterations, of the traces that have both. */
-        warm_up_iterations;
+    double reserved, kept; /* over the peak requested memory; `kept' is an arithmetic mean */
+    /* The warm-up as a number of steady iterations, of the traces that have both. */
+    double warm_up_iterations;
     unsigned char marks[MARKS];
 };
 
 enum { FINDINGS_SENTENCES = 6, FINDINGS_SENTENCE_BYTES = 1024 };
 
 struct findings {
-    struct standing
-        /* One for each configuration; none after an interrupt, when nothing compares. */
-        *standings;
+    /* One for each configuration; none after an interrupt, when nothing compares. */
+    struct standing *standings;
     size_t count;
     /* Weir's default, or weir's first configuration; NULL: there is none. */
     const struct standing *usual;

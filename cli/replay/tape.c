@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "base/text.h"
 #include "cli/common/files.h"
 #include "cli/common/memory.h"
 #include "cli/formats/input.h"

@@ -29,8 +29,7 @@ struct tape_op {
 
 struct tape_header {
     char magic[8];
-    char name
-        [TAPE_NAME_BYTES]; /* "gpt2-train": the file's name without its folder and ".trace.zst" */
+    char name[TAPE_NAME_BYTES]; /* the file's name without its folder and ".trace.zst" */
     uint64_t ops;
     uint64_t allocs;
     uint64_t frees;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "cli/common/commands.h"
 #include "cli/common/files.h"
 #include "cli/common/flags.h"
