@@ -82,8 +82,8 @@ static void list_configurations(FILE *file) {
     }
 }
 
-/* Returns the text behind the options with the list before it, or the text alone if there is no host memory.  argp frees
- * the result. */
+/* Returns the text behind the options with the list before it, or the text alone if there is no host memory.  argp
+ * frees the result. */
 static char *help_filter(int key, const char *text, void *input) {
     char *made = (char *)(uintptr_t)text;
     size_t bytes;

@@ -87,7 +87,8 @@ int command_start(char **command, pid_t *started) {
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
-    signal(SIGCHLD, SIG_DFL); /* a process that ignores it does not learn how the command ended */
+    /* A process that ignores SIGCHLD does not learn how the command ended. */
+    signal(SIGCHLD, SIG_DFL);
     catch_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {

@@ -22,7 +22,8 @@ struct check {
     int failed;
 };
 
-/* Compares the limit with that of a group that has members.  Does not compare percentages, which depend on the device. */
+/* Compares the limit with that of a group that has members.  Does not compare percentages, which depend on the
+ * device. */
 static void check_limit(const char *device, void *context) {
     struct check *check = context;
     char has[WEIR_SPELL_BYTES], own[WEIR_SPELL_BYTES];

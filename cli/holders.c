@@ -27,7 +27,7 @@ static struct holders_device *add_device(struct holders *h, const char *name) {
     d = &more[h->count++];
     memset(d, 0, sizeof *d);
     snprintf(d->name, sizeof d->name, "%s", name);
-    jsonfile_plain(d->name); /* terminals obey control characters */
+    jsonfile_plain(d->name); /* since terminals obey control characters */
     return d;
 }
 

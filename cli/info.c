@@ -154,7 +154,7 @@ static void learn(struct info *info) {
     target = learn ? weir__profile_target(&learn->known) : 0;
     gather_device(info->device.driver, info->device.ordinal, &facts);
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
-    /* Prealloc-min may ask for more. */
+    /* --prealloc-min may ask for more. */
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",

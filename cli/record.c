@@ -497,8 +497,9 @@ static size_t drain_ring(struct process *process, struct weir_record_ring *ring,
     return (size_t)(written - first);
 }
 
-/* Writes the events before `safe' in the order of their times; with `is_last' it writes all events.  A thread that stays
- * long in a free of the driver makes at most MOST_WAITING events wait: after that its own event comes late (tracing.h). */
+/* Writes the events before `safe' in the order of their times; with `is_last' it writes all events.  A thread that
+ * stays long in a free of the driver makes at most MOST_WAITING events wait: after that its own event comes late
+ * (tracing.h). */
 static void write_waiting(struct process *process, uint32_t rings, int is_last) {
     for (;;) {
         uint64_t next = UINT64_MAX; /* the time of the first event of the other rings */
@@ -600,8 +601,8 @@ static int take_file(void) {
     return ftruncate(file, 0) == 0 || errno == EINVAL ? file : -1;
 }
 
-/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could not read
- * that.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
+/* Begins the trace of a process.  Reads from /proc its mapped files, and its command if the process itself could
+ * not read that.  Reads nothing of a process of another namespace, whose id may be that of another process here. */
 static void begin_trace(struct process *process, const struct weir_record_head *head) {
     int is_here = head->namespace != 0 && head->namespace == weir__process_namespace();
 
@@ -856,9 +857,9 @@ static int end_as(int status) {
     return record.failed;
 }
 
-/* Returns 1 if the recording ends though the command has left processes behind.  It does so if none of these processes is
- * recorded, or if a signal has told this process to end.  Either must have been so for GRACE_NS, in which a process that
- * is about to make its first request makes it, and a process that is about to end ends. */
+/* Returns 1 if the recording ends though the command has left processes behind.  It does so if none of these
+ * processes is recorded, or if a signal has told this process to end.  Either must have been so for GRACE_NS, in
+ * which a process that is about to make its first request makes it, and a process that is about to end ends. */
 static int may_leave_rest(void) {
     uint64_t now = weir__clock_ns();
 

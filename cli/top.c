@@ -334,7 +334,8 @@ static int show(void) {
     return 0;
 }
 
-/* Waits, looks and draws.  Returns 1 if a key or a signal ends the command, 2 if all chosen programs have ended, else 0. */
+/* Waits, looks and draws.  Returns 1 if a key or a signal ends the command, 2 if all chosen programs have ended,
+ * else 0. */
 static int wait_until(uint64_t when) {
     for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
@@ -409,7 +410,7 @@ static int run(void) {
     if (check_chosen() != 0)
         return 1;
     if (command.once && command.top.count == 0)
-        return show(); /* nothing can change */
+        return show(); /* no program will come */
     if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch();

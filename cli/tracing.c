@@ -16,9 +16,9 @@
 
 struct block {
     uint64_t id, bytes, stream;
-    uint64_t time; /* the time of its event */
+    uint64_t time; /* the time of the allocation */
     unsigned kind, device;
-    unsigned uses; /* uses of a handle: the handle itself, and each mapping */
+    unsigned uses; /* the number of uses of a handle: the handle itself, and each mapping */
 };
 
 struct mapping {
@@ -176,8 +176,8 @@ static const char *name_of(const struct tracing *tracing, uint64_t number) {
     return number && weir__map_get(&tracing->names, number, &name) ? (const char *)name : NULL;
 }
 
-/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands between
- * the program and the driver. */
+/* Returns the name of the file that has the code of an address.  Returns NULL for weir's own library, which stands
+ * between the program and the driver. */
 static const char *file_of(struct tracing *tracing, uint64_t address) {
     const char *name = find_module(&tracing->modules, address);
 

@@ -50,11 +50,11 @@ struct tracing {
     uint64_t next_id, next_stream;
     struct counts reserved, mapped, host;
     uint64_t written;    /* bytes of text */
-    uint64_t events;     /* events in the text */
-    uint64_t left_out;   /* events that the limit left out */
-    uint64_t lost;       /* events that the process could not record, at its end */
-    uint64_t unknown;    /* frees of no live block */
-    uint64_t gone;       /* events that the process had lost at its end */
+    uint64_t events;     /* the number of events in the text */
+    uint64_t left_out;   /* the number of events that the limit left out */
+    uint64_t lost;       /* the events that the process could not record */
+    uint64_t unknown;    /* the frees of no live block */
+    uint64_t gone;       /* the frees that were added, since an address was allocated again */
     uint64_t since_mark; /* the number of events since the last mark */
     int has_marks;       /* set if the program has set a mark */
     int failed;          /* an errno if the text cannot be written or there is no memory */

@@ -24,13 +24,14 @@ int outputs_differ(const struct output *outputs, size_t count);
 /* Checks that the file of a flag can be replaced, which needs the right to write to its folder, or to the folder of
  * a link's target.  A path of NULL or "-" is good.  Returns 1, or 0 with a message. */
 int output_check(const char *flag, const char *path);
-/* Checks that text can be added to the file of a flag.  A path of NULL or "-" is good.  Returns 1, or 0 with a message. */
-int output_check_to_add(const char *flag, const char *path);
-/* Returns 1 if a file can be made there, 0 with errno if not.  Makes a file beside the path and removes it: in folders of
- * some file systems, such as /proc, access(2) allows a file that cannot be made. */
-int output_can_make(const char *path);
-/* Replaces the file by what `write' writes, as a whole (replace.h).  `write' returns 0 if it fails.  Returns 1, or 0 with a
+/* Checks that text can be added to the file of a flag.  A path of NULL or "-" is good.  Returns 1, or 0 with a
  * message. */
+int output_check_to_add(const char *flag, const char *path);
+/* Returns 1 if a file can be made there, 0 with errno if not.  Makes a file beside the path and removes it: in
+ * folders of some file systems, such as /proc, access(2) allows a file that cannot be made. */
+int output_can_make(const char *path);
+/* Replaces the file by what `write' writes, as a whole (replace.h).  `write' returns 0 if it fails.  Returns 1, or
+ * 0 with a message. */
 int output_replace(const char *path, int (*write)(FILE *file, const void *context),
                    const void *context);
 
@@ -39,8 +40,8 @@ const char *temporary_folder(void);
 /* Opens an empty file without a name in the temporary folder, for reading and writing.  Returns NULL with errno on
  * failure. */
 FILE *temporary_file(void);
-/* Makes an empty file weir-WHAT-... in the temporary folder, and writes its path.  Returns 1, or 0 with errno and the path
- * that failed. */
+/* Makes an empty file weir-WHAT-... in the temporary folder, and writes its path.  Returns 1, or 0 with errno and
+ * the path that failed. */
 int temporary_named(const char *what, char *path, size_t bytes);
 /* Removes a folder with its files and its empty folders.  Does nothing if the path is "" or a link. */
 void temporary_remove(const char *path);

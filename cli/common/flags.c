@@ -22,7 +22,7 @@
 #include "cli/common/files.h"
 #include "config/amount.h"
 
-/* Keys of the flags, above any character: a character would be a short form. */
+/* The keys of the flags are above all characters, since a character would be a short form. */
 enum { FIRST_KEY = 0x5700, FIRST_OF_TABLE = 0x5800 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
@@ -194,7 +194,8 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
 
 /* ---------------------------------------------------------------- help on a flag ---- */
 
-/* The flag whose help weir_cli_parse prints instead of parsing, or NULL, and the number of commands that have the flag. */
+/* The flag whose help weir_cli_parse prints instead of parsing, or NULL, and the number of commands that have the
+ * flag. */
 static struct likeness *topic;
 static int topics;
 
@@ -605,8 +606,8 @@ const char *weir_cli_model_profile(void) {
     return path ? path : "built-in";
 }
 
-/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200": readers could take output with
- * the name "NVIDIA H200 (device model)" for a measurement. */
+/* Makes a name such as "cuda:0 NVIDIA H200".  The name of the device model is "model h200": readers could take
+ * output with the name "NVIDIA H200 (device model)" for a measurement. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
     char *end = strstr(model, " ("), *word;
 
@@ -663,8 +664,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     return 1;
 }
 
-/* Compares amounts that depend on the device.  Returns 0, or 1 with a message.  The allocator itself checks shares of the
- * free memory, which change. */
+/* Compares amounts that depend on the device.  Returns 0, or 1 with a message.  The allocator itself checks shares
+ * of the free memory, which change. */
 static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
     struct weir_device_memory memory = {device->total, device->total};
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
@@ -674,7 +675,7 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (of_another && prealloc > limit) /* weir preallocates the limit, and says so */
+    if (of_another && prealloc > limit) /* weir preallocates the limit then, and says so */
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
@@ -690,7 +691,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
                     asked, limit_text, most_text);
 }
 
-/* Opens the GPU if there is one, else the device model.  Returns 1 and the device's name in *text, or 0 with the reason. */
+/* Opens the GPU if there is one, else the device model.  Returns 1 and the device's name in *text, or 0 with the
+ * reason. */
 static int choose_device(struct weir_cli_device *device, const char **text, char *why,
                          size_t why_bytes) {
     *text = "cuda";

@@ -28,14 +28,15 @@ struct weir_cli_settings {
     char error[512]; /* why the first bad value of a flag did not parse; "": all parsed */
 };
 
-/* Returns the flags for a struct argp_child, as static memory.  Help texts do not list the setting `refused', if that is
- * one.  The input of the child is a struct weir_cli_settings that weir_cli_settings_init has initialised.  Not
- * thread-safe. */
+/* Returns the flags for a struct argp_child, as static memory.  Help texts do not list the setting `refused', if
+ * that is one.  The input of the child is a struct weir_cli_settings that weir_cli_settings_init has initialised.
+ * Not thread-safe. */
 const struct argp *weir_settings_argp(int refused);
-/* Returns the setting of that name, or WEIR_SETTING_COUNT if there is none.  The name need not end behind its length. */
+/* Returns the setting of that name, or WEIR_SETTING_COUNT if there is none.  The name need not end behind its
+ * length. */
 int weir_cli_setting(const char *name, size_t length);
-/* Prints the help of the setting with that name, flag or variable; of each setting that is not advanced, for "settings"; of
- * each setting, for NULL.  Returns 1, or 0 if there is no such setting. */
+/* Prints the help of the setting with that name, flag or variable; of each setting that is not advanced, for
+ * "settings"; of each setting, for NULL.  Returns 1, or 0 if there is no such setting. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 
 /* Returns 1 if all output was written to standard output, 0 with a message if not. */
@@ -64,12 +65,11 @@ void likeness_add(struct likeness *likeness, const char *name);
 const char *likeness_closest(const struct likeness *likeness);
 
 /* Runs the command so that weir_cli_parse prints the help of the flag flag->word, compares the names of the command's
- * flags with the word, and returns an error at once.
- * Returns 1 if the command has the flag, 0 if not. */
+ * flags with the word, and returns an error at once.  Returns 1 if the command has the flag, 0 if not. */
 int weir_cli_flag_tell(struct likeness *flag, int (*command)(int argc, char **argv), char *title);
 
-/* Reads the text of a flag such as "--limit", NULL if the flag has none, into a field of the command's struct.  Ends the
- * program with a usage error if the text is bad. */
+/* Reads the text of a flag such as "--limit", NULL if the flag has none, into a field of the command's struct.
+ * Ends the program with a usage error if the text is bad. */
 typedef void weir_cli_take(struct argp_state *state, const char *flag, const char *text,
                            void *field);
 
@@ -144,11 +144,11 @@ const char *weir_cli_file_of(const weir_options *options, enum weir_setting sett
 /* Returns 0 if the file of --oom-report or WEIR_OOM_REPORT can be written, 1 with a message if not. */
 int weir_cli_oom_report_check(const struct weir_cli_settings *settings);
 
-/* Opens the device that --device or WEIR_DEVICE names.  Without either it opens the GPU, or the device model if there is
- * no GPU, and then says so on standard error unless `quiet'.  Sets settings->options.device to the device's name.  Checks
- * the preallocation against the device's memory and the limit; weir_cli_settings_finish can only compare amounts of one
- * kind.  Initialises the driver, so a process that forks later must exec.
- * Returns 0, or 1 with a message if the device does not exist or is too small. */
+/* Opens the device that --device or WEIR_DEVICE names.  Without either it opens the GPU, or the device model if
+ * there is no GPU, and then says so on standard error unless `quiet'.  Sets settings->options.device to the
+ * device's name.  Checks the preallocation against the device's memory and the limit; weir_cli_settings_finish can
+ * only compare amounts of one kind.  Initialises the driver, so a process that forks later must exec.  Returns 0,
+ * or 1 with a message if the device does not exist or is too small. */
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
 

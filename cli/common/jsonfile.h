@@ -18,9 +18,10 @@ json_t *jsonfile_common(int argc, char **argv);
 json_t *jsonfile_integer(uint64_t value);
 /* Replaces each byte that is not printable ASCII by a question mark.  Returns the text. */
 char *jsonfile_plain(char *text);
-/* Returns the text for JSON.  If the text is not UTF-8, a question mark stands for each byte that is not printable ASCII. */
+/* Returns the text for JSON.  If the text is not UTF-8, a question mark stands for each byte that is not printable
+ * ASCII. */
 json_t *jsonfile_text(const char *text);
-/* Rounds to 1 / `per': 10.0 leaves one digit behind the point. */
+/* Returns the value for JSON, rounded to 1 / `per': 10.0 leaves one digit behind the point. */
 json_t *jsonfile_rounded(double value, double per);
 
 #endif

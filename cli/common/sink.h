@@ -12,8 +12,8 @@ struct sink;
 
 /* Returns 1 if this build can compress a file of that name, 0 if not. */
 int sink_can(const char *like);
-/* Makes a sink of an open file.  The name `like' says how the file is compressed.  The sink closes the file; sink_on closes
- * the file if it fails.  Returns NULL with errno on failure. */
+/* Makes a sink of an open file.  The name `like' says how the file is compressed.  The sink closes the file;
+ * sink_on closes the file if it fails.  Returns NULL with errno on failure. */
 struct sink *sink_on(int file, const char *like);
 /* Returns 1, or 0 with errno.  After an error each call fails. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);

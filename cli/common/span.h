@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* span.h: the time that calls take.
  *
- * On a device a span is real time, without waits for a processor; a driver call that blocks counts.  On a modelled device
- * a span is the virtual time of its driver calls plus the real time outside the model.  The model has one account for
- * the process, so only one thread may make driver calls there during a span, all through the counted table.
+ * On a device a span is real time, without waits for a processor; a driver call that blocks counts.  On a modelled
+ * device a span is the virtual time of its driver calls plus the real time outside the model.  The model has one
+ * account for the process, so only one thread may make driver calls there during a span, all through the counted
+ * table.
  *
  * A stopwatch reads the time stamp counter if its rate is constant, fenced on both sides, else CLOCK_MONOTONIC.  The
  * clock of the driver table (driver.h) is virtual on the model, and not fenced on a device.

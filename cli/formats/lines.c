@@ -29,7 +29,7 @@
 enum { INPUT_BYTES = 1 << 16 };
 
 struct source {
-    gzFile file; /* zlib reads files that are not gzip without a change */
+    gzFile file; /* zlib also reads files that are not gzip */
     int at_end;  /* the file has no more bytes */
     int inside;  /* set if the last byte was inside a zstd frame */
     int is_cut;
@@ -382,7 +382,8 @@ int lines_number(struct lines *lines, size_t field, const char *what, uint64_t m
 
     errno = 0;
     value = strtoull(text, &end, strncmp(text, "0x", 2) == 0 ? 16 : 10);
-    if (!isdigit((unsigned char)*text) || *end || errno || value > most) { /* no sign, no blank */
+    /* Strtoull() takes signs and blanks. */
+    if (!isdigit((unsigned char)*text) || *end || errno || value > most) {
         weir__quote(text, quoted, sizeof quoted);
         return lines_refuse(lines, "%s %s is no whole number from 0 to %" PRIu64, what, quoted,
                             most);

@@ -53,8 +53,8 @@ struct contest {
     struct results results; /* configurations, repeat and busy belong to the request */
 };
 
-/* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that contest_init
- * has set up. */
+/* Returns the flags that replay and bench share, for a struct argp_child whose input is a struct contest that
+ * contest_init has set up. */
 const struct argp *contest_argp(void);
 void contest_init(struct contest *contest, int argc, char **argv);
 /* Adds a trace, by path or by the name of a shipped one. */

@@ -128,7 +128,8 @@ static struct standing *least_marked(const struct findings *findings, enum mark 
     return least;
 }
 
-/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is known. */
+/* Keeps the mark of the least figure, and the marks of those that tie with it.  Changes nothing if no figure is
+ * known. */
 static void keep_least(struct findings *findings, enum mark mark, enum result_figure figure) {
     const struct standing *least = least_marked(findings, mark, figure);
 

@@ -40,7 +40,7 @@ struct findings {
     size_t count;
     /* Weir's default, or weir's first configuration; NULL: there is none. */
     const struct standing *usual;
-    /* Driver-keep or else driver, which are CUDA's pool; NULL: there is none. */
+    /* CUDA's pool: driver-keep, or else driver; NULL: there is neither. */
     const struct standing *driver;
     char sentences[FINDINGS_SENTENCES][FINDINGS_SENTENCE_BYTES];
     size_t sentence_count;

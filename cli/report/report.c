@@ -27,7 +27,7 @@ static int lacks_memory(void) {
 
 /* ------------------------------------------------------------------- reading ---- */
 
-/* Returns 0 with a message printed: the file is not for a report. */
+/* Prints why a file is not for a report.  Returns 0. */
 static int unfit(const char *from, const char *why) {
     fprintf(stderr, "weir: %s: %s; " EXPECTED "\n", from, why);
     return 0;
@@ -171,7 +171,8 @@ static int put_json(const char *text, size_t count, void *file) {
     return ferror(file) ? -1 : 0;
 }
 
-/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1, or 0 if there is no host memory. */
+/* Writes the template with the JSON of all files in place of its line DATA.  Returns 1, or 0 if there is no host
+ * memory. */
 static int put_page(FILE *file, const void *files) {
     static const char place[] = "\nDATA\n";
     const char *at = strstr(report_page, place);
