@@ -234,13 +234,6 @@ static int is_supported(const struct shim *shim) {
            100 * major + minor >= WEIR_TORCH_FIRST;
 }
 
-static void take_first_line(char *text, char *line, size_t bytes) {
-    size_t length = strcspn(text, "\n");
-
-    snprintf(line, bytes, "%.*s", (int)length, text);
-    memmove(text, text + length, strlen(text + length) + 1);
-}
-
 void shim_find(struct shim *shim, const char *python) {
     static const char question[] = "import importlib.util as u, sys\n"
                                    "s = u.find_spec('torch')\n"
@@ -248,6 +241,7 @@ void shim_find(struct shim *shim, const char *python) {
                                    "print(*sys.path, sep='\\n')";
     char *command[] = {(char *)python, (char *)"-c", (char *)question, NULL};
     char library[PATH_MAX + 32], id[WEIR_BUILD_ID_BYTES];
+    size_t length;
 
     *shim = (struct shim){.python = python};
     if (ask(command, STDOUT_FILENO, shim->folders, sizeof shim->folders) != 0) {
@@ -255,7 +249,9 @@ void shim_find(struct shim *shim, const char *python) {
         tell_failure(shim, command);
         return;
     }
-    take_first_line(shim->folders, shim->torch, sizeof shim->torch);
+    length = strcspn(shim->folders, "\n"); /* the first line is the folder of PyTorch */
+    snprintf(shim->torch, sizeof shim->torch, "%.*s", (int)length, shim->folders);
+    memmove(shim->folders, shim->folders + length, strlen(shim->folders + length) + 1);
     snprintf(library, sizeof library, "%s/lib/" WEIR_SHIM_LIBRARY, shim->torch);
     read_version(shim);
     if (shim->torch[0] != '/') {
@@ -364,8 +360,8 @@ static void close_files(int but) {
         closedir(files);
 }
 
-/* Finds the shim, and compiles it if it is missing and no other process does.  A process that waits for the shim reads the
- * failure. */
+/* Finds the shim, and compiles it if it is missing and no other process does.  A process that waits for the shim
+ * reads the failure. */
 static void find_and_build(const char *python, int lock) {
     static struct shim shim;
 
@@ -377,9 +373,8 @@ static void find_and_build(const char *python, int lock) {
         (void)weir__replace_file(shim.failed, 0644, 0, shim.why, strlen(shim.why));
 }
 
-/* Starts the grandchild.  Init adopts it, so the program, which replaces this process, never waits for it.  The
- * lock is taken before the program starts, so that the program cannot need the shim before the grandchild holds the
- * lock. */
+/* Starts the grandchild.  Init adopts it, so the program, which replaces this process, never waits for it.  The lock is
+ * taken before the program starts, so that the program cannot need the shim before the grandchild holds the lock. */
 void shim_build_beside(const char *python) {
     char path[PATH_MAX], folder[PATH_MAX];
     pid_t child;

@@ -151,8 +151,8 @@ static int run_trace(const struct contest *contest, const struct choice *choice,
     return 1;
 }
 
-/* Replays all traces with a choice, unless a trial has that choice.  Returns the number of the trial, or -1 with a message
- * printed. */
+/* Replays all traces with a choice, unless a trial has that choice.  Returns the number of the trial, or -1 with a
+ * message printed. */
 static int trials_run(struct trials *trials, const struct choice *choice) {
     const struct contest *contest = trials->contest;
     struct results *results = &trials->results;
@@ -178,7 +178,8 @@ static int trials_run(struct trials *trials, const struct choice *choice) {
     return trial;
 }
 
-/* Returns a figure of a trial on a trace over that of trial 0; INFINITY if the figure is not known, or a request failed. */
+/* Returns a figure of a trial on a trace over that of trial 0; INFINITY if the figure is not known, or a request
+ * failed. */
 static double trials_ratio(const struct trials *trials, size_t trace, int trial,
                            enum result_figure figure) {
     const struct row *row = &trials->results.rows[trace * TRIALS + (size_t)trial];
@@ -407,11 +408,10 @@ static char **cut_program(int *argc, char **argv) {
     return NULL;
 }
 
-/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0, or an
- * errno. */
+/* Sets variables so that frameworks request the memory of each tensor, as under `weir run'.  Returns 0, or an errno. */
 static int tell_frameworks(void) {
     static const char *const torch[] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
-    const struct version jax = {0}; /* any version of JAX */
+    const struct version jax = {0}; /* the version of JAX does not matter */
     FILE *nobody = fopen("/dev/null", "we");
     int is_set = getenv(torch[0]) || getenv(torch[1]);
     int failed = !nobody || frameworks_tell(command_put, NULL, 0, 0, &jax, nobody, nobody) != 0;
@@ -549,7 +549,7 @@ static void show_answer(const struct command *command) {
 }
 
 /* Writes the settings for weir run --settings.  Returns 1. */
-static int put_settings(FILE *file, const void *context) {
+static int put_tuned(FILE *file, const void *context) {
     const struct command *command = context;
 
     fprintf(file, "# weir tune, on %s\n", command->contest.device);
@@ -599,7 +599,7 @@ static int tune(struct command *command) {
     show_trials(command);
     show_answer(command);
     return !weir_cli_written() || !advice->fits ||
-           (command->output && !output_replace(command->output, put_settings, command));
+           (command->output && !output_replace(command->output, put_tuned, command));
 }
 
 int weir_cmd_tune(int argc, char **argv) {

@@ -158,9 +158,7 @@ static int open_named(const char *what, char *path, size_t bytes) {
 int temporary_named(const char *what, char *path, size_t bytes) {
     int file = open_named(what, path, bytes);
 
-    if (file >= 0)
-        close(file);
-    return file >= 0;
+    return file >= 0 && close(file) == 0;
 }
 
 FILE *temporary_file(void) {

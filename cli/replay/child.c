@@ -2,9 +2,9 @@
 /* child.c: the child that replays one tape on one configuration, and sends its results as one JSON object.
  *
  * The child plays the tape up to three times, each time on a fresh allocator:
- *   timed      All times come from this replay.  The calls of an iteration are timed as one stretch, since two reads of the
- *              clock cost as much as a short call.  The time of the loop with an allocator that does nothing is subtracted.
- *   observed   Growths, trims and memory over time come from this replay, which reads the reserved memory after each call.
+ *   timed      All times come from this replay.  The calls of an iteration are timed as one stretch, since two reads of
+ *              the clock cost as much as a short call.  The time of the loop alone is measured and subtracted.
+ *   observed   Growths, trims and memory over time come from this replay, which reads the reserved memory each time.
  *   shown      The time line comes from this replay, which runs only with --trace-events.
  * A trial plays the timed replay up to the first request that fails, and only reports whether one failed.
  * On the device model no count and no decision depends on real time.
@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "api/timeline.h"
@@ -541,7 +540,6 @@ static void end_sequence(struct replay *replay) {
 /* Returns the most memory of this process in bytes.  VmHWM counts from exec on, unlike ru_maxrss. */
 static uint64_t peak_rss(void) {
     FILE *file = fopen("/proc/self/status", "re");
-    struct rusage usage;
     char line[256];
     unsigned long kib = 0;
 
@@ -550,8 +548,6 @@ static uint64_t peak_rss(void) {
             break;
     if (file)
         fclose(file);
-    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
-        kib = (unsigned long)usage.ru_maxrss;
     return (uint64_t)kib * 1024;
 }
 

@@ -560,9 +560,10 @@ static void tell_failed_requests(const struct contest *contest, const struct row
     add_report(contest, report);
 }
 
-/* Prints the failures in the newest run of a row, with their reasons, to standard error.  Returns 1 if there are none. */
-static int tell_failure(const struct contest *contest, const struct row *row, json_t *run,
-                        const char *error, const char *what) {
+/* Prints the failures in the newest run of a row, with their reasons, to standard error.  Returns 1 if there are
+ * none. */
+static int tell_failed_run(const struct contest *contest, const struct row *row, json_t *run,
+                           const char *error, const char *what) {
     uint64_t failed = integer_at(run, "failed");
 
     if (run && failed == 0)
@@ -664,7 +665,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ro
     progress_clear(progress);
     if (!run && interrupt_came()) /* the child got the signal, too */
         return 0;
-    good = tell_failure(contest, row, run, message, what);
+    good = tell_failed_run(contest, row, run, message, what);
     progress_done(progress, what, run ? "done" : "failed");
     keep_run(row, run, message);
     return good;

@@ -70,13 +70,9 @@ static const char *print_cell(FILE *file, const struct row *row, const struct co
 static void print_name(FILE *file, const struct row *row) {
     char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
 
-    if (row->busy <= 0) {
-        fprintf(file, "  %-16s", result_name(row));
-        return;
-    }
     weir__factor_spell(row->busy, factor, sizeof factor);
     snprintf(text, sizeof text, "  busy %s", factor);
-    fprintf(file, "  %-16s", text);
+    fprintf(file, "  %-16s", row->busy > 0 ? text : result_name(row));
 }
 
 static void print_row(FILE *file, const struct contest *contest, const struct row *row) {
