@@ -310,9 +310,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
 
 /* Gives idle memory back to the device until at most `keep` bytes stay reserved, as far as whole units are idle.  It
  * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches, and that of private
- * pools without users (weir/tensors.h), goes back to the engine first.  The call waits for the device if work may still use freed memory and weir recorded no event for it, and if
- * the arena gives a region back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle
- * memory.
+ * pools without users (weir/tensors.h), goes back to the engine first.  The call waits for the device if work may still
+ * use freed memory and weir recorded no event for it, if a pool without users has memory, and if the arena gives a region
+ * back (cuMemFree waits).  Pool memory with pending work stays.  Engine direct has no idle memory but that of private
+ * pools without users.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that this takes.
  * E_HOST_MEMORY: the host also lacks the memory to see what of a mapped arena is idle.

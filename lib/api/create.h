@@ -78,6 +78,9 @@ int weir__can_shrink(const weir_allocator *a);
  * takes. */
 weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *released);
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released);
+/* Makes the layer above free the memory that it does not need, as weir__reserve_reclaim() does.  Returns the bytes that
+ * engine direct has given to the device by that, at once; with other engines a trim gives them. */
+uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending);
 
 /* lend.c: as the reserved memory's lend_device; and of other processes. */
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait);

@@ -23,66 +23,94 @@
 #define CONTEXT_NS UINT64_C(1000000000)
 #define CONTEXT_PAUSE_NS 10000000
 
-/* ---- allocators of the process -------------------------------------------------------------------- */
+/* ---- idle memory -------------------------------------------------------------------------------- */
 
-/* Returns the idle bytes above what stays.  *above: those of them that private pools without users hold.  Engine direct has
- * no others. */
-static uint64_t could_lend(weir_allocator *a, int may_wait, uint64_t *above) {
+/* Returns the bytes that the allocator would give back: the idle bytes above those that stay, without those that share
+ * physical memory with live blocks or with bytes that stay.  *above: with `may_wait`, the bytes among them that private
+ * pools without users hold, else 0.  Engine direct has no other idle bytes. */
+static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     int is_direct = a->options.engine == WEIR_ENGINE_DIRECT;
+    uint64_t idle, stays, held;
     weir_statistics figures;
-    uint64_t idle;
 
     *above = 0;
     if ((!weir__can_shrink(a) && !is_direct) ||
-        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST) ||
-        (!may_wait &&
-         (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))))
+        weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return 0;
     if (may_wait)
         *above = weir__reserve_reclaimable(&a->reserve);
     weir__stats_read(a, &figures);
-    idle =
-        weir__size_less(figures.reserved,
-                        weir__reserve_target(&a->reserve, figures.reserved,
-                                             weir__size_less(figures.in_use, *above), UINT64_MAX));
-    return is_direct ? weir__size_smaller(idle, *above) : idle;
+    stays = weir__reserve_target(&a->reserve, figures.reserved,
+                                 weir__size_less(figures.in_use, *above), UINT64_MAX);
+    idle = weir__size_less(figures.reserved, stays);
+    if (is_direct || idle == 0)
+        return weir__size_smaller(idle, *above);
+    /* A region of engine bfc goes whole or not at all.  A region of the pool becomes its units. */
+    held = weir__held(a->reserve.engine, a->caches, a->harden,
+                      weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
+    return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
 }
 
-/* Waits for the device.  Then the frees of all threads are complete, and private pools without users free their memory,
- * which engine direct gives to the device at once.  Returns the bytes that went. */
-static uint64_t reclaim_after_wait(weir_allocator *a) {
-    uint64_t pending, before = weir__engine_reserve(a->reserve.engine);
-
-    if (!(a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS))
-        (void)weir__device_wait(&a->device);
-    (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
-    return weir__size_less(before, weir__engine_reserve(a->reserve.engine));
-}
-
-/* Frees idle memory for another allocator of the process.  Returns the bytes that went. */
-static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
-    uint64_t went = 0, above;
+/* Frees idle memory for others.  First goes memory that private pools do not hold.  If that is not enough, then with
+ * `may_wait` weir waits for the device, and private pools without users free their memory.  weir does not wait if the
+ * engine's trim has waited and the layer above holds no idle memory.  If idle memory lies in larger pieces, more than
+ * `wanted` bytes go.  Returns the bytes that went. */
+static uint64_t give(weir_allocator *a, uint64_t wanted, int cause, int may_wait) {
+    int trim_waits = (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
+    int has_waited = !may_wait;
+    uint64_t given = 0, more = wanted, pending = 0, idle, above;
     size_t released = 0;
 
-    if (could_lend(a, may_wait, &above) == 0)
+    if (may_wait) /* frees of tensors may have completed */
+        given = weir__reclaim_bytes(a, 0, &pending);
+    while (given < wanted && (idle = could_give(a, may_wait, &above)) > 0) {
+        if (weir__relieve(a, more, cause, &released) != WEIR_OK)
+            break;
+        given += released;
+        if (released > 0) {
+            more = weir__size_less(wanted, given);
+            continue;
+        }
+        has_waited |= trim_waits && above == 0 && pending == 0;
+        if (!has_waited) {
+            if (!trim_waits)
+                (void)weir__device_wait(&a->device);
+            given += weir__reclaim_bytes(a, 1, &pending);
+            has_waited = 1;
+        } else if (more < idle) {
+            more *= 2;
+        } else {
+            break;
+        }
+    }
+    return given;
+}
+
+/* ---- allocators of the process -------------------------------------------------------------------- */
+
+/* Returns the bytes that the allocator would free for another allocator of the process.  Without `may_wait` an allocator
+ * whose trim waits for the device frees nothing. */
+static uint64_t could_lend(weir_allocator *a, int may_wait) {
+    uint64_t above;
+
+    if (!may_wait &&
+        (a->harden || a->caches || (a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS)))
         return 0;
-    if (may_wait)
-        went = reclaim_after_wait(a);
-    (void)weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);
-    return went + released;
+    return could_give(a, may_wait, &above);
 }
 
 uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wait) {
     weir_allocator *a = allocator;
     struct weir_local_peer *s = NULL;
-    uint64_t idle = 0, got = 0, above;
+    uint64_t idle = 0, got = 0;
 
     while ((s = weir__local_peers_next(&a->local_peer, s)))
-        idle += could_lend(s->owner, may_wait, &above);
+        idle += could_lend(s->owner, may_wait);
     if (idle == 0 || idle < least)
         return 0;
     while (got < most && (s = weir__local_peers_next(&a->local_peer, s)))
-        got += lend(s->owner, most - got, may_wait);
+        if (could_lend(s->owner, may_wait) > 0)
+            got += give(s->owner, most - got, WEIR_EVENT_LOW_MEMORY, may_wait);
     if (s)
         weir__local_peers_let_go(s);
     return got;
@@ -90,25 +118,10 @@ uint64_t weir__borrow(void *allocator, uint64_t least, uint64_t most, int may_wa
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-/* Returns the bytes that the allocator would give back: its idle bytes, less those beside live blocks or beside what
- * stays.  *above: as of could_lend. */
-static uint64_t could_give(weir_allocator *a, uint64_t *above) {
-    uint64_t idle = could_lend(a, 1, above), held;
-    weir_statistics figures;
-
-    if (idle == 0)
-        return idle;
-    /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
-    held = weir__held(a->reserve.engine, a->caches, a->harden,
-                      weir__options_suballocate(&a->options) ? idle : UINT64_MAX);
-    weir__stats_read(a, &figures);
-    return weir__size_smaller(idle, weir__size_less(figures.reserved, held) + *above);
-}
-
 static void tell_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
-    uint64_t above, idle = could_give(a, &above);
+    uint64_t above, idle = could_give(a, 1, &above);
 
     weir__stats_read(a, &figures);
     *out = (struct weir_holding){
@@ -122,40 +135,8 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     };
 }
 
-/* Frees idle memory for other processes.  First goes what needs no wait.  With `may_wait` the device is waited for next,
- * and private pools without users free their memory.  If idle memory lies in larger pieces, more goes than is wanted.
- * Returns the bytes that went. */
-static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
-    int has_waited = !may_wait;
-    uint64_t given = 0, more = wanted, idle, above;
-    size_t released = 0;
-
-    while (given < wanted) {
-        idle = could_give(a, &above);
-        if (!may_wait) /* private pools free their memory only after a wait */
-            idle = weir__size_less(idle, above);
-        if (idle == 0)
-            break;
-        if (weir__relieve(a, more, WEIR_EVENT_RELEASE, &released) != WEIR_OK)
-            break;
-        given += released;
-        if (released > 0) {
-            more = weir__size_less(wanted, given);
-            continue;
-        }
-        if (has_waited && more >= idle)
-            break;
-        if (!has_waited)
-            given += reclaim_after_wait(a);
-        else
-            more *= 2;
-        has_waited = 1;
-    }
-    return given;
-}
-
 static uint64_t give_way(void *allocator, uint64_t wanted) {
-    return give(allocator, wanted, 1);
+    return give(allocator, wanted, WEIR_EVENT_RELEASE, 1);
 }
 
 /* What is above the limit goes, as far as it is idle.  What stayed although it was waited for, as what lies beside
@@ -170,7 +151,7 @@ static void give_above(weir_allocator *a) {
     if (above == 0 || ((a->reserve.engine->traits & WEIR_ENGINE_TRIM_WAITS) && above == a->stayed &&
                        calls == a->stayed_after))
         return;
-    a->stayed = weir__size_less(above, give(a, above, 0));
+    a->stayed = weir__size_less(above, give(a, above, WEIR_EVENT_RELEASE, 0));
     a->stayed_after = calls;
 }
 

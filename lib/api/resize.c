@@ -91,15 +91,25 @@ weir_status weir__trim_all(weir_allocator *a, size_t keep, int cause, size_t *re
     return status == WEIR_OK ? emptied : status;
 }
 
+uint64_t weir__reclaim_bytes(weir_allocator *a, int may_wait, uint64_t *pending) {
+    uint64_t before = weir__engine_reserve(a->reserve.engine);
+
+    (void)weir__reserve_reclaim(&a->reserve, may_wait, pending);
+    return weir__size_less(before, weir__engine_reserve(a->reserve.engine));
+}
+
 weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     int result_before = weir__driver_result;
     weir_status status = weir__gate(a);
-    uint64_t pending;
+    uint64_t reclaimed = 0, pending;
+    size_t trimmed;
 
     if (status == WEIR_OK) {
         if (weir__engine_reserve(a->reserve.engine) > keep)
-            (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
-        status = weir__trim_all(a, keep, WEIR_EVENT_TRIM, released);
+            reclaimed = weir__reclaim_bytes(a, 1, &pending);
+        status = weir__trim_all(a, keep, WEIR_EVENT_TRIM, &trimmed);
+        if (released)
+            *released = (size_t)reclaimed + trimmed;
     }
     return weir__ended(result_before, status);
 }
@@ -157,14 +167,15 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
 /* Frees what a signal of memory pressure wants, for which weir_decay may wait. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_acquire);
-    uint64_t pending;
+    uint64_t reclaimed, pending;
     weir_status status;
 
     *released = 0;
     if (wanted == 0)
         return WEIR_OK;
-    (void)weir__reserve_reclaim(&a->reserve, 1, &pending);
-    status = weir__relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, released);
+    reclaimed = weir__reclaim_bytes(a, 1, &pending);
+    status = weir__relieve(a, weir__size_less(wanted, reclaimed), WEIR_EVENT_LOW_MEMORY, released);
+    *released += (size_t)reclaimed;
     if (status == WEIR_OK)
         weir__pressure_end(&a->reserve.pressure, wanted);
     return status;

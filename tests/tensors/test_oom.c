@@ -257,9 +257,10 @@ TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
     MUST_LE((uint64_t)300 * MIB, weir__reserve_reclaimable(v));
 }
 
-/* A trim of the allocator frees it, too, as weir_process_trim does. */
+/* A trim of the allocator frees it, too, as weir_process_trim does, and says how much went. */
 TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
     weir_process_memory memory = {.size = sizeof memory};
+    size_t before;
     void *block;
 
     begin_limited(engines[_i]);
@@ -271,8 +272,11 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
     OK(weir_process_trim(&memory));
     MUST_LE((uint64_t)800 * MIB, memory.reserved); /* the pool has a user */
     OK(weir_tensors_pool_close(t, other));
+    before = device_free();
     OK(weir_process_trim(&memory));
     MUST_LE(memory.reserved, (uint64_t)64 * MIB);
+    MUST_LE((uint64_t)800 * MIB, memory.released);
+    MUST_EQ(memory.released, device_free() - before);
 }
 
 /* Another allocator of the process lacks device memory, which a pool without users holds. */
@@ -293,6 +297,51 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_to_another_allocator) {
     OK(weir_tensors_pool_close(t, other));
     OK(weir_alloc(second, 6 * GIB, B, &block));
     use(B, block, 6 * GIB, 2);
+    OK(weir_free(second, block, B));
+    OK(weir_allocator_destroy(second));
+}
+
+/* The device works, and the lender has enough idle memory that needs no wait beside that of a pool without users. */
+TEST(another_allocator_waits_for_nothing_that_it_does_not_need) {
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    weir_allocator *second;
+    uint64_t began;
+    void *block;
+
+    setenv("WEIR_ENGINE", "pool", 1);
+    setenv("WEIR_CACHE", "off", 1);
+    begin_with("7GiB");
+    OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
+    open_route(other);
+    OK(weir_tensors_free(take(GIB, A)));
+    OK(weir_tensors_end(t, other, NULL));
+    OK(weir_tensors_pool_close(t, other));
+    OK(weir_tensors_free(take(5 * GIB, A)));
+    CU(driver->cuCtxSynchronize());
+    busy(A, 500 * MS);
+    began = weir__model_now_ns();
+    OK(weir_alloc(second, 4 * GIB, B, &block));
+    MUST_LE(weir__model_now_ns() - began, 100 * MS);
+    MUST_LE((uint64_t)GIB, weir__reserve_reclaimable(&weir_tensors_allocator(t)->reserve));
+    use(B, block, 4 * GIB, 2);
+    OK(weir_free(second, block, B));
+    OK(weir_allocator_destroy(second));
+}
+
+/* A region goes whole or not at all. */
+TEST(a_region_larger_than_the_request_goes_to_another_allocator) {
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    weir_allocator *second;
+    void *block;
+
+    setenv("WEIR_ENGINE", "bfc", 1);
+    begin_with("6GiB");
+    OK(weir__allocator_create_on(driver, &options, &second, NULL, 0));
+    block = take(6 * GIB, A);
+    use(A, block, 6 * GIB, 1);
+    OK(weir_tensors_free(block));
+    OK(weir_alloc(second, 3 * GIB, B, &block));
+    use(B, block, 3 * GIB, 2);
     OK(weir_free(second, block, B));
     OK(weir_allocator_destroy(second));
 }
