@@ -78,8 +78,9 @@ typedef struct weir_tensors_hooks {
 } weir_tensors_hooks;
 
 /* The source of a pool's segments.  `alloc` returns NULL if it has no memory; `alloc` and `free` are called without a
- * lock.  weir calls `end` (may be NULL) once, when it no longer needs the context, under a lock: `end` must not call
- * weir.  None of these functions may throw. */
+ * lock, by threads of the program: weir's own threads free no segment of such a pool, since `free` may need a lock that
+ * a thread of the program holds (Python's, say).  weir calls `end` (may be NULL) once, when it no longer needs the
+ * context, under a lock: `end` must not call weir.  None of these functions may throw. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);

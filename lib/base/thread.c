@@ -13,7 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/tls.h"
+
 static void (*watcher)(void); /* fixed before there is a thread */
+static _Thread_local int is_own WEIR_FAST_TLS;
 
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
     sigset_t all, before;
@@ -27,8 +30,13 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
 }
 
 void weir__thread_begin(void) {
+    is_own = 1;
     if (watcher)
         watcher();
+}
+
+int weir__thread_is_own(void) {
+    return is_own;
 }
 
 int weir__thread_lock_at_end(pthread_mutex_t *lock) {

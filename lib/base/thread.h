@@ -16,6 +16,8 @@
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* What each of them calls first. */
 void weir__thread_begin(void);
+/* Returns 1 if the calling thread is one of weir's own, else 0. */
+int weir__thread_is_own(void);
 /* As the process ends, or a context: a thread that is in a call of the driver's may never come back, with the lock.  1,
  * or 0: it was not available within a second. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);

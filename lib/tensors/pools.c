@@ -20,6 +20,7 @@
 #include "api/allocator_internal.h"
 #include "base/result.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "tensors/tensors_internal.h"
 
 #define PAGE ((size_t)2 << 20)
@@ -98,6 +99,7 @@ static void end_pool(weir_tensors *t, struct weir_tensor_pool *pool) {
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
+    atomic_fetch_sub_explicit(&t->unused, 1, memory_order_relaxed);
     end_source(&pool->source);
     free_pool(pool);
 }
@@ -150,6 +152,8 @@ weir_status weir_tensors_pool_open(weir_tensors *t, weir_tensors_id id,
             pool->next = t->pools;
             t->pools = pool;
         }
+    } else if (pool->users == 0) {
+        atomic_fetch_sub_explicit(&t->unused, 1, memory_order_relaxed);
     }
     if (pool) {
         pool->users++;
@@ -169,6 +173,8 @@ weir_status weir_tensors_pool_close(weir_tensors *t, weir_tensors_id id) {
 
     if (!pool)
         return status;
+    if (pool->users == 1)
+        atomic_fetch_add_explicit(&t->unused, 1, memory_order_relaxed);
     if (pool->users > 0)
         pool->users--;
     else
@@ -654,7 +660,7 @@ static uint64_t name_in_capture(weir_tensors *t, const struct weir_tensor *tenso
         return 0;
     user.name = weir__tensors_name(t, user.stream, 0);
     if (user.name != 0)
-        (void)note_user(t, tensor->pool, user); /* else what it frees is never everybody's */
+        (void)note_user(t, tensor->pool, user); /* without a record no wait observes it */
     return user.name;
 }
 
@@ -697,9 +703,11 @@ void weir__pool_give(weir_tensors *t, struct weir_tensor *tensor) {
 
 /* Returns 1 if the pool's free segments may be freed, else 0.  A pool with users keeps its segments, since a graph may
  * contain their addresses.  A pool that was closed after the sequence `waited` keeps them, too: the last launch of its
- * graphs may still run. */
+ * graphs may still run.  weir's own threads call no source of a pool, because a source may need a lock, such as
+ * Python's, that a thread of the program holds while it waits for weir. */
 static int is_to_trim(const struct weir_tensor_pool *pool, weir_tensors_id id, uint64_t waited) {
     return pool->users == 0 && !pool->takes && pool->closed <= waited &&
+           !(pool->source.alloc && weir__thread_is_own()) &&
            (weir__tensors_is_shared(id) || weir__tensors_same(pool->id, id));
 }
 
@@ -737,8 +745,9 @@ static int trim_pool(weir_tensors *t, struct weir_tensor_pool *pool, weir_tensor
     return given;
 }
 
-/* Waits for the device, then gives back what was free before the wait.  *is_late: 1 if uses of freed blocks ended during
- * the wait, else 0.  What those blocks held goes back only after another wait.  Returns 1 if a segment went, else 0. */
+/* Waits for the device, then frees the segments that were free before the wait.  Sets *is_late to 1 if uses of freed
+ * blocks ended during the wait, else to 0: the segments of such blocks need another wait.  Returns 1 if a segment was
+ * freed, else 0. */
 static int trim_after_wait(weir_tensors *t, weir_tensors_id id, int *is_late) {
     struct weir_tensor_pool *pool, *next;
     int given = 0, wanted = 0;

@@ -204,7 +204,7 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
             *pending = (uint64_t)t->pending[0].bytes;
         weir__tensors_unlock(t);
     }
-    if (may_wait) {
+    if (may_wait && atomic_load_explicit(&t->unused, memory_order_relaxed) > 0) {
         lent = weir__device_lend_context(&t->allocator->device); /* a pool's source may need it */
         some |= weir__pools_trim(t, (weir_tensors_id){0, 0});
         weir__device_end_context(&t->allocator->device, lent);
@@ -212,15 +212,19 @@ static int reclaim(void *tensors, int may_wait, uint64_t *pending) {
     return some;
 }
 
-/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes. */
+/* Returns the bytes of the allocator that `reclaim` would free after a wait, as weir__reclaimable_fn describes.  Another
+ * thread may hold the lock while it waits for the device.  Then the function returns its last result, so that the thread
+ * that publishes figures does not wait. */
 static uint64_t reclaimable(void *tensors) {
     weir_tensors *t = tensors;
-    uint64_t bytes;
 
-    weir__tensors_lock(t);
-    bytes = weir__pools_idle(t);
-    weir__tensors_unlock(t);
-    return bytes;
+    if (atomic_load_explicit(&t->unused, memory_order_relaxed) == 0)
+        return 0;
+    if (weir__tensors_lock_soon(t)) {
+        atomic_store_explicit(&t->idle, weir__pools_idle(t), memory_order_relaxed);
+        weir__tensors_unlock(t);
+    }
+    return atomic_load_explicit(&t->idle, memory_order_relaxed);
 }
 
 static weir_status make(int device, const weir_tensors_hooks *hooks, weir_tensors **out) {

@@ -124,6 +124,8 @@ struct weir_tensors {
     struct weir_map map;   /* address -> struct weir_tensor * */
     struct weir_tensor *spare;
     struct weir_tensor_pool *pools;
+    atomic_int unused;                     /* the number of pools without users */
+    _Atomic uint64_t idle;                 /* the bytes that weir__pools_idle has returned last */
     struct weir_tensor_pool *routed;       /* the pools with a route, newest first */
     struct weir_tensor_reserved *reserved; /* of pools, newest first */
     uint64_t sequence;                     /* the number of the last free in a pool */

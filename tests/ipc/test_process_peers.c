@@ -73,28 +73,91 @@ static int takes_all(void *context, weir_stream stream) {
     return 1;
 }
 
-/* Fills a private pool of tensors with one block, and frees the block while the stream still works.  `users`: the users
- * that the pool keeps.  The first allocator is then that of the tensors. */
-static weir_status fill_pool(const char *engine, size_t bytes, int users) {
+static weir_tensors *tensors;
+static int source_frees;
+
+/* Opens the tensors of the device.  Their allocator is the first one then. */
+static void open_tensors(const char *engine) {
+    must(setenv("WEIR_DEVICE", "model", 1) == 0 && setenv("WEIR_ENGINE", engine, 1) == 0);
+    must(weir_tensors_open(0, NULL, &tensors) == WEIR_OK);
+    own = weir_tensors_allocator(tensors);
+}
+
+static void *source_alloc(void *context, size_t bytes) {
+    CUdeviceptr block = 0;
+
+    (void)context;
+    must(driver->cuMemAlloc(&block, bytes) == CUDA_SUCCESS);
+    return (void *)(uintptr_t)block;
+}
+
+static void source_free(void *context, void *segment) {
+    (void)context;
+    source_frees++;
+    must(driver->cuMemFree((uintptr_t)segment) == CUDA_SUCCESS);
+}
+
+/* Fills a private pool of tensors with one block, frees the block while the stream still works, and closes the pool.
+ * Kind "used": the pool keeps its user.  Kind "live": the block stays live.  Kind "source": the pool's memory comes from
+ * source_alloc(). */
+static weir_status fill_pool(const char *engine, size_t bytes, const char *kind) {
+    const weir_tensors_source source = {NULL, source_alloc, source_free, NULL};
     const weir_tensors_id id = {0, 7};
-    weir_tensors *t = NULL;
     weir_status status;
     void *block;
 
-    must(setenv("WEIR_DEVICE", "model", 1) == 0 && setenv("WEIR_ENGINE", engine, 1) == 0);
-    must(weir_tensors_open(0, NULL, &t) == WEIR_OK);
-    own = weir_tensors_allocator(t);
-    must(weir_tensors_pool_open(t, id, NULL) == WEIR_OK);
-    must(weir_tensors_begin(t, id, takes_all, NULL) == WEIR_OK);
-    status = weir_tensors_alloc(t, bytes, bytes, A, 0, NULL, &block);
-    if (status == WEIR_OK) {
+    open_tensors(engine);
+    must(weir_tensors_pool_open(tensors, id, strcmp(kind, "source") == 0 ? &source : NULL) ==
+         WEIR_OK);
+    must(weir_tensors_begin(tensors, id, takes_all, NULL) == WEIR_OK);
+    status = weir_tensors_alloc(tensors, bytes, bytes, A, 0, NULL, &block);
+    if (status == WEIR_OK && strcmp(kind, "live") != 0) {
         must(weir__model_use(A, (uintptr_t)block, bytes, 1, 5 * MS) == CUDA_SUCCESS);
         status = weir_tensors_free(block);
     }
-    must(weir_tensors_end(t, id, NULL) == WEIR_OK);
-    if (!users)
-        must(weir_tensors_pool_close(t, id) == WEIR_OK);
+    must(weir_tensors_end(tensors, id, NULL) == WEIR_OK);
+    if (strcmp(kind, "used") != 0)
+        must(weir_tensors_pool_close(tensors, id) == WEIR_OK);
     return status;
+}
+
+/* Frees a tensor that another stream uses.  The use ends afterwards, but no call has noticed the end. */
+static weir_status use_tensor(const char *engine, size_t bytes) {
+    weir_status status;
+    void *block;
+
+    open_tensors(engine);
+    status = weir_tensors_alloc(tensors, bytes, bytes, A, 0, NULL, &block);
+    if (status == WEIR_OK)
+        status = weir_tensors_use(block, B);
+    if (status == WEIR_OK) {
+        must(weir__model_use(B, (uintptr_t)block, bytes, 1, 5 * MS) == CUDA_SUCCESS);
+        status = weir_tensors_free(block);
+    }
+    weir__model_advance(10 * MS);
+    return status;
+}
+
+static uint64_t active_tensors(void) {
+    weir_tensors_figures f = {.size = sizeof f};
+
+    must(weir_tensors_stats(tensors, &f) == WEIR_OK);
+    return (uint64_t)f.active_bytes[0].current;
+}
+
+static void stay(void *context, const weir_tensors_block *block) {
+    (void)block;
+    must(sem_post(context) == 0);
+    for (;;)
+        pause();
+}
+
+/* Holds the lock of the tensors until the process ends. */
+static void *hold_tensors(void *held) {
+    const weir_tensors_id all = {0, 0};
+
+    (void)!weir_tensors_visit(tensors, all, stay, held);
+    return NULL;
 }
 
 static void tell_figures(void) {
@@ -150,16 +213,31 @@ static void lose_registry(void) {
 }
 
 static void obey(const char *line) {
-    char engine[16];
+    char engine[16], kind[16];
     size_t mib = 0;
-    int users;
 
     if (sscanf(line, "take %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(take(mib * MIB)));
     } else if (strcmp(line, "give\n") == 0) {
         printf("%s\n", weir_status_name(give_all()));
-    } else if (sscanf(line, "pool %15s %zu %d", engine, &mib, &users) == 3) {
-        printf("%s\n", weir_status_name(fill_pool(engine, mib * MIB, users)));
+    } else if (sscanf(line, "pool %15s %zu %15s", engine, &mib, kind) == 3) {
+        printf("%s\n", weir_status_name(fill_pool(engine, mib * MIB, kind)));
+    } else if (sscanf(line, "use %15s %zu", engine, &mib) == 2) {
+        printf("%s\n", weir_status_name(use_tensor(engine, mib * MIB)));
+    } else if (strcmp(line, "active\n") == 0) {
+        printf("%llu\n", (unsigned long long)(active_tensors() / MIB));
+    } else if (strcmp(line, "hold\n") == 0) {
+        pthread_t thread;
+        sem_t held;
+
+        must(sem_init(&held, 0, 0) == 0);
+        must(pthread_create(&thread, NULL, hold_tensors, &held) == 0);
+        must(sem_wait(&held) == 0);
+        printf("it is held\n");
+    } else if (strcmp(line, "trim\n") == 0) {
+        printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
+    } else if (strcmp(line, "sources\n") == 0) {
+        printf("%d\n", source_frees);
     } else if (strcmp(line, "half\n") == 0) {
         printf("%s\n", weir_status_name(give_half()));
     } else if (strcmp(line, "figures\n") == 0) {

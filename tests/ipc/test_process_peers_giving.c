@@ -44,7 +44,7 @@ TEST_EACH(8, test_the_memory_of_a_pool_goes_once_it_has_no_users) {
     char line[32];
 
     start(&idle, "program");
-    snprintf(line, sizeof line, "pool %s 640 %d", engines[_i % 4], has_user);
+    snprintf(line, sizeof line, "pool %s 640 %s", engines[_i % 4], has_user ? "used" : "unused");
     expect(&idle, line, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).reserved, 640);
     start(&needy, "0");
@@ -360,6 +360,83 @@ static uint64_t could_give(void) {
     }
     weir__registry_close(&look);
     return says.idle / MIB;
+}
+
+/* A use of a tensor is over, and no request has noticed.  Published figures free nothing, since a wait under the tensors'
+ * lock could delay them.  A request of another process gets the memory. */
+TEST(test_figures_complete_no_frees_of_tensors) {
+    struct child idle;
+
+    start(&idle, "program");
+    expect(&idle, "use mapped 256", "WEIR_OK");
+    start_model(CAPACITY);
+    (void)could_give();
+    expect(&idle, "active", "256");
+    open_registry(&registry);
+    ck_assert_uint_ge(ask_for(GIB), 256 * MIB);
+    expect(&idle, "active", "0");
+    weir__registry_leave(&registry);
+    weir__registry_close(&registry);
+}
+
+/* A thread of the program holds the tensors' lock, as while it waits for the device.  There is a pool without users
+ * (_i 1), or none. */
+TEST_EACH(2, test_figures_do_not_wait_for_the_lock_of_tensors) {
+    struct child idle;
+    uint64_t idle_mib;
+
+    start(&idle, "program");
+    expect(&idle, _i ? "pool mapped 256 unused" : "use mapped 256", "WEIR_OK");
+    start_model(CAPACITY);
+    idle_mib = could_give();
+    ck_assert(!_i || idle_mib >= 256);
+    expect(&idle, "hold", "it is held");
+    ck_assert_uint_eq(could_give(), idle_mib);
+}
+
+/* A pool's memory is of another source, whose functions may need a lock of the program's.  So the thread that answers
+ * other processes does not call them, but a trim by the program does. */
+TEST(test_who_gives_calls_no_source) {
+    struct child idle;
+
+    ck_assert_int_eq(setenv("WEIR_CACHE", "off", 1), 0);
+    start(&idle, "program");
+    expect(&idle, "pool pool 256 source", "WEIR_OK");
+    takes(&idle, 4, 64);
+    expect(&idle, "work 50", "busy");
+    expect(&idle, "give", "WEIR_OK");
+    start_model(CAPACITY);
+    open_registry(&registry);
+    ck_assert_uint_ge(ask_for(GIB), 256 * MIB);
+    expect(&idle, "sources", "0");
+    expect(&idle, "take 64", "WEIR_OK"); /* else there is nothing to trim */
+    expect(&idle, "trim", "WEIR_OK");
+    expect(&idle, "sources", "1");
+    weir__registry_leave(&registry);
+    weir__registry_close(&registry);
+}
+
+/* A region is larger than the request, so the first trim frees nothing.  The only pool without users has a live block.  So
+ * there is nothing to wait for: the only free of memory that this process makes is that of the region. */
+TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
+    unsigned long long before, after;
+    struct child idle;
+
+    ck_assert_int_eq(setenv("WEIR_CACHE", "off", 1), 0);
+    start(&idle, "program");
+    expect(&idle, "pool bfc 64 live", "WEIR_OK");
+    takes(&idle, 1, 512);
+    expect(&idle, "give", "WEIR_OK");
+    start_model(CAPACITY);
+    open_registry(&registry);
+    ask(&idle, "trims");
+    ck_assert_int_eq(sscanf(idle.reply, "%llu", &before), 1);
+    ck_assert_uint_ge(ask_for(64 * MIB), 512 * MIB);
+    ask(&idle, "trims");
+    ck_assert_int_eq(sscanf(idle.reply, "%llu", &after), 1);
+    ck_assert_uint_eq(after - before, 1);
+    weir__registry_leave(&registry);
+    weir__registry_close(&registry);
 }
 
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
