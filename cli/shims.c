@@ -16,10 +16,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/replace.h"
 #include "cli/command.h"
 #include "cli/common/shipped.h"
@@ -362,15 +365,43 @@ static void close_files(int but) {
 
 /* Finds the shim, and compiles it if it is missing and no other process does.  A process that waits for the shim
  * reads the failure. */
-static void find_and_build(const char *python, int lock) {
-    static struct shim shim;
+static void find_and_build(struct shim *shim, const char *python, int lock) {
+    shim_find(shim, python);
+    if (shim->state == SHIM_MISSING && !weir__shim_is_others(lock, name_of(shim->path)) &&
+        access(shim->path, R_OK) != 0)
+        shim_build(shim);
+    else if (shim->state == SHIM_UNSUPPORTED)
+        (void)weir__replace_file(shim->failed, 0644, 0, shim->why, strlen(shim->why));
+}
 
-    shim_find(&shim, python);
-    if (shim.state == SHIM_MISSING && !weir__shim_is_others(lock, name_of(shim.path)) &&
-        access(shim.path, R_OK) != 0)
-        shim_build(&shim);
-    else if (shim.state == SHIM_UNSUPPORTED)
-        (void)weir__replace_file(shim.failed, 0644, 0, shim.why, strlen(shim.why));
+/* Finds and compiles the shim in a process that leads a new session, and ends the process group after MOST_SECONDS.  A
+ * program waits longer (preload_torch.c), so the program reads the failure.  Later programs do not wait. */
+static void build_in_time(const char *python, int lock) {
+    enum { MOST_SECONDS = 240 };
+    static const struct timespec pause = {0, 50000000};
+    static const char too_long[] =
+        "the process that compiles it was ended, since it took more than 240 s";
+    uint64_t end = weir__clock_ns() + MOST_SECONDS * UINT64_C(1000000000);
+    struct shim *shim =
+        mmap(NULL, sizeof *shim, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t builder = shim != MAP_FAILED ? fork() : -1;
+
+    if (builder == 0) {
+        (void)setsid();
+        find_and_build(shim, python, lock);
+        _exit(0);
+    }
+    while (builder > 0 && waitpid(builder, NULL, WNOHANG) == 0) {
+        (void)nanosleep(&pause, NULL);
+        if (weir__clock_ns() < end)
+            continue;
+        if (kill(-builder, SIGKILL) != 0)
+            (void)kill(builder, SIGKILL);
+        (void)waitpid(builder, NULL, 0);
+        if (shim->state == SHIM_MISSING)
+            note_failure(shim, too_long);
+        return;
+    }
 }
 
 /* Starts the grandchild.  Init adopts it, so the program, which replaces this process, never waits for it.  The lock is
@@ -390,7 +421,7 @@ void shim_build_beside(const char *python) {
         (void)setsid();
         (void)!nice(10);
         close_files(lock);
-        find_and_build(python, lock);
+        build_in_time(python, lock);
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR)
