@@ -105,6 +105,7 @@ class History {
 #if WEIR_TORCH_VERSION >= 214
     // Adds an event with the program's text about a live block.
     void annotate_block(c10::DeviceIndex device, const weir_tensors_block &block, std::string text) {
+        static_assert(int(cca::TraceEntry::ANNOTATE) == WEIR_TENSORS_OOM + 1, "the last action");
         add(trace_entry(cca::TraceEntry::ANNOTATE, device, block.address, block.bytes,
                         reinterpret_cast<cudaStream_t>(block.stream),
                         gather(cca::RecordContext::ALLOC), id_from(block.pool), compile_context(),
@@ -164,6 +165,7 @@ class History {
                                             "segment_alloc", "segment_free",   "segment_map",
                                             "segment_unmap", "snapshot",       "oom",
                                             "annotate"};
+        static_assert(std::size(words) == WEIR_TENSORS_OOM + 2, "each action has a word");
         return std::find(skips.begin(), skips.end(), words[action]) != skips.end();
     }
     void update_watched() { watched.store(recording || !trackers.empty()); }
