@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* biased_lock.c: the slow side of biased_lock.h. */
+/* biased_lock.c: the functions of biased_lock.h that are not inlined. */
 #include "cache/biased_lock.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
-/* A toolchain for an older glibc may have the header of a newer one, which refuses. */
+/* The header may belong to a newer glibc than the one that the program is linked with, and then refuses to compile. */
 #if __has_include(<sys/single_threaded.h>) && \
     (!defined(__GLIBC__) || __GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
 #include <sys/single_threaded.h>
@@ -31,8 +31,8 @@
 #endif
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
-enum { LASTING = 2 }; /* milliseconds, more or less */
-/* As lock.c waits. */
+enum { LASTING = 2 }; /* in units of clock_now() */
+/* The numbers of tries and the pauses are those of lock.c. */
 enum { SPINS = 100, YIELDS = 20 };
 #define FIRST_PAUSE_NS 20000L
 #define LONGEST_PAUSE_NS 500000L
@@ -40,7 +40,7 @@ enum { SPINS = 100, YIELDS = 20 };
 _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
 _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Marks of threads that have ended, and the key whose destructor brings them here. */
+/* Holds the marks of threads that have ended, and the key whose destructor puts marks here. */
 static struct {
     struct weir_lock lock;
     struct weir_bias_mark *spare;
@@ -53,9 +53,9 @@ static int membarrier(int command) {
     return (int)syscall(SYS_membarrier, command, 0, 0);
 }
 
-/* 1 if the kernel can let all threads of this process pass a barrier; asked once. */
+/* Returns 1 if the kernel can make all threads of this process pass a barrier, else 0.  Queries the kernel once. */
 static int can_revoke(void) {
-    static atomic_int known; /* 0: not asked yet; 1: yes; 2: no */
+    static atomic_int known; /* 0 before the query, 1 for yes, 2 for no */
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
 
     if (answer == 0) {
@@ -66,7 +66,7 @@ static int can_revoke(void) {
 }
 
 static void barrier_everywhere(void) {
-    /* Registered, so it cannot fail but for want of kernel memory, which passes. */
+    /* A registered process gets an error only while the kernel has no memory. */
     while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
         sched_yield();
 }
@@ -84,7 +84,8 @@ void weir__bias_prepare(void) {
 }
 
 #if defined(BIASED) && defined(KNOWS_THREADS)
-/* With threads the kernel waits for all processors, 5 to 25 ms (CUDA has threads); without, it has nobody to wait for. */
+/* In a process with threads the kernel waits for all processors, 5 to 25 ms (CUDA creates threads).  In a process
+ * without other threads it does not wait. */
 static __attribute__((constructor)) void prepare_before_threads(void) {
     if (__libc_single_threaded)
         weir__bias_prepare();
@@ -102,7 +103,8 @@ static uint32_t enlist(void) {
     return number;
 }
 
-/* A thread ends.  Should it take a lock once more, it comes as a new one. */
+/* Puts the mark of an ending thread into the list of spares.  If that thread takes a lock once more, it gets a new
+ * number. */
 static void leave_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 
@@ -114,7 +116,7 @@ static void leave_mark(void *of_thread) {
     weir__lock_give(&marks.lock);
 }
 
-/* The library may be unloaded before its threads end. */
+/* Deletes the key, since the library may be unloaded before its threads end. */
 static __attribute__((destructor)) void drop_key(void) {
     weir__lock_take(&marks.lock);
     if (marks.has_key)
@@ -123,7 +125,7 @@ static __attribute__((destructor)) void drop_key(void) {
     weir__lock_give(&marks.lock);
 }
 
-/* 1 if this thread has a mark; 0: there is no host memory, or no key left. */
+/* Gives this thread a mark if it has none.  Returns 1 on success, 0 if there is no host memory or no key. */
 static int has_mark(void) {
     struct weir_bias_mark *mark;
 
@@ -150,7 +152,7 @@ static int has_mark(void) {
     return 1;
 }
 
-/* Milliseconds, or about; goes round. */
+/* Returns the time in units of about a millisecond, modulo 2^32. */
 static uint32_t clock_now(void) {
     struct timespec now;
 
@@ -158,7 +160,8 @@ static uint32_t clock_now(void) {
     return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
 }
 
-/* The owner is outside, or was within some microseconds.  If its thread has ended the mark may be another's. */
+/* Returns 1 if the owner is outside, at once or within some microseconds; else 0.  If the owner has ended, its mark may
+ * belong to another thread by now. */
 static int is_outside_soon(const struct weir_bias *bias) {
     const _Atomic uint32_t *inside = &bias->mark->inside[bias->level];
 
@@ -173,7 +176,7 @@ static int is_outside_soon(const struct weir_bias *bias) {
     return 0;
 }
 
-/* The lock has no owner any more, and who was it is outside. */
+/* Records that the bias was revoked.  The former owner is outside. */
 static void note_taken_away(struct weir_bias *bias) {
     bias->last = 0;
     if (clock_now() - bias->since >= LASTING)
@@ -216,7 +219,7 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->last = me;
         bias->run = 0;
     }
-    /* Takes effect with the next take: until the give, `lock` keeps the others out. */
+    /* The bias takes effect with the next take: until this one is released, `lock` keeps other threads out. */
     if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
         bias->since = clock_now();
         bias->mark = weir__bias_mark;
@@ -241,7 +244,7 @@ int weir__bias_take_soon(struct weir_bias *bias, int level) {
         note_taken_away(bias);
         return 0;
     }
-    /* It is inside, and all others wait for `lock': as it was. */
+    /* The owner is inside, and all other threads wait for `lock`: restore the bias. */
     atomic_store_explicit(&bias->owner, owner, memory_order_relaxed);
     weir__lock_give(&bias->lock);
     return -1;

@@ -1,30 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* biased_lock.h: a lock that costs its usual taker nothing.
+/* biased_lock.h: a lock that costs its usual thread no atomic instruction.
  *
- * For data that one thread uses for a long time before another does, as a stream's cache.  The lock is
- * biased to a thread: that thread goes in and out by two plain stores and two loads, without a locked
- * instruction (two of which cost as much as everything else that a hit does).  Any other thread first takes the
- * bias away: it writes owner = 0, lets every running thread of the process pass a memory barrier
- * (membarrier(2)), and waits until the owner is outside.  The order that the owner's side leaves to
- * chance (its store of `inside` before its second load of `owner`) is thereby forced just when somebody
- * needs it (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
+ * It guards data that one thread uses for a long time before another thread does, such as a stream's cache.  The lock
+ * is biased to a thread, which enters and leaves by two plain stores and two loads.  (Two locked instructions cost as
+ * much as the rest of a hit.)  Another thread first revokes the bias: it writes owner = 0, makes every running thread
+ * of the process pass a memory barrier (membarrier(2)), and waits until the owner is outside.  So the store of `inside`
+ * and the second load of `owner` on the owner's side are ordered exactly when another thread needs that order (Dice,
+ * Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
- * Each thread says that it is inside in a word of its own, for all locks: one that was held up before
- * that store finds out too late that the lock is another's by now, and would undo the mark of that one.
+ * Each thread has one word, its mark, that says whether it is inside any lock of a level.  If the word belonged to the
+ * lock, a thread that was delayed before its store could clear the word of the lock's next owner.  Since the mark is
+ * shared by all locks of a level, a revoker also waits while the owner is inside another lock of that level.  So where
+ * holds are long, only one lock of a level may be biased.
  *
- * From then on the lock is an ordinary one.  It is biased again to a thread that has taken it
- * `patience` times in a row.  A bias that was taken away within a millisecond or two makes patience
- * longer, so that a lock that two threads really share does not change hands by system calls, which take
- * microseconds; one that lasted makes it short again, as where threads come and go.
+ * After a revocation the lock is an ordinary one, until one thread has taken it `patience` times in a row.  A bias that
+ * is revoked within a millisecond or two multiplies patience, since a revocation costs microseconds; a bias that lasted
+ * longer resets patience.
  *
- * Where membarrier is missing (Linux before 4.14), and under ThreadSanitizer, which cannot see it,
- * the lock is never biased.  Not fair, not recursive.  Inside a lock of the outer level a thread may take one of the
- * inner level, and no other.
+ * The lock is never biased where membarrier is missing (Linux before 4.14), nor under ThreadSanitizer, which does not
+ * see a membarrier.  The lock is neither fair nor recursive.  A thread that holds a lock of the outer level may take
+ * one lock of the inner level, and no other.
  *
- * A thread has one mark for all locks of a level.  So who takes the bias of one away waits for its owner also while that
- * is inside another.  Where holds are long, only one lock of a level may be biased.
- *
- * Must not know: what it guards.
+ * Must not know: which data it guards.
  */
 #ifndef WEIR_BIASED_LOCK_H
 #define WEIR_BIASED_LOCK_H
@@ -35,56 +32,61 @@
 #include "base/lock.h"
 #include "base/tls.h"
 
-/* Zeroed, a lock is of the inner level. */
+/* A zeroed lock belongs to the inner level. */
 enum { WEIR_BIAS_INNER, WEIR_BIAS_OUTER, WEIR_BIAS_LEVELS };
 
 struct weir_bias {
-    uint32_t since;         /* when it was biased last, milliseconds or about */
-    _Atomic uint32_t owner; /* the thread that it is biased to; 0: none */
-    struct weir_lock lock;  /* for all others; guards what follows, and `since` */
-    uint32_t last;          /* the thread that took `lock` last, */
-    uint32_t run;           /* how often in a row, */
-    uint32_t patience; /* and how often it must before the lock is biased to it; 0: not set yet */
-    struct weir_bias_mark *mark; /* of the thread that it was biased to last */
+    uint32_t since;         /* the time of the last bias in milliseconds, approximately */
+    _Atomic uint32_t owner; /* the thread that the lock is biased to, or 0 */
+    struct weir_lock lock;  /* used by all other threads; guards the fields below and `since` */
+    uint32_t last;          /* the thread that took `lock` last */
+    uint32_t run;           /* the number of times in a row that this thread took it */
+    /* The value of `run` at which the lock becomes biased, or 0 before the first take. */
+    uint32_t patience;
+    struct weir_bias_mark *mark; /* the mark of the thread that the lock was last biased to */
     int level;
 };
 
-/* A thread's, on cache lines of its own.  It stays when the thread ends, for the next one. */
+/* The mark of a thread, on cache lines that hold nothing else.  When the thread ends, the mark goes to a list of
+ * spares. */
 struct weir_bias_mark {
-    /* Of a lock of that level, or about to find that it is no longer the owner. */
+    /* Nonzero while the thread is inside a lock of that level, or checks whether it still owns one. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
-    struct weir_bias_mark *next; /* of those that no thread has */
+    struct weir_bias_mark *next; /* links marks that no thread uses */
 };
 
-/* This thread's number, never used again by another; NOBODY, to whom no lock is biased, before its
- * first slow take. */
+/* The number of this thread, which no other thread ever gets.  Before the thread's first slow take it is NOBODY, to
+ * which no lock is biased. */
 #define WEIR_BIAS_NOBODY UINT32_MAX
 extern _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS;
-/* Its mark; NULL before the first lock was biased to it. */
+/* The mark of this thread, or NULL before a lock was first biased to the thread. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Asks the kernel before the first bias.  That takes milliseconds in a process that has threads, so it was done as the
- * library was loaded if there were none. */
+/* Registers the process for membarrier(2) before the first bias.  The kernel needs milliseconds for that in a process
+ * that has threads, so a library that is loaded before there are threads registers as it is loaded. */
 void weir__bias_prepare(void);
 
-/* As whom a thread comes that the lock is not biased to. */
+/* The ways in which a thread takes a lock that is biased to another thread. */
 enum weir_bias_manner {
     WEIR_BIAS_USER,
-    WEIR_BIAS_GUEST,  /* not to be given the bias for it, nor to spoil another's run */
-    WEIR_BIAS_POLITE, /* a guest that takes no bias away: it goes another way instead */
+    /* The take does not count for a bias to this thread, and does not reset another thread's run. */
+    WEIR_BIAS_GUEST,
+    WEIR_BIAS_POLITE, /* a guest that does not revoke a bias: it does not get the lock then */
 };
 
-/* 1, or 0 and the lock is not taken: it is biased to another thread, and this one came politely. */
+/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if the lock is biased to another thread and
+ * the manner is POLITE. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
-/* The functions with a level are for locks of that level, which the caller's source says; those without, for the inner. */
+/* Functions with a name in _at take the level as an argument, which must be that of the lock.  All other functions are
+ * for locks of the inner level. */
 
-/* Gives back what weir__bias_try took. */
+/* Releases a lock that weir__bias_try_at() took. */
 static inline void weir__bias_leave_at(int level) {
     atomic_store_explicit(&weir__bias_mark->inside[level], 0, memory_order_release);
 }
 
-/* Takes the lock if it is biased to this thread: 1, or 0 at once. */
+/* Takes the lock if it is biased to this thread.  Returns 1 on success, else 0; never waits. */
 static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_bias *bias,
                                                                    int level) {
     uint32_t me = weir__bias_thread;
@@ -92,14 +94,14 @@ static inline __attribute__((always_inline)) int weir__bias_try_at(struct weir_b
     if (atomic_load_explicit(&bias->owner, memory_order_relaxed) != me)
         return 0;
     atomic_store_explicit(&weir__bias_mark->inside[level], 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst); /* the other half is the revoker's membarrier */
+    atomic_signal_fence(memory_order_seq_cst); /* pairs with the revoker's membarrier */
     if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
         return 1;
     weir__bias_leave_at(level);
     return 0;
 }
 
-/* Takes the lock; what it returns is for the give. */
+/* Takes the lock.  Returns the value that weir__bias_give_at() needs. */
 static inline int weir__bias_take_at(struct weir_bias *bias, int level,
                                      enum weir_bias_manner manner) {
     if (weir__bias_try_at(bias, level))
@@ -108,7 +110,8 @@ static inline int weir__bias_take_at(struct weir_bias *bias, int level,
     return 0;
 }
 
-/* The same as a guest, if that is a matter of some microseconds; -1: it is not, and nothing has changed. */
+/* Takes the lock as a guest if that takes some microseconds at most.  Returns the value for weir__bias_give_at(), or -1
+ * if it would take longer; the lock is unchanged then. */
 int weir__bias_take_soon(struct weir_bias *bias, int level);
 
 static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int level) {
@@ -130,7 +133,8 @@ static inline int weir__bias_take(struct weir_bias *bias) {
     return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
-/* The same for a guest, polite or not: -1: it is biased to another thread, and not taken. */
+/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if the caller is polite and the lock is
+ * biased to another thread. */
 static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely) {
     if (weir__bias_try(bias))
         return 1;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_alloc.c: requests that find nothing in their stream's cache at once.
+/* cache_alloc.c: requests that hit.h does not serve.
  *
- * What: hit.h serves most requests.  What it leaves goes on here: the driver is asked who the stream is, if it must be;
- * the cache catches up with what was put off; slabs and whole blocks come from the engine.
+ * What: the driver is queried for the stream's id if necessary, the cache does the work that was put off, and slabs and
+ * whole blocks come from the engine.
  *
- * Locks: the cache's, taken and given back around each step; a cache that a call goes on with is pinned meanwhile.
+ * Locks: each step takes and releases the cache's lock.  A cache that a call uses over several steps is pinned
+ * meanwhile.
  */
 #include "cache/caches_state.h"
 
@@ -14,24 +15,27 @@
 #include "engine/stream_order.h"
 
 enum {
-    SLAB_DOUBLINGS = 3, /* how far a slab grows beyond its first size as a class takes more */
-    HELD_PART = 4       /* of what is in use, or HELD_LEAST, that live slots may hold in slabs */
+    /* A slab is at most 2^SLAB_DOUBLINGS times SLAB_FIRST; it grows with the number of slabs of its class. */
+    SLAB_DOUBLINGS = 3,
+    /* Slabs may hold this part of the memory in use, but at least HELD_LEAST, in idle slots beside live ones. */
+    HELD_PART = 4
 };
 
 #define SLAB_FIRST ((size_t)64 << 10)
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
 
-/* By how much the engine's blocks have more than when all caches were asked, and by what part of that. */
+/* All caches report again once the engine's blocks have grown by this part of their size at the last report, and by
+ * TELL_LEAST at least. */
 #define TELL_LEAST ((uint64_t)16 << 20)
 
 #define TELL_PART 32
 
-/* ---- the engine is asked ---- */
+/* ---- requests to the engine ---- */
 
-/* The engine cannot serve a request as it stands: every other cache gives what it has at its stream's
- * next call, and whole blocks go past the caches until the engine has been steady for a while.  A block
- * that lies in a cache cannot join its neighbours, and where blocks come to lie is decided now. */
+/* Raises the reclaim epoch, since the engine cannot serve a request without growth.  Every other cache then flushes its
+ * idle memory at its stream's next call, and caches keep no whole blocks until the engine has been steady for a while:
+ * a cached block cannot merge with free memory beside it. */
 static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
     uint64_t before = atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
     int taken;
@@ -41,20 +45,20 @@ static void raise_reclaim_epoch(struct weir_caches *f, struct weir_cache *c) {
         return;
     taken = weir__bias_take(&c->lock);
     atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
-    if (c->reclaim_epoch == before) { /* it has just given all */
+    if (c->reclaim_epoch == before) { /* the cache has just flushed everything */
         c->reclaim_epoch = before + 1;
         weir__cache_pass(c);
     }
     weir__bias_give(&c->lock, taken);
 }
 
-/* The engine served a request without growing or moving anything. */
+/* Counts a request that the engine served without growing or moving memory. */
 static void note_steady(struct weir_caches *f) {
     if (!is_steady(f))
         atomic_fetch_add_explicit(&f->steady, 1, memory_order_relaxed);
 }
 
-/* Whose request is under way: a cache's, or that of a stream without a cache (NULL). */
+/* The caches, and the cache of the request under way, or NULL if the stream has none. */
 struct borrower {
     struct weir_caches *f;
     struct weir_cache *c;
@@ -74,8 +78,8 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
     }
 }
 
-/* A block from the engine for a request on a stream that is not being captured; of r->bytes, or of r->least where there
- * is no memory for more. */
+/* Gets a block of r->bytes from the engine, or of r->least if there is no memory for more.  The stream is not being
+ * captured. */
 static inline __attribute__((always_inline)) weir_status
 fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
@@ -91,7 +95,7 @@ fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
 
 /* ---- slabs and whole blocks ---- */
 
-/* What a block takes of the engine. */
+/* Rounds up to whole pages, in which the engine's blocks are measured. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
@@ -111,15 +115,15 @@ size_t weir__caches_fit(size_t bytes) {
     return most;
 }
 
-/* Partly used slabs hold many idle slots, which other classes cannot use. */
+/* Returns 1 if many idle slots lie in partly used slabs, where other classes cannot use them; else 0. */
 static int has_held_slabs(struct weir_cache *c) {
     uint64_t in_use = at_least_none(weir__sum_now(&c->in_use));
 
     return weir__cache_is_held(c, (size_t)weir__size_larger(in_use / HELD_PART, HELD_LEAST));
 }
 
-/* Slots of the next slab of a class: more as the class takes more, while slabs still empty completely.  Where it is
- * more than one, no other fits in what is left of their pages. */
+/* Returns the number of slots of a class's next slab.  The number grows with the slabs of the class as long as slabs
+ * still empty completely.  If it is more than one, the rest of the slab's pages has no room for another slot. */
 static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
@@ -130,8 +134,8 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* A slab for the request's class in the cache; of as many slots as a page holds, or one, if there is no
- * memory for more. */
+/* Adds a slab for the request's class to the cache.  If there is no memory for more, the slab has as many slots as fit
+ * in the pages of one slot. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
@@ -139,7 +143,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     weir_status status;
     int taken;
 
-    r->flags = 0; /* what another try of the request has left */
+    r->flags = 0; /* an earlier try of this request may have set them */
     r->grew = 0;
     r->dry_at = 0;
     r->bytes = in_pages(slab_slots(c, size_class) * slot);
@@ -159,7 +163,8 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* A whole block, for a cache (NULL: a stream without a cache, and of any size). */
+/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, whose whole blocks may have any
+ * size. */
 static inline __attribute__((always_inline)) weir_status
 add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     struct weir_slab *s;
@@ -179,10 +184,11 @@ add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* What was brought into the cache for this very request, or 0. */
+/* Takes the block that add_slab() or a returned slot has put into the cache.  Returns 0 if another thread was
+ * faster. */
 static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
-    /* unreached: it is not the stream's any more, which must end while this call is at work on it */
+    /* unreached: the stream has lost the cache, for which the stream must end during this call */
     CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
     weir__bias_give(&c->lock, taken);
@@ -191,8 +197,8 @@ static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id,
 
 /* ---- requests ---- */
 
-/* The stream is being captured: the engine makes a node of the graph, or refuses.  Then the caches give nothing back:
- * what is idle is not what a graph's memory comes of (oom_recovery.c). */
+/* Serves a request on a captured stream: the engine creates a graph node, or refuses.  The caches flush nothing then,
+ * since a graph's memory does not come from idle memory (oom_recovery.c). */
 static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r) {
     weir_status status;
 
@@ -200,7 +206,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     if (f->hits.device->drop_in)
         return weir__without_driver(WEIR_E_CAPTURE);
     r->bytes = r->asked;
-    r->id = 0; /* an engine takes a stream whose id it is told for one that is not being captured */
+    r->id = 0; /* a nonzero id would tell the engine that the stream is not being captured */
     r->flags |= WEIR_REQUEST_CAPTURED;
     status = weir__reserve_alloc_alone(f->v, r);
     if (status == WEIR_OK)
@@ -208,7 +214,7 @@ static weir_status alloc_captured(struct weir_caches *f, struct weir_request *r)
     return status;
 }
 
-/* A slot, of which the cache has none: of what is on its way home, or of a slab from the engine. */
+/* Gets a slot for a cache that has none: from completed remote frees, or from a new slab. */
 static __attribute__((noinline)) weir_status add_slot(struct weir_caches *f, struct weir_cache *c,
                                                       struct weir_request *r) {
     if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
@@ -222,15 +228,15 @@ static __attribute__((noinline)) weir_status add_slot(struct weir_caches *f, str
         r->block = take_brought(c, key_of(r->stream, r->id), r->id, r->asked);
         if (r->block)
             return WEIR_OK;
-        /* Nothing came home, or other threads on the stream have used the slab up. */
+        /* No slot came back, or other threads on the stream have taken all of them. */
         status = add_slab(f, c, r);
         if (status != WEIR_OK)
             return status;
     }
 }
 
-/* The cache has handed out more than the sums say.  It need not tell of less: before a peak rises, all caches are
- * asked. */
+/* Returns 1 if the cache's live blocks exceed its last report, else 0.  A decrease need not be reported: all caches
+ * report before a peak rises. */
 static inline int has_risen(const struct weir_cache *c) {
     return weir__sum_now(&c->requested) >
                atomic_load_explicit(&c->told_requested, memory_order_relaxed) ||
@@ -247,7 +253,7 @@ static inline void tell_miss(struct weir_caches *f, struct weir_cache *c) {
         weir__caches_tell_own(f, c);
 }
 
-/* From the engine, for a stream that is r->id.  Its cache was pinned, and is no more. */
+/* Serves a request from the engine.  r->id is the stream's id.  The cache was pinned, and is unpinned here. */
 static inline __attribute__((always_inline)) weir_status
 alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     int is_slot = c && r->asked <= WEIR_SLAB_SMALL, taken;
@@ -267,7 +273,7 @@ alloc_fresh(struct weir_caches *f, struct weir_cache *c, struct weir_request *r)
     return WEIR_OK;
 }
 
-/* The driver is asked who the stream is, and the cache catches up. */
+/* Serves a request after querying the driver for the stream's id and doing the work that was put off. */
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
                                                         struct weir_request *r) {
     weir_status status = weir__device_capture(f->hits.device, r->stream);
@@ -293,23 +299,23 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_caches *f,
     return r->block ? WEIR_OK : alloc_fresh(f, c, r);
 }
 
-/* The cache has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
- * engine is asked next.  The caller holds the cache's lock. */
+/* Counts a miss.  Whole blocks that are leaving go to the engine now, since the engine serves the request next.  The
+ * caller holds the cache's lock. */
 static void note_miss(struct weir_caches *f, struct weir_cache *c, struct weir_flushed *leaving) {
     weir__cache_raise(&c->misses);
     weir__cache_drop_leaving(c, leaving);
     if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_steady(f) &&
         atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
-        weir__cache_due(c); /* whole blocks may stay again */
+        weir__cache_due(c); /* whole blocks may be kept again */
 }
 
-/* If there is nothing to catch up with the driver need not be asked again. */
+/* If no work was put off, the driver need not be queried again. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
                               struct weir_request *r) {
     struct weir_flushed leaving = {0};
     int plain = is_ready(&f->hits, c) && is_its(c, key, r->id);
 
-    if (r->id == 0) /* vouched for */
+    if (r->id == 0) /* the program vouches for the stream */
         r->id = atomic_load_explicit(&c->id, memory_order_relaxed);
     if (plain) {
         note_miss(f, c, &leaving);
@@ -318,7 +324,7 @@ weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int t
     weir__bias_give(&c->lock, taken);
     if (!plain)
         return alloc_slow(f, r);
-    /* A whole block is the engine's to find: it is called next, and sees to it. */
+    /* For a whole block the engine is called next, and does this maintenance itself. */
     if (leaving.spans && weir__caches_give(f, leaving.spans, r->id) && r->asked <= WEIR_SLAB_SMALL)
         weir__engine_maintain(f->engine, r->stream, r->id);
     return alloc_fresh(f, c, r);
@@ -330,7 +336,8 @@ static weir_status alloc_as_asked(struct weir_caches *f, struct weir_request *r)
     struct weir_cache *c = find(f, r->stream, &key, &id);
     int taken;
 
-    /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
+    /* unreached: a stream that nobody vouches for, unless it has lost that just now: other callers query its id
+     * first */
     if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
         return alloc_slow(f, r);
     r->id = id;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_blocks.c: the live blocks that the caches have handed out: whether one starts there, lies there, and all of them. */
+/* cache_blocks.c: finds and lists the live blocks of the caches. */
 #include "cache/caches_state.h"
 
 #include "base/size.h"
@@ -32,7 +32,7 @@ int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block) {
                                         : weir__graphs_has(&f->v->graphs, block);
 }
 
-/* The live block of that record around an address: 1, or 0. */
+/* Finds the live block of a record that contains the address.  Returns 1 on success, else 0. */
 static int is_around(const struct weir_slab *s, CUdeviceptr address, CUdeviceptr *block,
                      size_t *bytes) {
     CUdeviceptr start = weir__slab_base(s);
@@ -48,8 +48,8 @@ static int is_around(const struct weir_slab *s, CUdeviceptr address, CUdeviceptr
     return address - start < *bytes;
 }
 
-/* A whole block has its record at its first page alone, so from another the way leads back to it, past
- * records of blocks that are gone.  While the block is live nothing on that way changes. */
+/* A whole block has its record at its first page only.  So the search for another address walks back page by page, past
+ * records of blocks that are gone.  While the block is live, nothing on that way changes. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes) {
     CUdeviceptr page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
@@ -72,7 +72,7 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
     return 0;
 }
 
-/* ---- all of them ---- */
+/* ---- lists ---- */
 
 struct seeing {
     weir__caches_live_fn *see;
@@ -83,7 +83,7 @@ static void see_span(void *context, struct weir_slab *s) {
     const struct seeing *v = context;
     int weir__slab_has_live = atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
 
-    for (uint32_t i = 0; i < s->slots; i++) /* whole: 0 */
+    for (uint32_t i = 0; i < s->slots; i++) /* a whole block has no slots */
         weir__slab_has_live |=
             !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
     if (weir__slab_has_live)

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* cache_flush.c: idle memory goes from the caches back to the engine.
  *
- * What: the ways back lie inside calls on the cache's own stream that have just asked the driver who it is, or need not:
- * more lies idle than the cap allows; it lay unused for long; somebody's request did not fit (`reclaim_epoch` rises, and every
- * cache gives what it has at its next request); its own request does not fit; or the stream is alone and misses.  The one
- * exception waits for the device: weir__caches_empty, for trims, out of memory and the end.
+ * What: a cache flushes in calls on its own stream whose id is known: if it holds more idle memory than its cap; if
+ * memory was unused for long; if another request did not fit (the reclaim epoch rises, and every cache flushes at its
+ * next request); if its own request does not fit; or, for whole blocks that are leaving, at a miss.  Only
+ * weir__caches_empty flushes all caches at once, behind a wait for the device: for trims, in OOM recovery and at the
+ * end.
  *
- * A stream that is being captured is served by the engine alone.  What it frees is served to nobody before a request on it
- * has found the capture over, since only such requests take from its cache, look after it, or answer a reclaim epoch.  A free
- * need not ask.
+ * The engine alone serves a captured stream.  A block that is freed during a capture serves nobody until a request on
+ * the stream has found that the capture is over.  Only such requests allocate from the cache, maintain it, or answer a
+ * reclaim epoch, so a free need not query the capture.
  *
- * Locks: the caches's and a cache's are taken here, never both but in `retire` and `flush`.
+ * Locks: the caches' lock and a cache's are taken here; only `retire` and `flush` hold both at once.
  */
 #include "cache/caches_state.h"
 
@@ -29,7 +30,7 @@ void weir__caches_deliver(struct weir_caches *f, struct weir_cache *c, weir_stre
     weir__caches_settle_some(f);
     weir__caches_give(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
     if (h->remotes && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
-        fence = NULL; /* a wait for the device will do */
+        fence = NULL; /* the slots then return after a wait for the device */
     weir__caches_send_home(f, h->remotes, fence);
     pthread_mutex_unlock(&f->lock);
 }
@@ -53,8 +54,11 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
     weir__cache_drop_excess(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
-        weir__cache_shrink(c, most - most / 4,
-                           &h); /* so that not every request finds it too full */
+        weir__cache_shrink(
+            c, most - most / 4,
+            /* A quarter less than allowed, so that the next request does not find the cache too full
+                            * again. */
+            &h);
     if (expired)
         weir__cache_expire(c, &h);
     weir__cache_remotes(c, WEIR_CACHE_REMOTES, &h);
@@ -84,7 +88,7 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
         c->reclaim_epoch != atomic_load_explicit(&f->hits.reclaim_epoch, memory_order_relaxed);
     int due = c->due;
 
-    weir__cache_pass(c); /* a capture may be over */
+    weir__cache_pass(c); /* a capture may have ended */
     weir__bias_give(&c->lock, taken);
     if (due)
         weir__caches_look_after(f, c, stream);
@@ -99,7 +103,7 @@ void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t i
 
     if (c->serves) {
         c->serves = 0;
-        weir__cache_readdress(c); /* nothing comes in any more */
+        weir__cache_readdress(c); /* from now on nothing enters the remote-free queue */
         weir__cache_shrink(c, 0, &h);
         weir__cache_remotes(c, 1, &h);
         weir__cache_disown(c);
@@ -140,9 +144,9 @@ void weir__caches_reclaim_epoch(struct weir_caches *f) {
         atomic_fetch_add_explicit(&f->hits.reclaim_epoch, 1, memory_order_relaxed);
 }
 
-/* ---- everything back ---- */
+/* ---- flushing all caches ---- */
 
-/* Takes all that lies idle out of every cache; the caller holds `lock`. */
+/* Takes all idle memory out of every cache.  The caller holds `lock`. */
 static void flush(struct weir_caches *f, struct weir_flushed *h) {
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken;
@@ -156,8 +160,8 @@ static void flush(struct weir_caches *f, struct weir_flushed *h) {
     }
 }
 
-/* Whose what `flush` brought is, after a wait for the device: one stream's as long as there is only
- * one, so that the engine goes on with nothing to order. */
+/* Returns the stream id under which flushed memory goes to the engine after a wait for the device: that of the only
+ * stream, so that the engine need not order anything, or OBSERVED if there are several. */
 static uint64_t whose(const struct weir_caches *f) {
     const struct weir_cache *only = NULL;
 
@@ -188,7 +192,7 @@ weir_status weir__caches_empty(struct weir_caches *f) {
         weir__caches_give(f, h.spans, whose(f));
         weir__caches_bring_all_home(f, h.remotes);
         weir__caches_return_batches(f, batches, 1);
-        /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
+        /* Takes out slabs that have become empty.  Some of their slots may have been freed after the wait. */
         flush(f, &slabs);
     } else {
         weir__caches_give(f, h.spans, WEIR_ENGINE_UNKNOWN);

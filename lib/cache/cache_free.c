@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_free.c: freed blocks, into the cache of the stream that they are freed on, or past it to the engine.
+/* cache_free.c: puts freed blocks into the cache of the stream on which they are freed, or frees them to the engine.
  *
- * What: the short way is weir__caches_free's: the block's record, the cache of the handle, and the cache's lock if it is
- * biased to this thread.  All else leads to weir__caches_free_used, which may ask the driver, or to a remote-free queue.
+ * What: the short way is weir__caches_free's: it needs the block's record, the cache of the handle, and the cache's
+ * lock, if that is biased to this thread.  All other frees go to weir__caches_free_used, which may query the driver, or
+ * to a remote-free queue.
  *
- * Locks: a cache's; past the caches the caches's.
+ * Locks: a cache's; where no cache takes the block, the caches' lock.
  *
- * Invariants: a block's record says that it is live until one call has taken it out of use.
+ * Invariants: a block's record says that the block is live until one call has ended its use.
  */
 #include "cache/caches_state.h"
 
@@ -21,7 +22,7 @@
 
 /* ---- past the caches ---- */
 
-/* In the books of the loose cache: a live block less. */
+/* Counts the free of a block that no cache takes, in the loose cache. */
 static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&f->loose->lock);
 
@@ -29,19 +30,19 @@ static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t i
     weir__bias_give(&f->loose->lock, taken);
 }
 
-/* A live slot is on its way home from now on: 1, or 0 if it is not live. */
+/* Marks a live slot as freed but not in its slab's free list.  Returns 1 on success, 0 if the slot is not live. */
 static int take_state(_Atomic uint32_t *state) {
     uint32_t asked = atomic_load_explicit(state, memory_order_relaxed);
 
-    /* unreached: it is not, since it was a moment ago, unless another thread frees it, too */
+    /* unreached: not live, unless another thread frees the slot, too, since it was live a moment ago */
     return !(asked & WEIR_SLOT_IDLE) &&
-           /* unreached: likewise */
+           /* unreached: not live, as before */
            atomic_compare_exchange_strong_explicit(state, &asked, WEIR_SLOT_AWAY,
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Sends a slot home behind all streams that use it; from a captured one, behind a wait for the
- * device. */
+/* Returns a slot to its slab behind all streams that use it.  A slot that is freed on a captured stream returns behind
+ * a wait for the device. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -57,7 +58,7 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     pthread_mutex_lock(&f->lock);
     if (!captured)
         status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
-    /* unreached: freed meanwhile, for which two threads must free it at once */
+    /* unreached: freed meanwhile, which needs two threads that free one block at once */
     if (status == WEIR_OK && !take_state(&s->slot[slot])) {
         if (fence)
             weir__order_fence_drop(&f->order, fence);
@@ -72,16 +73,16 @@ static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_
     return status;
 }
 
-/* Gives a whole block to the engine, which orders its reuse. */
+/* Frees a whole block to the engine, which orders its reuse. */
 static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdeviceptr base,
                               weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__slab_bytes(s);
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    /* unreached: freed meanwhile, for which two threads must free it at once, and the record another block's */
+    /* unreached: freed meanwhile by another thread, whose block the record may be by now */
     if (asked == 0 || weir__slab_base(s) != base) {
-        if (asked > 0) /* unreached: likewise */
+        if (asked > 0) /* unreached: the record of another block, as before */
             atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
         return weir__without_driver(WEIR_E_NOT_OWNED);
     }
@@ -89,14 +90,14 @@ static weir_status free_whole(struct weir_caches *f, struct weir_slab *s, CUdevi
     status = f->engine->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
-    /* This one, or, where records do not stay, the one that was just given up. */
+    /* Finds the record again, or makes a new one if records do not stay. */
     s = weir__records_whole(&f->records, base, bytes);
-    if (s) /* unreached: none, for which another thread must have taken that one */
+    if (s) /* unreached: no record, for which another thread must have taken the last one */
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
 }
 
-/* Past the caches: the block has other users, or its stream has no cache. */
+/* Frees a block that has other users or whose stream has no cache. */
 static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     int64_t requested, in_use;
@@ -120,9 +121,9 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
 
 /* ---- into a cache ---- */
 
-/* Puts a block into the cache, or politely leaves the lock to another thread (ANOTHERS); FULL also when it
- * is not this stream's any more.  `id`: 0 where the driver was not asked; *known: of the stream that what
- * was in the cache was freed on. */
+/* Puts a block into the cache.  Returns ANOTHERS if the caller is polite and the lock is biased to another thread, and
+ * FULL also if the cache is no longer the stream's.  `id` is 0 if the driver was not queried.  Sets *known to the id of
+ * the stream whose frees the cache holds, and *wanted if work was put off. */
 static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, uint64_t id,
                struct weir_slab *s, uint64_t address, int politely, struct weir_slab **out,
                uint64_t *known, int *wanted) {
@@ -130,9 +131,9 @@ static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, 
 
     if (taken < 0)
         return WEIR_CACHE_ANOTHERS;
-    /* unreached: not this stream's, unless another thread has made it another's since it was found */
+    /* unreached: not this stream's, unless another thread has changed that since the cache was found */
     if (c->serves && is_its(c, key, id)) {
-        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may not come any more */
+        if (weir__cache_has_post(c, WEIR_SLAB_SMALL)) /* its owner may make no more calls */
             weir__cache_collect(c);
         result = weir__cache_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CACHE_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
@@ -147,7 +148,7 @@ static int put(const struct weir_caches *f, struct weir_cache *c, uint64_t key, 
     return result;
 }
 
-/* Has the stream's next request look after the cache, since a stream that is being captured records no event. */
+/* Makes the stream's next request maintain the cache, since no event can be recorded on a captured stream. */
 static void put_off(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
@@ -155,9 +156,9 @@ static void put_off(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Gives whole blocks that left the cache to the engine, as freed on the stream `known`.  If the handle means another
- * stream, `known` has ended, and only a wait for the device observes what is freed there.  Records an event, if one is
- * due and the handle still means `known`.  id: the stream's id, or 0 if the driver was not asked for it. */
+/* Frees whole blocks that left the cache to the engine, as freed on the stream `known`.  If the handle means another
+ * stream, `known` has ended, and only a wait for the device completes its frees.  Records an event if one is due and
+ * the handle still means `known`.  `id` is the stream's id, or 0 if the driver was not queried for it. */
 static __attribute__((noinline)) void give_up(struct weir_caches *f, struct weir_cache *c,
                                               weir_stream stream, unsigned long long id,
                                               uint64_t known, struct weir_slab *spans) {
@@ -173,7 +174,7 @@ static __attribute__((noinline)) void give_up(struct weir_caches *f, struct weir
         put_off(c);
 }
 
-/* Room for a remote free in a cache that has no more. */
+/* Makes room for one more remote free in a cache.  Returns 1 on success, else 0. */
 static int make_room(struct weir_cache *c, const struct weir_slab *s) {
     int taken = weir__bias_take(&c->lock);
     int made = c->serves && weir__cache_remote_room(c, s->size_class);
@@ -182,7 +183,7 @@ static int make_room(struct weir_cache *c, const struct weir_slab *s) {
     return made;
 }
 
-/* Into a cache that may need room for it; FULL: it does not go there. */
+/* Puts a block into a cache, and makes room for it if necessary.  Returns FULL if the cache cannot take the block. */
 static int put_with_room(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                          uint64_t id, struct weir_slab *s, CUdeviceptr block) {
     struct weir_slab *out = NULL;
@@ -202,7 +203,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     weir_status status = weir__device_capture(f->hits.device, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CACHE_FULL;
     struct weir_cache *c;
-    uint64_t id = 0; /* a captured stream must not be asked for it */
+    uint64_t id = 0; /* a query of the id would break the capture of a captured stream */
 
     if (status == WEIR_OK)
         status = weir__caches_identify(f, stream, &id);
@@ -228,7 +229,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_caches *f, st
     return status;
 }
 
-/* What a stream has to catch up with that only frees. */
+/* Does the work that was put off in the cache of a stream that only frees. */
 static __attribute__((noinline)) void answer(struct weir_caches *f, weir_stream stream) {
     struct weir_cache *c;
     uint64_t id;
@@ -242,7 +243,8 @@ static __attribute__((noinline)) void answer(struct weir_caches *f, weir_stream 
     }
 }
 
-/* Not one of ours: a graph's, or nobody's, which a pool of the driver would free if the driver knows it. */
+/* Frees a block that the caches have no record of.  It may be a graph's.  Any other is refused here, since a pool of
+ * the driver would free a block that is not weir's. */
 static weir_status free_other(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status;
@@ -284,18 +286,20 @@ static weir_status free_by_cache(struct weir_caches *f, struct weir_slab *s, CUd
     return WEIR_OK;
 }
 
-/* Takes a block that was live a moment ago out of use: 1, or 0 if it is not any more; the caller holds `lock`. */
+/* Ends the use of a block that was live a moment ago.  Returns 1 on success, 0 if the block is no longer live.  The
+ * caller holds `lock`. */
 static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block) {
     uint32_t slot;
 
     if (s->slot_units) {
         slot = weir__slab_slot(s, block);
-        if (!take_state(&s->slot[slot])) /* unreached: as there */
+        /* unreached: freed meanwhile, which needs two threads that free one block at once */
+        if (!take_state(&s->slot[slot]))
             return 0;
         weir__caches_bring_home(f, &(struct weir_remote_slot){s, slot});
         return 1;
     }
-    /* unreached: freed meanwhile, for which two threads must free it at once */
+    /* unreached: freed meanwhile, which needs two threads that free one block at once */
     if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return 0;
     s->next = NULL;
@@ -321,8 +325,8 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     return WEIR_OK;
 }
 
-/* Into a cache that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
- * done. */
+/* Puts a block into a cache whose lock is biased to this thread and that has no work that was put off.  Returns 1 on
+ * success, else 0; nothing has changed then. */
 static inline __attribute__((always_inline)) int bring_back(const struct weir_caches *f,
                                                             struct weir_cache *c,
                                                             struct weir_slab *s, uint64_t address) {
@@ -346,7 +350,7 @@ static weir_status free_as_asked(struct weir_caches *f, CUdeviceptr block, weir_
     return status;
 }
 
-/* The public boundary of weir_free, which hands over to it: see weir__ended. */
+/* weir_free ends with this function, so it restores the thread's last driver result: see weir__ended. */
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                    struct weir_use_list *uses) {
     int result_before = weir__driver_result;
@@ -359,8 +363,9 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
     return status;
 }
 
-/* Frees a whole block for which others leave the cache, or which leaves at once.  If there are other streams, what
- * leaves goes to the engine, where they can use it.  `id': of a default stream, else 0. */
+/* Frees a whole block for which the cache has no room: the block or older ones leave the cache.  If there are other
+ * streams, blocks that leave go to the engine, where other streams can use them.  `id` is a default stream's, else
+ * 0. */
 static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
                                                           struct weir_cache *c, struct weir_slab *s,
                                                           CUdeviceptr block, weir_stream stream,
@@ -385,7 +390,7 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
     return WEIR_OK;
 }
 
-/* By a thread beside the one that the cache's lock is biased to, or with something to catch up with. */
+/* Frees a block if the cache's lock is biased to another thread, or if work was put off. */
 static __attribute__((noinline)) weir_status free_beside(struct weir_caches *f,
                                                          struct weir_cache *c, struct weir_slab *s,
                                                          CUdeviceptr block, weir_stream stream) {
@@ -395,7 +400,7 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_caches *f,
     return weir__caches_free_used(f, block, stream, NULL);
 }
 
-/* On a stream that does not go by its handle, with its cache and key. */
+/* Frees a block on a default stream, whose cache and key the caller has found. */
 static inline __attribute__((always_inline)) weir_status
 free_keyed(struct weir_caches *f, struct weir_cache *c, uint64_t key, struct weir_slab *s,
            CUdeviceptr block, weir_stream stream) {
@@ -433,7 +438,7 @@ weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, 
     return free_keyed(f, c, key, s, block, stream);
 }
 
-/* Nothing is called but at the end, as in weir_alloc. */
+/* Calls other functions only as its last step, as weir_alloc does, so that the short way saves no registers. */
 static inline __attribute__((always_inline)) weir_status
 free_recorded(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block, weir_stream stream) {
     struct weir_cache *c;

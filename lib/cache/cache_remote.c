@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_remote.c: slots that were freed on another stream than their slab's go home.
+/* cache_remote.c: returns slots to their slabs that were freed on other streams.
  *
- * What: such a slot waits in the cache of the stream that freed it, where it serves at once.  Slots that pile up there are
- * sent home as a batch behind one event.  Without an event a batch waits for the next wait for the device.
+ * What: such a slot first waits in the cache of the stream that freed it, where it serves requests at once.  If many of
+ * a class pile up there, they return as a batch behind one event.  A batch without an event waits for the next wait for
+ * the device.
  *
- * Locks: the caller holds the caches's, where a function does not take it.
+ * Locks: the caller holds the caches' lock, unless a function takes it.
  */
 #include "cache/caches_state.h"
 
@@ -15,7 +16,7 @@
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
-enum { PEEKED = 8 }; /* batches that are asked about at a time */
+enum { PEEKED = 8 }; /* the number of batches that are queried at a time */
 
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id) {
     int due = 0;
@@ -26,7 +27,7 @@ int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t i
 
         spans = s->next;
         weir__records_end(&f->records, s);
-        /* A live block of the engine: it cannot refuse. */
+        /* The engine cannot refuse a live block. */
         due |= f->engine->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
     }
     return due;
@@ -70,7 +71,7 @@ static size_t bytes_of(const struct weir_remote_slots *remotes) {
     return bytes;
 }
 
-/* Brings a batch home that has arrived; the caller holds `lock`. */
+/* Returns the slots of a completed batch.  The caller holds `lock`. */
 static void settle(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (batch->fence) {
         weir__order_fence_drop(&f->order, batch->fence);
@@ -81,7 +82,7 @@ static void settle(struct weir_caches *f, struct weir_remote_slots *batch) {
     weir__caches_bring_all_home(f, batch);
 }
 
-/* Adds a batch to its list, behind a fence at the end; the caller holds `lock`. */
+/* Adds a batch to its list: at the end if it has a fence.  The caller holds `lock`. */
 static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (!batch->fence) {
         batch->next = f->unfenced;
@@ -93,7 +94,8 @@ static void queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     f->batches_end = &batch->next;
 }
 
-/* 1 if the batch has arrived; else it is queued again; the caller holds `lock`. */
+/* Returns the slots of a batch if its fence has completed, else adds the batch to its list again.  Returns 1 if the
+ * fence has completed, else 0.  The caller holds `lock`. */
 static int settle_or_queue(struct weir_caches *f, struct weir_remote_slots *batch) {
     if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
         settle(f, batch);
@@ -104,7 +106,7 @@ static int settle_or_queue(struct weir_caches *f, struct weir_remote_slots *batc
 }
 
 void weir__caches_settle_some(struct weir_caches *f) {
-    const struct weir_remote_slots *asked = NULL; /* the first that stays */
+    const struct weir_remote_slots *asked = NULL; /* the first batch that has not completed */
 
     for (int i = 0; i < PEEKED && f->batches != asked; i++) {
         struct weir_remote_slots *batch = f->batches;

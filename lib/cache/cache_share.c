@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_share.c: what the caches have handed out, all together, and how much idle memory each may keep.
+/* cache_share.c: sums over all caches, and how much idle memory each cache may keep.
  *
- * What: each cache counts for itself, under its own lock.  The sums of all are brought up to date by the cache that tells of
- * its own, at its misses and when it is looked after.  Peaks come of these sums, and shares of what is in use.
+ * What: each cache counts its blocks under its own lock.  A cache adds its counts to the sums at its misses and when it
+ * is maintained.  Peaks are taken from these sums, and caps from the memory in use.
  *
- * Locks: the caller holds the caches's, where a function does not take it.
+ * Locks: the caller holds the caches' lock, unless a function takes it.
  */
 #include "cache/caches_state.h"
 
@@ -13,7 +13,8 @@
 #include "config/amount.h"
 #include "engine/stream_order.h"
 
-#define CACHE_LEAST ((uint64_t)1 << 20) /* that a cache may keep however many there are */
+/* The least default cap of a cache, however many caches there are. */
+#define CACHE_LEAST ((uint64_t)1 << 20)
 
 /* ---- sums ---- */
 
@@ -21,7 +22,8 @@ void weir__caches_tell_sums(struct weir_caches *f, struct weir_cache *c) {
     uint64_t posted, posted_in_use;
     int64_t requested, in_use;
 
-    /* The remote-free queue first: what is fetched meanwhile is taken off twice, and no peak is too high. */
+    /* The remote-free queue is read first: a slot that is collected meanwhile is then subtracted twice, so no peak is
+     * too high. */
     (void)weir__cache_posted(c, &posted, &posted_in_use);
     requested = weir__sum_now(&c->requested) - (int64_t)posted;
     in_use = weir__sum_now(&c->in_use) - (int64_t)posted_in_use;
@@ -36,9 +38,9 @@ static int is_above_peak(const struct weir_caches *f) {
            at_least_none(f->in_use) > f->in_use_peak;
 }
 
-/* Adds what a cache has handed out to the sums, and returns what all caches have handed out; the caller holds `lock`.
- * Before a peak rises, all caches are asked: a block taken on one and freed on another counts until the other has
- * told. */
+/* Adds a cache's counts to the sums.  Returns the memory in use of all caches.  Before a peak rises, all caches report:
+ * a block that was allocated from one cache and freed into another counts until the other cache reports.  The caller
+ * holds `lock`. */
 static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     struct weir_cache *other;
     uint64_t now;
@@ -54,16 +56,17 @@ static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     return now;
 }
 
-/* ---- shares ---- */
+/* ---- caps ---- */
 
-/* What a cache may keep if so much is in use; the caller holds `lock`. */
+/* Returns the cap of each cache for that much memory in use.  The caller holds `lock`. */
 static size_t share(const struct weir_caches *f, uint64_t in_use) {
     uint64_t bytes = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);
 
     if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CACHE_LEAST);
-    /* What is kept here cannot go at a synchronisation. */
+    /* A release threshold cannot free cached memory at a synchronisation, so the caches keep no more than the
+     * threshold. */
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
@@ -75,7 +78,8 @@ static void set_most(struct weir_cache *c, size_t most) {
         atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
 }
 
-/* What a cache keeps or may keep; what is leaving goes at the next miss. */
+/* Returns the idle memory of a cache or its cap, whichever is larger.  Blocks that are leaving do not count, since they
+ * go at the next miss. */
 static size_t most_kept(const struct weir_cache *c) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
     size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);
@@ -84,8 +88,9 @@ static size_t most_kept(const struct weir_cache *c) {
                                      atomic_load_explicit(&c->most, memory_order_relaxed));
 }
 
-/* What the user set is a limit: a cache gets less than its share if others still hold the memory, since a stream that
- * makes no calls cannot release its own.  The caller holds `lock`. */
+/* Returns the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its
+ * part if other caches still hold the memory, since a stream that makes no calls cannot flush.  The caller holds
+ * `lock`. */
 static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
     uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak);
     size_t most = share(f, in_use);
@@ -113,7 +118,7 @@ void weir__caches_tell(struct weir_caches *f, struct weir_cache *c) {
         return;
     lately = weir__size_larger(f->lately[0], f->lately[1]);
     atomic_store_explicit(&c->most, share_left(f, c, lately), memory_order_relaxed);
-    /* Less of what should join its neighbours. */
+    /* Whole blocks get less of it: in the engine they could merge with free memory beside them. */
     now = weir__size_smaller(share(f, now), atomic_load_explicit(&c->most, memory_order_relaxed));
     atomic_store_explicit(&c->most_whole, is_steady(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
@@ -133,7 +138,7 @@ void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* ---- what was in use lately ---- */
+/* ---- the recent peak ---- */
 
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;

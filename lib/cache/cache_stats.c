@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_stats.c: figures of the caches, as weir_statistics has them, and what lies idle in them. */
+/* cache_stats.c: the caches' part of weir_statistics, and their idle memory by stream. */
 #include "cache/caches_state.h"
 
 #include "base/size.h"
@@ -22,8 +22,8 @@ static void raise_peak(uint64_t *peak, const struct weir_peak_sum *sum) {
         weir__size_larger(*peak, (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed));
 }
 
-/* Peaks are exact while one cache alone has handed out or taken in anything, but for what lay in its remote-free
- * queue. */
+/* Reads sums and peaks.  Peaks are exact if only one cache has allocated or freed anything, except for slots in its
+ * remote-free queue. */
 static void read_peaks(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int several = 0;
@@ -63,7 +63,7 @@ void weir__caches_renew_peak(struct weir_caches *f) {
     weir_statistics figures = {.size = sizeof figures};
 
     pthread_mutex_lock(&f->lock);
-    read_peaks(f, &figures); /* what was the most is kept there */
+    read_peaks(f, &figures); /* updates the lifetime peaks */
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         int taken = weir__bias_take(&c->lock);
 
@@ -74,7 +74,7 @@ void weir__caches_renew_peak(struct weir_caches *f) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Frees are read before allocations, so that never more blocks were freed than handed out. */
+/* Reads frees before allocations, so that frees never exceed allocations. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     const struct weir_striped *striped = &f->v->events.counters->striped;
     uint64_t frees = 0, posted, posted_in_use;
@@ -83,7 +83,8 @@ void weir__caches_figures(struct weir_caches *f, weir_statistics *out) {
     pthread_mutex_lock(&f->lock);
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         frees += atomic_load_explicit(&c->frees, memory_order_acquire);
-        frees += weir__cache_posted(c, &posted, &posted_in_use); /* later: it moves to the former */
+        /* Read second, since slots move from the queue to `frees`. */
+        frees += weir__cache_posted(c, &posted, &posted_in_use);
     }
     for (struct weir_cache *c = f->caches; c; c = c->next) {
         out->cache_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_streams.c: which stream a cache is of: caches are made, found, bound to a stream and taken from it.
+/* cache_streams.c: caches are made, found, bound to a stream and unbound.
  *
- * What: a handle identifies nothing by itself: the driver gives a destroyed stream's handle to the next one at once.  A
- * request asks for the stream's id and compares it with that of the cache.  A free does not: it goes into the cache of its
- * handle unseen.  If the next request finds the id that the last one found, the handle meant that stream all the while,
- * since ids are not used again, and everything that came in between was freed on it.  If it finds another id, nothing in
- * the cache can be ascribed to a stream any more, and all of it goes back to the engine as "unknown", to serve nobody
- * before the device was waited for.  Default streams go by their id, which is asked at each free too: their handles mean
- * another stream in another context or thread.
+ * What: a handle identifies no stream: the driver gives the handle of a destroyed stream to a new one.  A request on a
+ * created stream queries the stream's id and compares it with the cache's.  A free does not: its block enters the cache
+ * of the handle.  If the next request finds the id of the last one, the handle meant one stream all the time, since ids
+ * are not used again, and every block in between was freed on that stream.  If the next request finds another id, the
+ * cache's memory goes to the engine as quarantined, and serves nobody before a wait for the device.  The handle of a
+ * default stream means another stream in another context or thread.  So caches of default streams are found by id,
+ * which each free queries, too.
  *
- * Locks: the caches's; under it one cache's.
+ * Locks: the caches' lock; under it one cache's.
  *
  * Must not know: how requests and frees are served.
  */
@@ -24,12 +24,13 @@
 #include "engine/stream_order.h"
 
 enum {
-    YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first */
+    YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
     DEFAULT_STREAMS =
-        256, /* caches of default streams that are not bound: threads come and go, and theirs with them */
+        /* The most caches of unbound default streams: threads come and go, and their streams with them. */
+    256,
 };
 
-/* Bytes that streams with a cache may leave to a device wait by ending unseen. */
+/* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
 
 void weir__caches_unwatch(struct weir_cache *c) {
@@ -50,9 +51,9 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
 
 /* ---- making caches ---- */
 
-/* Returns 1 if a stream of this handle ended unseen, and much memory waits for a device wait, because streams with a cache
- * ended unseen.  Further streams with a cache could leave more of it, without bound.  A program that ends its streams gets
- * the same handles again and again, so the streams of other handles need not bear that. */
+/* Returns 1 if a stream of this handle ended unseen and much memory waits for a device wait for that reason, else 0.
+ * More streams with a cache could leave memory without bound.  A program that ends its streams gets the old handles
+ * again, so streams with other handles are not refused a cache. */
 static int streams_end_unseen(const struct weir_caches *f, const struct weir_cache *c) {
     return c->is_left &&
            atomic_load_explicit(&f->stranded, memory_order_relaxed) +
@@ -72,7 +73,8 @@ struct weir_cache *weir__caches_make(struct weir_caches *f) {
     return c;
 }
 
-/* Users of a cache that was found without the lock look at its key under the cache's. */
+/* Writes the key of a cache, under its lock: threads that found the cache without the caches' lock check the key
+ * there. */
 static void rename_cache(struct weir_cache *c, uint64_t key) {
     int taken = weir__bias_take(&c->lock);
 
@@ -80,7 +82,7 @@ static void rename_cache(struct weir_cache *c, uint64_t key) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Takes a cache's key away, unless a call is at work with it: 1, or 0. */
+/* Removes a cache's key unless a call has pinned the cache.  Returns 1 if the key was removed, else 0. */
 static int take_name(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock), idle;
 
@@ -108,7 +110,7 @@ void weir__caches_unpin(struct weir_cache *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* Calls on the cache's stream so far; the caller holds `lock`. */
+/* Returns the number of calls on the cache's stream.  The caller holds `lock`. */
 static uint64_t calls_of(struct weir_cache *c) {
     uint64_t posted, posted_in_use;
 
@@ -118,8 +120,8 @@ static uint64_t calls_of(struct weir_cache *c) {
            weir__cache_posted(c, &posted, &posted_in_use) + c->visits;
 }
 
-/* A default stream's cache that was silent since it was asked last, the newest such, emptied and without a
- * key; the others are asked again. */
+/* Finds the newest cache of a default stream whose call count has not changed since the last search, flushes it and
+ * removes its key.  Returns NULL if there is none.  Stores the call counts of all caches for the next search. */
 static struct weir_cache *take_silent(struct weir_caches *f) {
     struct weir_cache *silent = NULL;
     uint64_t key, calls;
@@ -140,15 +142,16 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     return silent;
 }
 
-/* The cache of a stream that was just asked for its id, made if there is none; NULL: no host memory, or
- * more default streams than are kept, unless it is to be bound.  The caller holds `lock`. */
+/* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL without host
+ * memory, or if there are too many caches of default streams and the stream shall not be bound.  The caller holds
+ * `lock`. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cache *c = cache_of(f, key);
     int by_id = (int)(key & 1), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c || !key) /* unreached: no key, since no driver's handle is odd, and the id is known */
+    if (c || !key) /* unreached: no key, since no driver makes odd handles, and the id is known */
         return c;
     if (full)
         c = take_silent(f);
@@ -165,7 +168,7 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
     return c;
 }
 
-/* Gives a stream its cache, in a call on it; the caller holds `lock`. */
+/* Makes the cache serve the stream, in a call on that stream.  The caller holds `lock`. */
 static void mature(struct weir_caches *f, struct weir_cache *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock), had = c->store != NULL;
 
@@ -237,7 +240,7 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
     return c;
 }
 
-/* ---- the program tells of its streams ---- */
+/* ---- streams that are bound, end or begin ---- */
 
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more) {
     struct weir_cache *c;
@@ -271,7 +274,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
             weir__caches_pin(c);
     }
     pthread_mutex_unlock(&f->lock);
-    if (last) { /* the stream may end now: an event covers what it leaves */
+    if (last) { /* the stream may end now: an event covers the memory that it leaves */
         (void)weir__caches_give_all(f, c, stream);
         weir__engine_maintain(f->engine, stream,
                               atomic_load_explicit(&c->id, memory_order_relaxed));
@@ -310,11 +313,11 @@ void weir__caches_leave(struct weir_caches *f, weir_stream stream) {
         (void)weir__caches_give_all(f, c, stream);
         weir__engine_maintain(f->engine, stream, id);
     }
-    (void)weir__engine_ask(f->engine, stream, id); /* nobody can later */
+    (void)weir__engine_ask(f->engine, stream, id); /* later the stream cannot be queried */
     if (!c)
         return;
     pthread_mutex_lock(&f->lock);
-    /* The stream that has the handle next is asked who it is, though streams be vouched for. */
+    /* The next stream with this handle is queried for its id even if streams are watched. */
     weir__caches_retire(f, c, id);
     pthread_mutex_unlock(&f->lock);
     weir__caches_unpin(c);

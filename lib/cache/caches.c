@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.c: the beginning and the end of the caches of all streams.
+/* caches.c: opens and closes the caches of an allocator.
  *
  * Must not know: how a request finds its cache (caches_state.h names the files that do).
  */
@@ -51,14 +51,15 @@ weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) 
     f->engine = v->engine;
     f->hits.device = v->device;
     f->batches_end = &f->batches;
-    f->hits.reclaim_epoch = 1; /* above a cache's pass that is none */
+    f->hits.reclaim_epoch = 1; /* a cache whose pass is 0 is not ready */
     f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
     f->sheds = v->engine->threshold < v->device->total;
     f->alone = !f->sheds;
     f->span_ticks = v->device->driver->ticks();
     f->idle_ns = IDLE_NS;
     pthread_mutex_init(&f->lock, NULL);
-    weir__order_open(&f->order, v->device, NULL, NULL); /* no frees, so nothing to be told of */
+    /* No callbacks, since this order has no frees. */
+    weir__order_open(&f->order, v->device, NULL, NULL);
     *out = f;
     return WEIR_OK;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* caches.h: the hit path: caches of one stream each, above any engine.
+/* caches.h: the per-stream caches, above any engine.
  *
- * A request is served from its stream's cache (stream_cache.h), and a freed block goes into the cache of the
- * stream that it was freed on, without the engine, without a driver call beyond the questions below,
- * and without touching a cache line that another stream's thread writes.  cache_share.c says how much idle memory each
- * cache may keep.
+ * A request is served from its stream's cache (stream_cache.h), and a freed block enters the cache of the stream that
+ * it was freed on: without the engine, without driver calls except queries of the stream, and without touching a cache
+ * line that another stream's thread writes.  cache_share.c says how much idle memory each cache may keep.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
@@ -15,85 +14,87 @@
 
 struct weir_caches;
 
-/* Makes the caches above an open engine that cuts blocks.  `v' outlives it.  OK or E_HOST_MEMORY. */
+/* Opens the caches above an open engine that cuts blocks.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Forgets everything; the engine, which is closed next, gives its memory back.  Nothing is live; NULL
- * is fine. */
+/* Frees the caches' host memory.  No block is live.  The caller closes the engine next, which frees the device memory.
+ * `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
-/* Serves a request of r->asked bytes on r->stream, all else zeroed, as weir_alloc does; bytes > 0, and no more than the
- * device has.  Hits at once are hit.h's. */
+/* Serves a request of r->asked bytes on r->stream as weir_alloc does.  The other fields of *r are 0; r->asked is above
+ * 0 and at most the device's memory.  Callers may try hit.h first. */
 weir_status weir__caches_alloc(struct weir_caches *f, struct weir_request *r);
-/* The same at r->at, from the engine as it stands, without OOM recovery. */
+/* Serves a request at the address r->at from the engine, without OOM recovery. */
 weir_status weir__caches_alloc_at(struct weir_caches *f, struct weir_request *r);
-/* As weir_free, without its checks and counts of calls. */
+/* Frees a block as weir_free does, without its checks and its counts of calls. */
 weir_status weir__caches_free(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
-/* The same on a default stream of that id. */
+/* Frees a block on a default stream with that id. */
 weir_status weir__caches_free_default(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                       uint64_t id);
-/* The same of a block that the caches have a record of: 1; 0: there is no record, or the block was not freed. */
+/* Frees a block.  Returns 1 on success, 0 if the caches have no record of it or could not free it. */
 int weir__caches_free_own(struct weir_caches *f, CUdeviceptr block, weir_stream stream);
-/* The same of a block that may have been used on other streams: `uses`, or NULL. */
+/* Frees a block that other streams may have used: `uses` lists them, or is NULL. */
 weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
                                    struct weir_use_list *uses);
 
-/* The same of a block whose last use is over, on every stream. */
+/* Frees a block whose last use has completed on every stream. */
 weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block);
-/* Memory was preallocated there, or will come there: makes the tables that its first blocks would have to, of the
- * first `most` bytes. */
+/* Makes the host tables for the first `most` bytes of these extents, which were preallocated or will be, so that the
+ * first blocks there need not make them. */
 void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
                           size_t most);
 
-/* The most that may be asked for so that the engine is asked for no more than `bytes`. */
+/* Returns the largest request for which the caches request at most `bytes` from the engine. */
 size_t weir__caches_fit(size_t bytes);
 
-/* 1 if a live block starts there. */
+/* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* The live block around an address, and its bytes as asked: 1, or 0 if none is, or one of a graph. */
+/* Finds the live block that contains the address, and its requested bytes.  Returns 1 on success, 0 if there is none or
+ * the block is a graph's. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
-/* The program vouches for the stream once more, or, if not, once less. */
+/* Binds the stream once more if `more` is nonzero, else once less.  A bound stream is one that the program vouches
+ * for. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
-/* The stream, which lives, is about to end: its cache gives all it has, and is nobody's. */
+/* Flushes the cache of a stream that is about to end, and detaches the cache from it. */
 void weir__caches_leave(struct weir_caches *f, weir_stream stream);
-/* Any thread may call this for a stream that exists and is not being captured; a default stream is the caller's.
- * Gives back what the stream's cache holds.  If the stream is idle, its frees are observed to be complete; else an
- * event covers them.  Does nothing for a default stream that is not idle. */
+/* Flushes the cache of a stream that exists and is not being captured.  Any thread may call this; a default stream is
+ * the caller's.  If the stream is idle, its frees count as completed; otherwise an event covers them.  Does nothing for
+ * a default stream that is not idle. */
 void weir__caches_ask(struct weir_caches *f, weir_stream stream);
-/* Returns remote frees to their caches if their events are complete.  1 if there were any. */
+/* Returns remote frees whose events have completed to their slabs.  Returns 1 if there were any, else 0. */
 int weir__caches_settle(struct weir_caches *f);
-/* If any cache holds idle memory, each cache gives all it has at its stream's next request. */
+/* Raises the reclaim epoch if a cache holds idle memory: each cache then flushes at its stream's next request. */
 void weir__caches_reclaim_epoch(struct weir_caches *f);
-/* The handle is a new stream's: what its cache has of another, whose end was not seen, goes back as nobody's. */
+/* Records that a new stream has this handle.  Memory that the cache holds from an earlier stream, whose end weir did
+ * not see, is quarantined. */
 void weir__caches_meet(struct weir_caches *f, weir_stream stream);
-/* No stream is watched any more. */
+/* Records that the adapter no longer sees the streams' captures and ends. */
 void weir__caches_distrust(struct weir_caches *f);
 
-/* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
- * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused
- * until a later one. */
+/* Flushes all idle memory to the engine, behind a wait for the device if there is any: no event covers cached memory.
+ * If the wait fails, the memory serves nobody until a later wait. */
 weir_status weir__caches_empty(struct weir_caches *f);
 
-/* 1 if a block that it handed out is live. */
+/* Returns 1 if a block of the caches is live, else 0. */
 int weir__caches_has_blocks(struct weir_caches *f);
 
-/* The most that was requested at once since the peak began again, as seen as requested_peak is; and has it
- * begin again, with what is live now.  That of weir__caches_figures goes on. */
+/* weir__caches_peak_lately returns the peak requested memory since weir__caches_renew_peak, which restarts that peak at
+ * the memory that is live then.  The lifetime peak of weir__caches_figures is not restarted. */
 uint64_t weir__caches_peak_lately(struct weir_caches *f);
 void weir__caches_renew_peak(struct weir_caches *f);
 
-/* As an engine's, of what the caches hold, and of the blocks that they handed out. */
+/* Add the caches' idle memory to a survey of the engine's, and visit the live blocks of the caches. */
 void weir__caches_survey(struct weir_caches *f, uint64_t id, struct weir_survey *out);
 void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, void *context);
 
-/* Visits each piece of the engine's that has a live block, under the records' lock. */
+/* Visits each block of the engine that contains a live block of the caches, under the records' lock. */
 typedef void weir__caches_live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context);
 
-/* Completes figures that already hold the books' and the engine's part. */
+/* Adds the caches' figures to *out, which already has those of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);
 
 #endif

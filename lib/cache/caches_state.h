@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* caches_state.h: the caches of all streams of one allocator, for the files of caches.h.
+/* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h.
  *
- * caches.c begins and ends the caches; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves the
- * requests that hit.h does not serve; cache_free.c frees blocks; cache_remote.c brings slots home that were freed on other streams;
- * cache_flush.c gives idle memory back to the engine; cache_share.c says how much each cache may keep; cache_blocks.c
- * finds live blocks; cache_stats.c makes the figures.
+ * caches.c opens and closes the caches; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves the
+ * requests that hit.h does not serve; cache_free.c frees blocks; cache_remote.c returns slots that were freed on other
+ * streams; cache_flush.c gives idle memory back to the engine; cache_share.c says how much each cache may keep;
+ * cache_blocks.c finds live blocks; cache_stats.c makes the figures.
  *
- * Locks: `lock` guards the table's writers and the batches.  Under it the engine's own may be taken, the records', or a
- * cache's.  None of those is taken under another, but a remote-free queue's under its cache's.  Hits take the cache's alone.
+ * Locks: `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
+ * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
+ * the cache's lock only.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
@@ -24,30 +25,31 @@
 #include "engine/stream_order.h"
 
 struct weir_caches {
-    struct weir_hits hits; /* first: see weir__hits_of */
+    struct weir_hits hits; /* first, since weir__hits_of() converts the pointer */
     struct weir_reserve *v;
-    struct weir_engine *engine; /* v's */
+    struct weir_engine *engine; /* the engine of `v` */
     struct weir_pagemap pages;
-    int sheds; /* there is a release threshold: what goes back is seen to at once */
+    /* Nonzero if there is a release threshold.  A whole block that leaves a cache is then freed to the engine at
+     * once. */
+    int sheds;
     /* Set if no other stream could use a free before the stream's next request, and no caller waits for reserved
      * memory to fall. */
     _Atomic int alone;
-    _Atomic int
-        past; /* a block went past the caches, and the loose cache counts the block as handed out no more */
-    /* The time after which a cache returns memory that its stream does not use; UINT64_MAX: never. */
+    _Atomic int past; /* nonzero once the loose cache has counted the free of a block */
+    /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
     uint64_t idle_ns;
 
-    /* Requests that the engine served since one did not fit. */
+    /* The number of requests that the engine has served since one did not fit. */
     _Alignas(64) _Atomic uint64_t steady;
     struct weir_records records;
 
-    pthread_mutex_t lock;      /* guards what follows */
-    struct weir_cache *caches; /* all of them */
+    pthread_mutex_t lock;      /* guards the fields below */
+    struct weir_cache *caches; /* all caches */
     struct weir_cache *loose;  /* the cache that counts the blocks that no other cache counts */
     size_t streams;            /* caches that have or had a key */
     size_t default_streams;    /* caches that are found by id, without bound ones */
     size_t cached;             /* caches that have a store */
-    struct weir_order order;   /* for fences alone */
+    struct weir_order order;   /* used for fences only */
     struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;
     struct weir_remote_slots *unfenced; /* batches that only a wait for the device brings home */
@@ -56,28 +58,28 @@ struct weir_caches {
     size_t host_bytes;
     int64_t requested, in_use; /* sums of the caches' reports */
     uint64_t requested_peak, in_use_peak;
-    uint64_t requested_lately; /* the former since weir__caches_renew_peak */
+    uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
     /* The peak of the engine's blocks when all caches reported last. */
     _Atomic uint64_t told_out;
-    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks; /* when this one began */
+    uint64_t lately[2]; /* the peak memory in use in this span of idle_ns, and in the span before */
+    uint64_t span_ticks; /* the time at which this span began */
 };
 
-/* ---- whose cache ---- */
+/* ---- the cache of a stream ------------------------------------------------------------------------ */
 
 static inline struct weir_cache_table *table_of(struct weir_caches *f, uint64_t key) {
     return key & 1 ? &f->hits.by_id : &f->hits.by_handle;
 }
 
-/* The cache of a key, or NULL; 0 is nobody's.  That of an id may belong to another by now, which its user checks under
- * the cache's lock. */
+/* Returns the cache of a key, or NULL.  0 is no key.  A cache found by id may have got another key by now, which its
+ * user checks under the cache's lock. */
 static inline struct weir_cache *cache_of(struct weir_caches *f, uint64_t key) {
     struct weir_cache *c;
 
     return key && weir__cache_table_find(table_of(f, key), key, &c) ? c : NULL;
 }
 
-/* The cache by which a call on the stream goes, if there is one; a default stream's id is asked. */
+/* Returns the cache of a stream, or NULL, and sets its key.  Queries the id of a default stream. */
 static inline struct weir_cache *find(struct weir_caches *f, weir_stream stream, uint64_t *key,
                                       unsigned long long *id) {
     *id = 0;
@@ -90,18 +92,18 @@ static inline struct weir_cache *find(struct weir_caches *f, weir_stream stream,
     return cache_of(f, *key);
 }
 
-/* A default stream, on a thread that was seen without a context. */
+/* Returns 1 if the stream is a default stream and this thread was seen without a context, else 0. */
 static inline int may_lack_context(weir_stream stream) {
     return is_default(stream) && weir__device_lacks_context;
 }
 
-/* ---- what all read ---- */
+/* ---- state that all files read ---- */
 
 static inline int is_alone(const struct weir_caches *f) {
     return atomic_load_explicit(&f->alone, memory_order_relaxed);
 }
 
-/* Requests that the engine served without growing or moving anything: from then on whole blocks are kept. */
+/* Caches keep whole blocks once the engine has served this number of requests without growing or moving memory. */
 enum { WEIR_CACHES_STEADY = 1024 };
 
 static inline int is_steady(const struct weir_caches *f) {
@@ -123,81 +125,85 @@ void weir__caches_unwatch(struct weir_cache *c);
 /* ---- streams: cache_streams.c ---- */
 
 struct weir_cache *weir__caches_make(struct weir_caches *f);
-/* A call that works with a cache beyond one hold of its lock keeps it from being given to another
+/* A call pins a cache if it uses the cache over several holds of its lock.  A pinned cache is not given to another
  * stream. */
 void weir__caches_pin(struct weir_cache *c);
 void weir__caches_unpin(struct weir_cache *c);
-/* Pins and returns the cache of a stream whose id was just asked.  NULL: no cache serves the stream. */
+/* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
 struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* The id of a stream, which is this device's: a cache that knows it has seen that. */
+/* Queries the id of a stream, and checks that the stream belongs to this device unless its cache has that id
+ * already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
 /* Returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no cache
- * serves it.  Counts the calls of young streams.  With `pins` the cache is pinned; without `pins` the result is NULL.
- */
+ * serves it.  Counts the calls of young streams.  With `pins` the cache is pinned; without `pins` the result is
+ * NULL. */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
                                       int pins);
-/* In a call on a stream that is being captured (`id`: a default stream's): its cache, if it has one. */
+/* Returns the cache of a stream that is being captured, in a call on the stream, or NULL.  `id` is used for a default
+ * stream only. */
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
                                                uint64_t id);
 
 /* ---- back to the engine: cache_flush.c ---- */
 
-/* A flush of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
- * it, remote frees behind an event there. */
+/* Gives flushed memory of `c` to the engine, in a call on its stream, whose id was just found to be the cache's: spans
+ * as freed on that stream, remote frees behind an event there. */
 void weir__caches_deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
                           struct weir_flushed *h);
-/* Looks after a cache whose turn it is, in a call on its stream that the driver has vouched for. */
+/* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
+ * what exceeds the cap or was unused for long. */
 void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Gives all memory of the cache to the engine, in such a call.  Returns 1 if there was any. */
+/* Flushes all idle memory of the cache, in such a call.  Returns 1 if there was any, else 0. */
 int weir__caches_give_all(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Does the work that was put off while the cache's stream only hit, in a call that the driver has vouched for. */
+/* Does the work that was put off while the cache's stream only hit, in such a call. */
 void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
-/* Nobody knows any more on which stream the idle blocks of the cache were freed (`id` UNKNOWN), or it is
- * to make room (its id).  The caller holds `lock`. */
+/* Flushes the cache and detaches it from its stream.  `id` is UNKNOWN if the stream of its idle blocks is no longer
+ * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
 /* ---- remote frees: cache_remote.c ---- */
 
-/* Gives idle spans back under a stream's id, or what else `give` takes.  1 if `tend` has to do. */
+/* Gives spans to the engine as freed on the stream `id`.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
-/* A slot whose last use is over everywhere comes home; the caller holds `lock`. */
+/* Returns a slot to its slab after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Slots that are free for all; the caller holds `lock`. */
+/* Returns slots to their slabs after their last use on every stream.  The caller holds `lock`. */
 void weir__caches_bring_all_home(struct weir_caches *f, struct weir_remote_slots *remotes);
-/* Brings home what has completed of the next few batches, so that no call asks about all of them, nor about
- * one twice; the caller holds `lock`. */
+/* Queries the next few batches, and returns the slots of completed ones.  So no call queries all batches, nor one of
+ * them twice.  The caller holds `lock`. */
 void weir__caches_settle_some(struct weir_caches *f);
-/* Sends slots home, behind `fence` (NULL: a wait for the device); the caller holds `lock`. */
+/* Queues slots for return behind `fence`, or behind a wait for the device if it is NULL.  The caller holds `lock`. */
 void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *remotes,
                             struct weir_fence *fence);
-/* Takes all batches out of their lists; the caller holds `lock`. */
+/* Takes all batches out of their lists.  The caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
-/* And back: they have all arrived, since the device was waited for, or are queued again; the caller holds `lock`. */
+/* Returns the slots of all these batches if `arrived`, since a wait for the device has completed them; otherwise queues
+ * the batches again.  The caller holds `lock`. */
 void weir__caches_return_batches(struct weir_caches *f, struct weir_remote_slots *batches,
                                  int arrived);
 
 /* ---- sums and shares: cache_share.c ---- */
 
-/* Adds a cache's blocks to the sums; the caller holds `lock`. */
+/* Adds a cache's counts to the sums.  The caller holds `lock`. */
 void weir__caches_tell_sums(struct weir_caches *f, struct weir_cache *c);
-/* Adds a cache's blocks to the sums, and sets how much the cache may keep. */
+/* Adds a cache's counts to the sums, and sets the cache's cap.  The caller holds `lock`. */
 void weir__caches_tell(struct weir_caches *f, struct weir_cache *c);
-/* Callers cannot have more than the engine's blocks hold.  Those hold more than ever now, so the callers' peak may
- * rise: all caches are asked. */
+/* Makes all caches report, since the engine's blocks are larger than ever and so the peak requested memory may rise. */
 void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out);
-/* Programs read and reset the peak of the driver's pools.  Where weir stands in for such a pool, the peak is updated
- * more often. */
+/* Updates the peaks with one cache's counts.  Programs read and reset the peak of the driver's pools, so weir updates
+ * the peaks more often where it stands in for such a pool. */
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
-/* Lowers how much each cache may keep, since one more cache has a store.  The caller holds `lock`. */
+/* Lowers the cap of each cache, since one more cache has a store.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
-/* `cache_idle' has gone by since then.  Another thread may have written `then' after this one read its `now'. */
+/* Returns 1 if idle_ns has passed from `then` to `now`, else 0.  Another thread may have written a `then` that is later
+ * than `now`. */
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);
-/* Forgets the peak before the last span of time; the caller holds `lock`. */
+/* Drops the peak before the last span of time, once that span is over.  The caller holds `lock`. */
 void weir__caches_age(struct weir_caches *f, uint64_t now);
 
 /* ---- live blocks: cache_blocks.c ---- */
 
-/* A live block starts at `address`; its bytes as asked and as handed out. */
+/* Returns 1 if a live block starts at `address`, else 0.  Sets its requested bytes and its bytes in use. */
 int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,
                         int64_t *in_use);
 

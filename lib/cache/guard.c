@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* guard.c: requests and frees of an allocator that guards its blocks; see guard.h.
  *
- * Guard.  A block is requested with a gap on either side, which is filled on its stream and verified there when it is
- * freed.
+ * Guard: a block is requested from the layer below with a gap on either side.  The gaps are filled on the block's
+ * stream, and verified there when the block is freed.
  *
- * Poison.  A freed block is filled on its stream and stays here, on the stream's *shelf* (guard_shelf.c), where what lies
- * below does not have it: what is written to it now is written after the free.
+ * Poison: a freed block is filled on its stream and stays here, on the stream's *shelf* (guard_shelf.c), where the
+ * layer below cannot reuse it.  Any write to it that is found later came after the free.
  *
- * Zero.  What comes from below is zeroed on its stream before it is handed out, as nobody here knows whose it was.  With
- * "zero-stream" freed blocks stay on the stream's shelf, likewise, and what comes from there is the stream's own and stays
- * as it was; with "zero-always" it is zeroed too.
+ * Zero: a block from below is zeroed on its stream before it is returned, since this layer does not know who used its
+ * memory before.  With "zero-stream" freed blocks stay on the stream's shelf, too, and a block from there keeps its
+ * contents, which are the stream's own.  With "zero-always" it is zeroed again.
  *
- * Capture.  A block that is requested there is the graph's: no gaps and no poison, but it is zeroed, by a node of the graph,
- * at each launch.  One that is freed there goes down as it is, unverified, since a captured stream cannot be waited for.
+ * Capture: a block that is requested on a captured stream belongs to the graph.  It has neither gaps nor poison, but a
+ * node of the graph zeroes it at each launch.  A block that is freed on a captured stream goes below unverified, since
+ * weir cannot wait for a captured stream.
  */
 #include "cache/guard_state.h"
 
@@ -25,7 +26,7 @@
 
 /* ---- requests ---- */
 
-/* The bytes of the request below.  Nothing overflows: no request is above the device's memory. */
+/* Returns the bytes of the request to the layer below.  Nothing overflows: no request exceeds the device's memory. */
 static size_t total_of(const struct weir_harden *h, size_t bytes) {
     return is_on(h, WEIR_HARDEN_GUARD)
                ? weir__size_round_down(bytes + WEIR_GUARD_GAP - 1, WEIR_GUARD_GAP) +
@@ -41,7 +42,7 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes) {
                : 0;
 }
 
-/* From below; when there is nothing more, of what lies on shelves too. */
+/* Requests a block from below.  If that fails, empties the shelves and retries. */
 static weir_status ask_below(struct weir_harden *h, size_t total, weir_stream stream,
                              CUdeviceptr *base) {
     weir_status status = h->below.alloc(h->below.context, total, stream, base);
@@ -52,7 +53,7 @@ static weir_status ask_below(struct weir_harden *h, size_t total, weir_stream st
     return status;
 }
 
-/* A new block from below, or NULL with the reason. */
+/* Makes a record with a new block from below.  Returns NULL with *status on failure. */
 static struct weir_guarded *fresh(struct weir_harden *h, size_t total, weir_stream stream,
                                   weir_status *status) {
     struct weir_guarded *b = malloc(sizeof *b);
@@ -67,12 +68,12 @@ static struct weir_guarded *fresh(struct weir_harden *h, size_t total, weir_stre
         free(b);
         return NULL;
     }
-    /* What lies there by now is no graph's, and a free of it goes by what is known of blocks. */
+    /* The address no longer belongs to a graph, so a later free of it is not a graph's. */
     weir__graphs_forget(h->below.graphs, b->base);
     return b;
 }
 
-/* Fills what the caller is to find, and what not. */
+/* Zeroes the block if the settings require that, and fills its gaps. */
 static CUresult prepare(struct weir_harden *h, const struct weir_guarded *b, int is_fresh,
                         weir_stream stream) {
     CUresult result = CUDA_SUCCESS;
@@ -84,7 +85,7 @@ static CUresult prepare(struct weir_harden *h, const struct weir_guarded *b, int
     return result;
 }
 
-/* A live block more: 1, or 0 if host memory ran out. */
+/* Adds a live block to the map.  Returns 1 on success, 0 if there is no host memory. */
 static int add_live(struct weir_harden *h, struct weir_guarded *b) {
     int added;
 
@@ -106,7 +107,7 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
 
     pthread_mutex_lock(&h->lock);
     (void)weir__map_take(&h->live, address, &value);
-    b = (struct weir_guarded *)value; /* NOLINT: as it was put in */
+    b = (struct weir_guarded *)value; /* NOLINT: add_live() stored this pointer */
     if (b) {
         h->live_bytes -= b->total;
         h->requested -= b->bytes;
@@ -115,7 +116,7 @@ static struct weir_guarded *take_live(struct weir_harden *h, CUdeviceptr address
     return b;
 }
 
-/* The block is a node of a graph.  A pool without caches does not ask for captures, so it is noted here, too. */
+/* Allocates a node of a graph.  A pool without caches does not query captures, so the block is noted here, too. */
 static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
     weir_status status = h->below.alloc(h->below.context, bytes, stream, block);
@@ -177,7 +178,7 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 
 /* ---- frees ---- */
 
-/* E_CAPTURE if a noted stream is being captured. */
+/* Checks the noted streams.  Returns E_CAPTURE if one is being captured. */
 static weir_status ask_uses(struct weir_harden *h, struct weir_use_list *uses) {
     weir_status status = WEIR_OK;
 
@@ -188,7 +189,7 @@ static weir_status ask_uses(struct weir_harden *h, struct weir_use_list *uses) {
     return status;
 }
 
-/* What is done to a block, before it is given up. */
+/* Waits for the noted uses, verifies the gaps and poisons the block, on its stream. */
 static CUresult finish(struct weir_harden *h, const struct weir_guarded *b, weir_stream stream,
                        struct weir_use_list *uses) {
     CUresult result = uses ? weir__guard_wait_for_uses(h, stream, uses) : CUDA_SUCCESS;
@@ -200,7 +201,7 @@ static CUresult finish(struct weir_harden *h, const struct weir_guarded *b, weir
     return result;
 }
 
-/* Up to where the block may be given up: OK, and the stream's id; or CAPTURE: it goes as it is. */
+/* Prepares a block for reuse.  Returns OK with the stream's id, or E_CAPTURE if the block must go below as it is. */
 static weir_status finish_on(struct weir_harden *h, const struct weir_guarded *b,
                              weir_stream stream, struct weir_use_list *uses, uint64_t *id) {
     weir_status status = weir__device_capture(h->device, stream);
@@ -214,7 +215,7 @@ static weir_status finish_on(struct weir_harden *h, const struct weir_guarded *b
     return status;
 }
 
-/* Nothing is done to it any more: down with it. */
+/* Frees a block to the layer below, without a check. */
 static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
                               struct weir_use_list *uses) {
     weir_status status = h->below.free(h->below.context, b->base, stream, uses);
@@ -222,7 +223,8 @@ static weir_status free_below(struct weir_harden *h, struct weir_guarded *b, wei
     if (status == WEIR_OK)
         free(b);
     else
-        (void)add_live(h, b); /* the place that it left is there, unless the table grew meanwhile */
+        /* Its old slot in the table is free, unless the table has grown meanwhile. */
+        (void)add_live(h, b);
     return status;
 }
 
@@ -235,8 +237,8 @@ static weir_status free_hardened(struct weir_harden *h, struct weir_guarded *b, 
     if (!is_on(h, ~(uint64_t)WEIR_HARDEN_ZERO_ALWAYS))
         return free_below(h, b, stream, uses);
     status = finish_on(h, b, stream, uses, &id);
-    /* With noted streams this is refused there.  A copy of the block is known of, if there is one: the free that made
-     * it came before. */
+    /* The layer below refuses the free if a noted stream is being captured.  A copy of the block is under way only if
+     * an earlier free failed; is_copying says so. */
     if (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying))
         return free_below(h, b, stream, uses);
     if (status != WEIR_OK) {
@@ -357,7 +359,7 @@ void weir__harden_close(struct weir_harden *h) {
     }
     forget(h->kept_out);
     for (size_t i = 0; i < h->live.capacity; i++)
-        free((void *)h->live.slots[i].value); /* NOLINT: as it was put in */
+        free((void *)h->live.slots[i].value); /* NOLINT: add_live() stored this pointer */
     weir__map_clear(&h->live);
     pthread_mutex_destroy(&h->checking);
     pthread_mutex_destroy(&h->lock);
@@ -365,7 +367,7 @@ void weir__harden_close(struct weir_harden *h) {
     free(h);
 }
 
-/* ---- for others ---- */
+/* ---- statistics and lists ---- */
 
 void weir__harden_live(struct weir_harden *h,
                        void (*see)(void *context, uint64_t base, size_t bytes), void *context) {
@@ -374,18 +376,20 @@ void weir__harden_live(struct weir_harden *h,
     pthread_mutex_lock(&h->lock);
     for (size_t i = 0; i < h->live.capacity; i++)
         if (h->live.slots[i].key != 0) {
-            b = (const struct weir_guarded *)h->live.slots[i].value; /* NOLINT: as it was put in */
+            b = (const struct weir_guarded *)h->live.slots[i]
+                    .value; /* NOLINT: add_live() stored this pointer */
             see(context, b->base, b->total);
         }
     for (b = h->kept_out; b; b = b->next)
-        if (!b->is_refused) /* which goes with the shelves */
+        if (!b->is_refused) /* a refused block goes below when the shelves are emptied */
             see(context, b->base, b->total);
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Blocks on shelves and kept out are freed, though below they are live; gaps are nobody's. */
+/* Blocks on shelves and blocks kept out of use are freed for the caller, although they are live below.  Gaps belong to
+ * no caller. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
-    uint64_t beside; /* callers' blocks: gaps, and what is held */
+    uint64_t beside; /* bytes that are live below and are no caller's: gaps, and held blocks */
 
     pthread_mutex_lock(&h->lock);
     out->allocs += h->reused;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* guard.h: what finds work on the device that writes where it must not, and what clears memory.
+/* guard.h: a layer that finds writes of GPU work outside live blocks, and that clears memory.
  *
- * A layer between the public entry points and what serves them, there only where options.harden asks
- * for it: without it no request passes by here (slow_path.h).  It knows every block by itself.
+ * It lies between the public entry points and the layer that serves requests without hardening.  It exists only if
+ * options.harden asks for it; otherwise no request passes here (slow_path.h).  It keeps its own record of every block.
  *
- * Must not know: the public API, settings' names, how what lies below places blocks.
+ * Must not know: the public API, settings' names, how the layer below places blocks.
  */
 #ifndef WEIR_GUARD_H
 #define WEIR_GUARD_H
@@ -13,45 +13,48 @@
 
 struct weir_harden;
 
-/* What serves the requests: weir_alloc and weir_free as they are without hardening, bytes > 0. */
+/* The layer below: weir_alloc and weir_free as they are without hardening.  `bytes` is above 0. */
 struct weir_harden_below {
     weir_status (*alloc)(void *context, size_t bytes, weir_stream stream, CUdeviceptr *block);
     weir_status (*free)(void *context, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     void *context;
-    struct weir_graph_table *graphs; /* what that notes for frees; outlives it */
+    /* The layer below notes graph blocks here; outlives the guard. */
+    struct weir_graph_table *graphs;
 };
 
-/* Device and options outlive it.  OK, E_HOST_MEMORY, or what the driver has against it. */
+/* Opens the guard.  Device and options outlive it.  Returns OK, E_HOST_MEMORY, or a status of a failed driver call. */
 weir_status weir__harden_open(struct weir_device *device, const weir_options *options,
                               const struct weir_harden_below *below, struct weir_harden **out);
-/* Forgets everything, and gives nothing back.  NULL is fine. */
+/* Frees the guard's host memory; frees no block.  `h` may be NULL. */
 void weir__harden_close(struct weir_harden *h);
 
-/* As weir_alloc and weir_free, bytes > 0. */
+/* Serve requests and frees as weir_alloc and weir_free do.  `bytes` is above 0. */
 weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream stream,
                                CUdeviceptr *block);
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
-/* The most that may be asked for so that no more than `bytes` are asked for below. */
+/* Returns the largest request for which the guard requests at most `bytes` below. */
 size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
-/* 1 if a live block starts there, or a graph's. */
+/* Returns 1 if a live block or a graph's block starts at the address, else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* The live block whose block from below begins at `base`, and its bytes as asked: 1, or 0. */
+/* Finds the live block for which the block at `base` was requested below, and its requested bytes.  Returns 1 on
+ * success, else 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
-/* Shows callers' blocks, and those that are kept out of use, as they are below, under its lock. */
+/* Visits callers' live blocks and the blocks that are kept out of use, with their extents below, under the guard's
+ * lock. */
 void weir__harden_live(struct weir_harden *h,
                        void (*see)(void *context, uint64_t base, size_t bytes), void *context);
-/* 1 if a live block is left. */
+/* Returns 1 if there is a live block, else 0. */
 int weir__harden_has_blocks(struct weir_harden *h);
 
-/* Waits for the device, verifies what is held of all streams, and gives it down, with `all` what is
- * kept out of use too. */
+/* Waits for the device, verifies the blocks that are held for all streams, and frees them below.  With `all` it also
+ * frees the blocks that are kept out of use. */
 weir_status weir__harden_empty(struct weir_harden *h, int all);
 
-/* Corrects figures that everything below has already filled in. */
+/* Corrects the figures that all layers below have already filled in. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* guard_memory.c: memory of blocks is filled and verified, on the stream that has it.
+/* guard_memory.c: fills and verifies the memory of blocks, on the stream that uses them.
  *
- * What: verifying copies to the host and waits for the stream; where the driver refuses that wait, for the device, at once
- * or before anything else is verified: as long as the copy is under way nobody else has its block or the buffer.  Streams
- * that a block was noted to be used on are waited for by its stream, on the device.
+ * What: to verify, weir copies memory to the host and waits for the stream.  If the driver refuses that wait, weir
+ * waits for the device, at once or before the next verification: nobody may reuse the block or the buffer while a copy
+ * is under way.  If a block has noted uses, its stream waits for those streams on the device.
  *
  * Locks: `checking`.
  */
@@ -17,7 +17,7 @@
 
 enum { GUARD_BYTE = 0xfd };
 
-/* Around calls on the caller's stream: in relaxed mode, in the caller's context if there is one. */
+/* The state around calls on the caller's stream: relaxed capture mode, and the caller's context if there is one. */
 struct turn {
     struct weir_driver_scope scope;
     int in_scope;
@@ -60,7 +60,7 @@ CUresult weir__guard_fill(const struct weir_harden *h, CUdeviceptr at, unsigned 
     return result;
 }
 
-/* No copy is under way any more; the caller holds `checking`. */
+/* Makes sure that no copy is under way.  The caller holds `checking`. */
 static CUresult settle(struct weir_harden *h) {
     CUresult result = h->is_copying ? weir__device_wait(h->device) : CUDA_SUCCESS;
 
@@ -68,7 +68,7 @@ static CUresult settle(struct weir_harden *h) {
     return result;
 }
 
-/* Copies up to BUFFER bytes and waits for the stream; likewise. */
+/* Copies up to WEIR_GUARD_BUFFER bytes to the host and waits for the stream.  The caller holds `checking`. */
 static CUresult fetch(struct weir_harden *h, CUdeviceptr at, size_t bytes, weir_stream stream) {
     const struct weir_driver *driver = h->device->driver;
     CUresult result = driver->cuMemcpyDtoHAsync(h->buffer, at, bytes, stream);
@@ -81,11 +81,11 @@ static CUresult fetch(struct weir_harden *h, CUdeviceptr at, size_t bytes, weir_
     return result;
 }
 
-/* The first byte that is not `value`, or `bytes` (> 0). */
+/* Returns the offset of the first byte that is not `value`, or `bytes`, which is above 0. */
 static size_t first_other(const unsigned char *at, unsigned char value, size_t bytes) {
     size_t i = 0;
 
-    if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0) /* as fast as it goes */
+    if (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0) /* memcmp is faster than a loop */
         return bytes;
     while (at[i] == value)
         i++;
@@ -145,7 +145,7 @@ CUresult weir__guard_wait_for_uses(struct weir_harden *h, weir_stream stream,
         uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             result = wait_for_event(h, stream, event);
-        driver->cuEventDestroy(event); /* the wait outlives it */
+        driver->cuEventDestroy(event); /* the stream's wait outlives the event */
     }
     return result;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* guard_shelf.c: freed blocks, on a shelf for each stream, and blocks that are kept out of use.
+/* guard_shelf.c: freed blocks on a shelf for each stream, and blocks that are kept out of use.
  *
- * What: a freed block leaves the shelf on the stream that it was freed on, verified: to the next request there of the same
- * size, oldest first, or, when the shelf is full, to what lies below.  Shelves of all streams are emptied, after a wait for
- * the device, when memory has run out, in a trim, at the end, or when there are too many.  A block that was written to is
- * reported and *kept out* of use until the end: what wrote to it may do so again; and so is one that the driver does not
- * let verify.  One that it does not take back is kept out until shelves are emptied the next time.  A shelf goes by the
- * stream's id: handles come again.
+ * What: a block leaves the shelf after it was verified on the stream that freed it: oldest first to the next request of
+ * that stream and size, or below if the shelf is full.  The shelves of all streams are emptied, after a wait for the
+ * device, if memory has run out, in a trim, at the end, or if there are too many shelves.  A block that was written to
+ * is reported and *kept out* of use until the end, since the writer may write again; and so is one that the driver does
+ * not let weir verify.  A block that the layer below refuses is kept out until the shelves are emptied again.  A shelf
+ * belongs to a stream id, since handles are used again.
  *
  * Locks: `lock`.
  */
@@ -22,7 +22,7 @@
 
 enum { SHELF_BLOCKS = 64, SHELVES = 64 };
 
-/* The place of a stream's shelf in the list, or its end; the caller holds `lock`. */
+/* Returns the place of a stream's shelf in the list, or the end of the list.  The caller holds `lock`. */
 static struct weir_shelf **place_of(struct weir_harden *h, uint64_t id) {
     struct weir_shelf **at = &h->shelves;
 
@@ -31,7 +31,8 @@ static struct weir_shelf **place_of(struct weir_harden *h, uint64_t id) {
     return at;
 }
 
-/* The first block there of that size (0: of any), taken off; the caller holds `lock`. */
+/* Takes the oldest block of that size off the shelf, or the oldest one if `total` is 0.  Returns NULL if there is none.
+ * The caller holds `lock`. */
 static struct weir_guarded *take_off(struct weir_harden *h, struct weir_shelf *shelf,
                                      size_t total) {
     struct weir_guarded **at = &shelf->oldest, *b;
@@ -51,7 +52,7 @@ static struct weir_guarded *take_off(struct weir_harden *h, struct weir_shelf *s
     return b;
 }
 
-/* 1, or 0 if host memory ran out. */
+/* Puts a block onto a stream's shelf.  Returns 1 on success, 0 if there is no host memory. */
 static int put_on(struct weir_harden *h, uint64_t id, struct weir_guarded *b) {
     struct weir_shelf **at, *shelf;
 
@@ -79,7 +80,7 @@ static int put_on(struct weir_harden *h, uint64_t id, struct weir_guarded *b) {
     return shelf != NULL;
 }
 
-/* The oldest block of a stream's shelf that has more than it should. */
+/* Takes the oldest block off a stream's shelf if the shelf is too full, else returns NULL. */
 static struct weir_guarded *take_excess(struct weir_harden *h, uint64_t id) {
     struct weir_guarded *b = NULL;
     struct weir_shelf *shelf;
@@ -113,8 +114,8 @@ void weir__guard_return_below(struct weir_harden *h, struct weir_guarded *b, wei
         keep_out(h, b, is_refused);
 }
 
-/* A block from a shelf on `stream`, after everything that was done to it in order: 1, or 0 and it is kept
- * out of use. */
+/* Verifies a block that has left its shelf, on `stream`, after all work on the block.  Returns 1 if it is unchanged;
+ * else keeps it out of use and returns 0. */
 static int is_sound(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     size_t bad = b->total;
     CUresult result = is_on(h, WEIR_HARDEN_POISON)
@@ -154,7 +155,8 @@ struct weir_guarded *weir__guard_take(struct weir_harden *h, uint64_t id, size_t
     return b;
 }
 
-/* Those that were not taken back, or all that are kept out.  The caller holds the lock. */
+/* Takes the blocks that the layer below refused, or with `all` all blocks, out of the list of kept ones.  The caller
+ * holds the lock. */
 static struct weir_guarded *take_kept(struct weir_harden *h, int all) {
     struct weir_guarded **at = &h->kept_out, *taken = NULL, *b;
 
@@ -174,7 +176,7 @@ static struct weir_guarded *take_kept(struct weir_harden *h, int all) {
     return taken;
 }
 
-/* Verifies a block that has left its shelf, and gives it down. */
+/* Verifies a block that has left its shelf, and frees it below. */
 static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream stream) {
     if (is_sound(h, b, stream))
         weir__guard_return_below(h, b, stream, 1);
@@ -194,7 +196,7 @@ weir_status weir__guard_empty(struct weir_harden *h, int all, weir_stream stream
     struct weir_shelf *shelves, **last = &shelves;
     weir_status status;
 
-    /* What is shelved, or not taken back, from now on, the wait may not cover. */
+    /* The wait may not cover blocks that are shelved or refused from now on, so the lists are taken before it. */
     pthread_mutex_lock(&h->lock);
     shelves = h->shelves;
     h->shelves = NULL;
@@ -246,9 +248,10 @@ int weir__guard_holds(struct weir_harden *h, int all) {
 weir_status weir__harden_empty(struct weir_harden *h, int all) {
     weir_status status = weir__guard_holds(h, 0) ? weir__guard_empty(h, 0, h->quiet) : WEIR_OK;
 
-    if (status == WEIR_OK && all && weir__guard_holds(h, 1)) /* what was just found is among them */
+    /* The first call may have found bad blocks. */
+    if (status == WEIR_OK && all && weir__guard_holds(h, 1))
         status = weir__guard_empty(h, 1, h->quiet);
-    return status; /* what did not go down is kept out */
+    return status; /* a block that the layer below refuses is kept out of use */
 }
 
 void weir__guard_shelve(struct weir_harden *h, struct weir_guarded *b, uint64_t id,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* hit.h: what a request does that finds a block in its stream's cache, inlined into weir_alloc.
+/* hit.h: a request that finds a block in its stream's cache, inlined into weir_alloc.
  *
- * So most hits call nothing in cache_alloc.c.  After a miss the including file calls weir__caches_miss or weir__caches_alloc,
- * and gets the status.
+ * So most hits call no function of cache_alloc.c.  After a miss the including file calls weir__caches_miss or
+ * weir__caches_alloc, and passes on the status.
  *
- * Must not know: engines, what a miss leads to.
+ * Must not know: engines, the handling of misses.
  */
 #ifndef WEIR_HIT_H
 #define WEIR_HIT_H
@@ -13,27 +13,30 @@
 #include "cache/stream_cache_hit.h"
 #include "cache/stream_table.h"
 
-/* What a hit reads beside the stream's cache.  The caches begin with it. */
+/* The fields that a hit reads beside the stream's cache.  `struct weir_caches` begins with them. */
 struct weir_hits {
     struct weir_device *device;
-    struct weir_cache_table by_handle; /* caches of created streams, which keep their keys, */
-    struct weir_cache_table by_id;     /* and of default streams */
-    _Atomic uint64_t reclaim_epoch;    /* rises when a request did not fit; read by every request */
-    int checks;                        /* options.stream_checks */
+    /* Finds caches of created streams by handle; their keys never change. */
+    struct weir_cache_table by_handle;
+    struct weir_cache_table by_id; /* finds caches of default streams by id */
+    /* Rises when the engine cannot serve a request; read by every request. */
+    _Atomic uint64_t reclaim_epoch;
+    int checks; /* nonzero if options.stream_checks is on */
 };
 
 static inline struct weir_hits *weir__hits_of(struct weir_caches *caches) {
     return (struct weir_hits *)caches;
 }
 
-/* ---- whose cache -------------------------------------------------------------------------------- */
+/* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Odd: a stream by its id; even: by its handle, an address; 0: neither will do. */
+/* Returns the key of a stream: an odd one by the id of a default stream, an even one by the handle of a created stream,
+ * or 0 if there is none. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
     if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle & 1 ? 0 : handle; /* unreached: odd, which no driver's are */
+        return handle & 1 ? 0 : handle; /* unreached: an odd handle, which no driver makes */
     return id << 1 | (id != 0);
 }
 
@@ -41,14 +44,15 @@ static inline int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* The driver need not be asked about the stream, but for a default stream's id. */
+/* Returns 1 if the program or the adapter vouches for the stream, so that weir need not query the driver; else 0.  The
+ * id of a default stream is queried even then. */
 static inline int is_vouched_for(const struct weir_hits *h, const struct weir_cache *c,
                                  weir_stream stream) {
     return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
            (!h->checks && !is_default(stream));
 }
 
-/* Asks the driver: 1 if the stream is not being captured, and its id. */
+/* Queries the driver.  Returns 1 with the id if the stream is not being captured, else 0. */
 static inline int ask(struct weir_hits *h, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = h->device->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -58,15 +62,15 @@ static inline int ask(struct weir_hits *h, weir_stream stream, unsigned long lon
            driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
-/* 1 and the cache of a created stream, or 0: NULL stands for no key, and other default streams have
- * none. */
+/* Finds the cache of a created stream.  Returns 1 on success, else 0.  NULL is a default stream, and 0 is no key; the
+ * keys of other default streams are not in this table. */
 static inline __attribute__((always_inline)) int
 find_by_handle(struct weir_hits *h, weir_stream stream, struct weir_cache **cache) {
     return stream && weir__cache_table_find(&h->by_handle, (uintptr_t)stream, cache);
 }
 
-/* Likewise of a default stream, with its key, where the driver need not be asked about it.  The cache may be another's by
- * now: `is_its' tells, under its lock. */
+/* Finds the cache and the key of a default stream if its id is known without a query.  Returns 1 on success, else 0.
+ * The cache may have got another key by now, which is_its() checks under the cache's lock. */
 static inline int find_by_default(struct weir_hits *h, weir_stream stream,
                                   struct weir_cache **cache, uint64_t *key) {
     unsigned long long id;
@@ -79,10 +83,10 @@ static inline int find_by_default(struct weir_hits *h, weir_stream stream,
 
 /* ---- hits -------------------------------------------------------------------------------------- */
 
-/* The cache is still the one of this key, and of this id; 0: the driver was not asked, as the program
- * vouches for the stream, or a free goes by its handle.  The caller holds the cache's lock. */
+/* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
+ * program vouches for the stream, or a free uses the handle alone.  The caller holds the cache's lock. */
 static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) {
-    /* unreached: another key, which another thread must give it between the look-up and the lock */
+    /* unreached: another key, which another thread must write between the look-up and the lock */
     return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -91,14 +95,15 @@ static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_ca
                                                                   size_t bytes) {
     CUdeviceptr block;
 
-    if (bytes > WEIR_SLAB_SMALL) /* unreached: whole ones in copies that serve small requests, */
+    /* unreached: whole blocks in copies of this function that serve small requests, */
+    if (bytes > WEIR_SLAB_SMALL)
         return weir__cache_take_whole(c, bytes);
     block = weir__cache_take_home(c, bytes);
-    /* unreached: and what these ask the remote-free queue for in one that serves whole ones */
+    /* unreached: and the remote-free queue in copies that serve whole blocks */
     return block ? block : weir__cache_take_further(c, bytes);
 }
 
-/* There is nothing to catch up with.  The caller holds the cache's lock. */
+/* Returns 1 if the cache has no work that was put off, else 0.  The caller holds the cache's lock. */
 static inline int is_ready(const struct weir_hits *h, const struct weir_cache *c) {
     return c->pass == atomic_load_explicit(&h->reclaim_epoch, memory_order_relaxed);
 }
@@ -111,25 +116,28 @@ static inline void count_hit(struct weir_cache *c) {
         weir__cache_due(c);
 }
 
-/* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
+/* Serves a request from the cache.  Returns the block, or 0 if there is none, if work was put off, or if the cache is
+ * no longer the stream's.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr
 hit(const struct weir_hits *h, struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
-    /* unreached: it is not the stream's, or not ready, in copies that look again under the same lock */
+    /* unreached: the stream has lost the cache, or work was put off, in copies that search twice under one hold of the
+     * lock */
     CUdeviceptr block = is_ready(h, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
-    if (block) /* unreached: none, or one, in copies that look again: the remote-free queue had it, or not */
+    /* unreached: no block, or a block, in copies that search again after collecting the remote-free queue */
+    if (block)
         count_hit(c);
     return block;
 }
 
-/* The same, of what lies in the remote-free queue too. */
+/* Serves a request as hit() does, and collects the remote-free queue if the cache has no block. */
 static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struct weir_hits *h,
                                                                      struct weir_cache *c,
                                                                      uint64_t key, uint64_t id,
                                                                      size_t bytes) {
     CUdeviceptr block = hit(h, c, key, id, bytes);
 
-    /* unreached: it serves nobody, in a copy for caches that were just visited */
+    /* unreached: `serves` is 0, in a copy for caches that were just found */
     if (!block && c->serves && weir__cache_has_post(c, bytes)) {
         weir__cache_collect(c);
         block = hit(h, c, key, id, bytes);
@@ -137,7 +145,8 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struc
     return block;
 }
 
-/* Takes the lock of a cache that is biased to this thread and has nothing to catch up with: 1, or 0 at once. */
+/* Takes the lock of a cache if the lock is biased to this thread and the cache has no work that was put off.  Returns 1
+ * on success, else 0; never waits. */
 static inline __attribute__((always_inline)) int enter_at_once(const struct weir_hits *h,
                                                                struct weir_cache *c) {
     if (__builtin_expect(!weir__bias_try(&c->lock), 0))
@@ -148,10 +157,10 @@ static inline __attribute__((always_inline)) int enter_at_once(const struct weir
     return 0;
 }
 
-/* Gives it back, with the block that was found there: that, or 0: none was. */
+/* Releases the lock that enter_at_once() took, and counts a hit if a block was found.  Returns the block, or 0. */
 static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_cache *c,
                                                                     CUdeviceptr found) {
-    if (__builtin_expect(found != 0, 1)) /* unreached: none in the copy that has found one */
+    if (__builtin_expect(found != 0, 1)) /* unreached: no block, in the copy that has found one */
         count_hit(c);
     weir__bias_leave();
     return found;
@@ -159,8 +168,8 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
 
 /* ---- misses: cache_alloc.c --------------------------------------------------------------------------- */
 
-/* For a stream that has a cache, which the driver has named (r->id) or the program vouches for (0), where `take` found
- * nothing; as weir__caches_alloc.  The caller has taken the cache's lock (`taken`), which is given back. */
+/* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
+ * stream.  The caller holds the cache's lock (`taken`), which this function releases. */
 weir_status weir__caches_miss(struct weir_caches *f, struct weir_cache *c, int taken, uint64_t key,
                               struct weir_request *r);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.c: see page_map.h. */
+/* page_map.c: the functions of page_map.h that are not inlined. */
 #include "cache/page_map.h"
 
 #include <stdlib.h>
@@ -8,12 +8,14 @@
 
 #include "base/hostmem.h"
 
-/* A leaf in whole pages of the host, of whatever size. */
+/* The bytes of a leaf, rounded up to whole pages of any host. */
 #define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
-/* A leaf of which so many words are wanted at first is made whole: a large page is no dearer then. */
+/* If the first reservation in a leaf needs this number of words, the whole leaf is mapped: one large page costs no
+ * more. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
 
-/* Fresh from the kernel: calloc clears what a process has freed before, all of it at once.  NULL: there is none. */
+/* Maps a zeroed leaf.  calloc would clear memory that the process has used before, all of it at once.  Returns NULL if
+ * there is no memory. */
 static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
     char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
@@ -54,8 +56,8 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
-/* All of it is there at once, pages' words in one large page if the kernel has one: for a seventh of what its small
- * pages would cost their first users. */
+/* Makes a leaf and maps all of it, in one large page if the kernel has one.  That costs a seventh of mapping small
+ * pages on first use. */
 static struct weir__pagemap_leaf *make_dense(void) {
     struct weir__pagemap_leaf *leaf = map_leaf(sizeof leaf->value);
 
@@ -67,7 +69,7 @@ static struct weir__pagemap_leaf *make_dense(void) {
     return leaf;
 }
 
-/* A leaf without mapped words of pages.  Of the words of large blocks those near these pages are mapped. */
+/* Makes a leaf without mapping its words of pages.  Maps its words of large blocks near these pages. */
 static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
     struct weir__pagemap_leaf *leaf = map_leaf(0);
 
@@ -80,7 +82,7 @@ static struct weir__pagemap_leaf *make_sparse(uint64_t page, uint64_t last) {
     return leaf;
 }
 
-/* The leaf of these pages, made if it is not there; NULL: host memory ran out. */
+/* Returns the leaf of these pages, and makes it if there is none.  Returns NULL if there is no host memory. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, uint64_t last,
                                           int large) {
     int is_dense = !large && last - page + 1 >= DENSE;
@@ -111,7 +113,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     return leaf;
 }
 
-/* The last page that has a word in the same leaf, or `last', if that comes first. */
+/* Returns the last page whose word is in the leaf of `page`, or `last` if that comes first. */
 static uint64_t last_in_leaf(uint64_t page, uint64_t last) {
     const uint64_t end = page | (WEIR__PAGEMAP_LEAF_SLOTS - 1);
 

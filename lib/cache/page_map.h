@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* page_map.h: from a device address to whatever stands for the memory there.
+/* page_map.h: maps a device address to the record of the memory there.
  *
- * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
- * lock, from any thread; two blocks that are multiples of a page in size and place never share an
- * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go: one for every 4 GiB of addresses of which any was ever in use.  It has 2 MiB of words, of which the kernel maps those
- * that are reserved.  If the first reservation covers an eighth or more, it maps the whole table, in one large page where
- * it can.
+ * It is a radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Any thread reads it with three loads and no
+ * lock.  Two blocks that are multiples of a page in size and place never share an entry.  There is one leaf for every 4
+ * GiB of addresses of which any was ever in use.  Leaves are made when they are needed and stay until the end, so
+ * readers can keep pointers into them.  A leaf has 2 MiB of words, of which the kernel maps those that are reserved.
+ * If the first reservation covers an eighth or more, the whole leaf is mapped, in one large page where possible.
  *
- * Blocks that are large, so that no two of them begin within 512 KiB, have words of their own, one for each 512 KiB:
- * 14 GiB take 224 KiB of them, which stay in a processor's cache, as single words that lie anywhere in 7 MiB do
- * not.  Where only these are, their words, up to 64 KiB for 4 GiB of addresses, are all of a table that is mapped.
+ * Large blocks, of which no two begin within 512 KiB, have words in a second array, one for each 512 KiB.  14 GiB of
+ * blocks use 224 KiB of these words, which fit in a processor's cache.  A leaf with large blocks only maps just these
+ * words, up to 64 KiB for 4 GiB of addresses.
  *
- * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
- * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
- * new one or NULL.
+ * Writers hold a lock of their owner.  A reader that asks for the address of a live block sees the value that was set
+ * for it.  For any other address it sees an old value, a new one or NULL.
  *
- * Must not know: what the values are.
+ * Must not know: the meaning of the values.
  */
 #ifndef WEIR_PAGE_MAP_H
 #define WEIR_PAGE_MAP_H
@@ -38,45 +36,45 @@ enum {
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
 #define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
     (WEIR__PAGEMAP_LEAF_SLOTS >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT))
-/* Of `value', in 4 KiB of host memory. */
+/* The number of words of `value` in 4 KiB of host memory. */
 #define WEIR__PAGEMAP_HOST_SLOTS ((size_t)512)
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
 struct weir__pagemap_leaf {
-    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, and begins at a multiple of that */
-    /* The first is NULL for ever, so that each has one before it. */
+    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, aligned to 2 MiB */
+    /* The first word stays NULL, so that each other word has one before it. */
     _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
-    /* Bit by 4 KiB of `value': host memory is there, or will be as soon as it is touched. */
+    /* One bit for each 4 KiB of `value`, set if host memory is mapped there or will be on first use. */
     uint64_t counted[WEIR__PAGEMAP_LEAF_SLOTS / WEIR__PAGEMAP_HOST_SLOTS / 64];
 };
 
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
-    struct weir__pagemap_node *next; /* of all nodes */
+    struct weir__pagemap_node *next; /* links all nodes */
 };
 
 struct weir_pagemap {
-    _Atomic(struct weir__pagemap_node *) *top; /* WEIR__PAGEMAP_TOP_SLOTS */
+    _Atomic(struct weir__pagemap_node *) *top; /* has WEIR__PAGEMAP_TOP_SLOTS entries */
     struct weir__pagemap_node *nodes;
-    /* Host memory of the tables, without their parts that were never used; guarded by the writers' lock. */
+    /* The tables' host memory, without the parts that were never used; guarded by the writers' lock. */
     size_t host_bytes;
 };
 
-/* 1, or 0 if host memory ran out. */
+/* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__pagemap_open(struct weir_pagemap *map);
 void weir__pagemap_close(struct weir_pagemap *map);
-/* Makes room for the pages of [address, address + bytes), so that setting them cannot fail.  1, or 0:
- * host memory ran out, or the address is above 2^57 or no multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), so that setting them cannot fail.  Returns 1 on
+ * success, 0 if there is no host memory, or the address is above 2^57 or no multiple of a page. */
 int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes);
-/* The same for large blocks that begin in these pages. */
+/* Reserves the words of large blocks that begin in these pages. */
 int weir__pagemap_reserve_large(struct weir_pagemap *map, uint64_t address, size_t bytes);
-/* Sets the entries of these pages, which were reserved once; NULL clears. */
+/* Sets the words of these pages, which must be reserved.  NULL clears them. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
-/* The same of the 512 KiB around an address that was reserved for a large block. */
+/* Sets the word of the 512 KiB around an address that was reserved for a large block. */
 void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
 
-/* The leaf of a page, or NULL. */
+/* Returns the leaf of a page, or NULL. */
 static inline struct weir__pagemap_leaf *weir__pagemap_leaf(const struct weir_pagemap *map,
                                                             uint64_t page) {
     uint64_t top = page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS);
@@ -101,14 +99,14 @@ static inline _Atomic(void *) *weir__pagemap_large_at(struct weir__pagemap_leaf 
     return &leaf->large[1 + (address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1))];
 }
 
-/* Nonzero: the words of these pages lie in one table. */
+/* Returns 1 if one leaf has the words of all these pages, else 0. */
 static inline int weir__pagemap_is_one_leaf(uint64_t address, size_t bytes) {
     enum { SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
 
     return address >> SHIFT == (address + (bytes - 1)) >> SHIFT;
 }
 
-/* The value at the page of any address, or NULL. */
+/* Returns the value at the page of any address, or NULL. */
 static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
 
@@ -116,7 +114,7 @@ static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t a
                 : NULL;
 }
 
-/* The one of large blocks there, likewise. */
+/* Returns the value of the large block that begins in the 512 KiB around the address, or NULL. */
 static inline void *weir__pagemap_get_large(const struct weir_pagemap *map, uint64_t address) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
 

@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
- * write one word, unless the peak rises. */
+/* A sum with its peak.  It is stored as the peak and the peak minus the sum, so that additions and subtractions write
+ * one word unless the peak rises. */
 struct weir_peak_sum {
-    _Atomic int64_t room; /* peak less the sum: never below 0 */
+    _Atomic int64_t room; /* the peak minus the sum, never below 0 */
     _Atomic int64_t peak;
 };
 
@@ -21,7 +21,8 @@ static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
     if (__builtin_expect(room < 0,
-                         0)) { /* in this order: a reader sees no sum above the peak */
+                         /* The peak is written first, so that a reader sees no sum above it. */
+                         0)) {
         atomic_store_explicit(&sum->peak,
                               atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
                               memory_order_relaxed);
@@ -37,7 +38,7 @@ static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak
     atomic_store_explicit(&sum->room, room, memory_order_release);
 }
 
-/* The sum as it is, or was a moment ago. */
+/* Returns the sum as it is, or was a moment ago. */
 static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     int64_t peak, room;
 
@@ -48,7 +49,7 @@ static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
     return peak - room;
 }
 
-/* The peak begins again; nobody reads meanwhile. */
+/* Restarts the peak at the present sum, or at 0.  No other thread reads meanwhile. */
 static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
     int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
                   atomic_load_explicit(&sum->room, memory_order_relaxed);

@@ -6,14 +6,14 @@
 
 #include "base/bounds.h"
 
-/* Pieces come and go meanwhile: who is told of one too few is told of less that is held. */
+/* The engine's pieces.  The list may change meanwhile; a missing piece only makes the result smaller. */
 struct held {
-    struct weir_extent *piece; /* from low addresses to high; 0 bytes: it is counted */
+    struct weir_extent *piece; /* sorted by address; bytes is 0 once the piece is counted */
     size_t count;
     uint64_t bytes;
 };
 
-/* Some bytes of the engine's have a live block in them. */
+/* Counts the pieces that contain a part of a live block. */
 static void hold(void *context, uint64_t base, size_t bytes) {
     struct held *h = context;
     size_t above = h->count, at;
@@ -26,7 +26,7 @@ static void hold(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-/* Those that are larger stay, too. */
+/* Counts the pieces that are larger than `most`: they stay, too. */
 static void hold_larger(struct held *h, uint64_t most) {
     for (size_t i = 0; i < h->count; i++)
         if (h->piece[i].bytes > most) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* pinned.h: what of a reserve is idle, but goes nowhere, since it lies beside live blocks, or
- * in one piece with what is to stay.
+/* pinned.h: reserved memory that is idle but cannot be freed, because its piece has live blocks or must stay as a
+ * whole.
  *
- * Must not know: any single engine; who wants memory.
+ * Must not know: any single engine, who wants memory.
  */
 #ifndef WEIR_PINNED_H
 #define WEIR_PINNED_H
@@ -10,11 +10,11 @@
 #include "cache/caches.h"
 #include "cache/guard.h"
 
-/* Bytes of the reserved memory in pieces that go back whole or not at all, and have a live block, those in use among them, or
- * are larger than `most', which is all that may go.  0: not known, or the host has no memory to find out.  Goes through
- * all blocks (about 10 ns each), under the locks of the engine and the caches, one after the other.  With `harden' the
- * callers' blocks count, and what is kept out of use; what lies on shelves does not, since a trim empties them.
- * `cache', `harden': NULL if there is none; without both no block is known. */
+/* Returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be freed.
+ * A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns each),
+ * under the engine's lock and then the caches'.  With `harden` the callers' blocks count, and those kept out of use;
+ * blocks on shelves do not, since a trim empties the shelves.  `caches` or `harden` may be NULL; with neither no block
+ * is known. */
 uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
                     struct weir_harden *harden, uint64_t most);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* remote_post.h: a slot is left in the remote-free queue of the cache that it is of, by another thread than the cache's.
+/* remote_post.h: puts a slot into the remote-free queue of the slot's cache, from another thread than the cache's.
  *
- * Locks: the remote-free queue's alone; the cache's own is left to its thread.
+ * Locks: the remote-free queue's only.  The cache's lock stays with its thread.
  */
 #ifndef WEIR_REMOTE_POST_H
 #define WEIR_REMOTE_POST_H
 
 #include "cache/stream_cache.h"
 
-/* There is room in the remote-free queue, whose lock is held: without end, as long as its owner allocates. */
+/* Returns 1 if the remote-free queue has room, else 0.  There is always room as long as the queue's owner allocates.
+ * The caller holds the queue's lock. */
 static inline int weir__cache_has_room(struct weir_cache *c) {
     struct weir_remote_queue *queue = &c->queue;
     int64_t sum;
@@ -23,8 +24,8 @@ static inline int weir__cache_has_room(struct weir_cache *c) {
     return 1;
 }
 
-/* Leaves a live slot of the cache's own slabs in its remote-free queue, without the cache's lock; `id` 0: not
- * asked.  FULL: the cache's lock must be taken after all. */
+/* Puts a live slot of the cache's slabs into its remote-free queue, without the cache's lock.  `id` is 0 if the driver
+ * was not queried.  Returns FULL if the caller must take the cache's lock instead. */
 static inline int weir__cache_post(struct weir_cache *c, uint64_t key, uint64_t id,
                                    struct weir_slab *s, uint64_t address) {
     struct weir_remote_queue *queue = &c->queue;
@@ -55,7 +56,7 @@ static inline int weir__cache_post(struct weir_cache *c, uint64_t key, uint64_t 
     return result;
 }
 
-/* The lock is biased to another thread, for which the remote-free queue is there. */
+/* Returns 1 if the cache's lock is biased to another thread, for whom the remote-free queue exists; else 0. */
 static inline int weir__cache_is_anothers(const struct weir_cache *c) {
     uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
 

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* slab.h: a block of the engine as the caches knows it: one whole block of a caller, or a slab of equal
- * slots for small ones.
+/* slab.h: the record of a block that the caches have from the engine: one whole block, or a slab of equal slots.
  *
  * Glossary
- *   span    the record of one block that the caches has from the engine, a multiple of a page
+ *   span    the record of one block from the engine, a multiple of a page
  *   whole   a span that is one caller's block (requests above 512 KiB)
- *   slab    a span cut into slots of one size class
- *   class   sizes that are rounded to the same slot: every 512 bytes up to 4 KiB, then eight to each
- *           doubling, so that rounding wastes an eighth at most
- *   home    the list of idle slots in the slab itself
- *   away    a slot that was freed, but not (yet) at home: see caches.h
+ *   slab    a span that is cut into slots of one size class
+ *   class   sizes that are rounded to one slot size: every 512 bytes up to 4 KiB, then eight sizes in each doubling, so
+ *           that rounding wastes an eighth at most
+ *   home    the slab's own list of free slots
+ *   away    said of a slot that was freed but is not in that list (yet): see cache_remote.c
  *
- * A slot's state is one word: the bytes that its caller asked for while it is live, which also tells a
- * double free; at home, the number of the next idle slot.  Records are never given back to the C
- * library while the caches lives, so that a caller that holds an address that is no block may look at one.
+ * One word holds a slot's state.  In a live slot it is the bytes that the caller requested, so that a double free is
+ * found. In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches
+ * exist, so that a caller with any address may read one.
  *
  * Must not know: streams, locks, engines, the driver.
  */
@@ -27,40 +26,48 @@
 enum { WEIR_SLAB_CLASSES = 64, WEIR_SLAB_UNIT = 512 };
 #define WEIR_SLAB_SMALL ((size_t)1 << 19) /* the largest request that a slab serves */
 
-#define WEIR_SLOT_IDLE UINT32_C(0x80000000) /* at home; below it the next idle slot's number */
-#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, not at home */
+/* In the slab's free list; the lower bits are the number of the next free slot. */
+#define WEIR_SLOT_IDLE UINT32_C(0x80000000)
+#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, but not in the slab's free list */
 #define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
 
 struct weir_cache;
 
-/* Three parts on cache lines of their own, by who writes: a thread that frees beside the cache's reads
- * the first, and writes the third alone. */
+/* The record has three parts on separate cache lines, by writer.  A thread that frees into the remote-free queue reads
+ * the first part and writes the third one only. */
 struct weir_slab {
-    _Alignas(64) _Atomic uint64_t base; /* of a large whole block: while it is live */
-    _Atomic size_t bytes; /* of the engine's block; whole: 0: it is the engine's again */
-    _Atomic(struct weir_cache *) cache; /* slab: whose it is, NULL: nobody's any more */
+    _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
+    /* The bytes of the engine's block; 0 in the record of a whole block once the engine has it again. */
+    _Atomic size_t bytes;
+    /* The owner of a slab, or NULL if it has none any more. */
+    _Atomic(struct weir_cache *) cache;
     union {
-        uint64_t inverse;             /* slab: of the odd part of a slot's bytes, modulo 2^64, */
-        _Atomic uint64_t fetched_for; /* whole: id of the stream that it was fetched for; 0: none */
+        /* For a slab: the inverse, modulo 2^64, of the odd factor of a slot's bytes. */
+        uint64_t inverse;
+        /* For a whole block: the id of the stream that requested it, or 0. */
+        _Atomic uint64_t fetched_for;
     };
-    uint8_t shift; /* and log2 of the rest: an exact division without dividing */
+    /* log2 of the other factor, so that weir divides without a division */
+    uint8_t shift;
     uint8_t size_class, order;
-    uint32_t slot_units; /* slab: of WEIR_SLAB_UNIT bytes; 0: whole */
+    uint32_t slot_units; /* a slot's bytes in WEIR_SLAB_UNIT, or 0 for a whole block */
     uint32_t slots;
-    _Atomic uint64_t asked; /* whole: by the caller; 0: not live */
+    /* The bytes that a whole block's caller requested, or 0 if it is not live. */
+    _Atomic uint64_t asked;
 
     /* Guarded by the cache's lock. */
-    _Alignas(64) struct weir_slab *next; /* in the list that it is on */
+    _Alignas(64) struct weir_slab *next; /* the next one in its list */
     struct weir_slab *prev;
-    uint32_t idle;  /* slab: slots at home, */
-    uint32_t head;  /* the first of them, or SLOT_NONE */
-    uint32_t epoch; /* of the cache when its last slot came home */
+    uint32_t idle;  /* the number of slots in the slab's free list */
+    uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
+    uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* Slabs alone: the record of a whole block ends here.  Slots that lie in the cache's remote-free queue,
-     * under its lock. */
-    _Alignas(64) struct weir_slab *posted_next; /* slab that has some */
-    uint32_t posted, posted_first, posted_last; /* how many; chained as those at home are */
-    _Atomic uint32_t slot[];                    /* states */
+    /* These fields exist for slabs only.  They describe slots in the cache's remote-free queue, under the queue's
+     * lock. */
+    _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
+    /* Their number; they are linked as the slab's free slots are. */
+    uint32_t posted, posted_first, posted_last;
+    _Atomic uint32_t slot[]; /* the slots' states */
 };
 
 static inline uint64_t weir__slab_base(const struct weir_slab *s) {
@@ -71,18 +78,19 @@ static inline size_t weir__slab_bytes(const struct weir_slab *s) {
     return atomic_load_explicit(&s->bytes, memory_order_relaxed);
 }
 
-/* The class of 1 to WEIR_SLAB_SMALL bytes. */
+/* Returns the class of a request of 1 to WEIR_SLAB_SMALL bytes. */
 static inline unsigned weir__slab_class(size_t bytes) {
-    size_t units = (bytes - 1) / WEIR_SLAB_UNIT; /* less one */
+    size_t units = (bytes - 1) / WEIR_SLAB_UNIT; /* the number of units minus one */
     unsigned shift;
 
     if (units < 8)
         return (unsigned)units;
-    shift = 60u - (unsigned)__builtin_clzll(units); /* of units per step: 8 steps a doubling */
+    /* log2 of the units in a step; a doubling has 8 steps */
+    shift = 60u - (unsigned)__builtin_clzll(units);
     return shift * 8 + (unsigned)(units >> shift);
 }
 
-/* Slot units of a class. */
+/* Returns the units in a slot of a class. */
 static inline uint32_t weir__slab_units(unsigned size_class) {
     unsigned shift = size_class < 16 ? 0 : size_class / 8 - 1;
 
@@ -93,23 +101,23 @@ static inline uint64_t weir__slab_address(const struct weir_slab *s, uint32_t sl
     return weir__slab_base(s) + (uint64_t)slot * s->slot_units * WEIR_SLAB_UNIT;
 }
 
-/* The number of the slot that starts at `address`, or one above all: an offset that is no multiple of
- * the slot's bytes comes out larger than any quotient (Granlund, Montgomery: "Division by invariant
- * integers", section 9), so that one comparison tells all. */
+/* Returns the number of the slot that starts at `address`, or a number above all slots: an offset that is no multiple
+ * of the slot's bytes yields more than any quotient (Granlund, Montgomery: "Division by invariant integers", section
+ * 9).  So one comparison finds every wrong address. */
 static inline uint64_t weir__slab_quotient(const struct weir_slab *s, uint64_t address) {
     uint64_t product = (address - weir__slab_base(s)) * s->inverse;
 
-    return product >> s->shift | product << (64 - s->shift); /* shift: 9 to 19 */
+    return product >> s->shift | product << (64 - s->shift); /* shift is between 9 and 19 */
 }
 
-/* The slot that starts at `address`; SLOT_NONE: none does. */
+/* Returns the slot that starts at `address`, or SLOT_NONE. */
 static inline uint32_t weir__slab_slot(const struct weir_slab *s, uint64_t address) {
     uint64_t slot = weir__slab_quotient(s, address);
 
     return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
 }
 
-/* Takes the first slot from home; there is one. */
+/* Takes the first slot of the slab's free list, which is not empty. */
 static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     uint32_t slot = s->head;
 
@@ -119,14 +127,15 @@ static inline uint32_t weir__slab_take(struct weir_slab *s, uint32_t asked) {
     return slot;
 }
 
-/* Brings a slot home. */
+/* Puts a slot into the slab's free list. */
 static inline void weir__slab_put(struct weir_slab *s, uint32_t slot) {
     atomic_store_explicit(&s->slot[slot], WEIR_SLOT_IDLE | s->head, memory_order_relaxed);
     s->head = slot;
     s->idle++;
 }
 
-/* Of an odd number, modulo 2^64: each step doubles the low bits that are right, from 3. */
+/* Returns the inverse of an odd number, modulo 2^64.  The number is its own inverse in the lowest 3 bits, and each step
+ * doubles the number of right bits. */
 static inline uint64_t weir__slab_inverse(uint64_t odd) {
     uint64_t inverse = odd;
 
@@ -135,7 +144,7 @@ static inline uint64_t weir__slab_inverse(uint64_t odd) {
     return inverse;
 }
 
-/* Lays a slot in the remote-free queue: 1 if it is the slab's first there. */
+/* Puts a slot into the remote-free queue.  Returns 1 if it is the slab's first slot there, else 0. */
 static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     int first = s->posted++ == 0;
 
@@ -148,7 +157,7 @@ static inline int weir__slab_post(struct weir_slab *s, uint32_t slot) {
     return first;
 }
 
-/* Brings those home that lie there, all at once. */
+/* Moves all slots of the slab's remote-free queue to its free list. */
 static inline void weir__slab_collect(struct weir_slab *s) {
     if (s->head != WEIR_SLOT_NONE)
         atomic_store_explicit(&s->slot[s->posted_last], WEIR_SLOT_IDLE | s->head,
@@ -158,7 +167,7 @@ static inline void weir__slab_collect(struct weir_slab *s) {
     s->posted = 0;
 }
 
-/* Makes a slab of all its memory, every slot at home, lowest first. */
+/* Cuts the span into slots of a class, all in the free list, lowest first. */
 static inline void weir__slab_cut(struct weir_slab *s, unsigned size_class, uint32_t slots) {
     uint32_t slot_bytes = weir__slab_units(size_class) * WEIR_SLAB_UNIT;
 

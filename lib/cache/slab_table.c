@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* slab_table.c: see slab_table.h.
+/* slab_table.c: the functions of slab_table.h that are not inlined.
  *
- * Records are cut from pieces of host memory and kept for the next one when they end, by size.
+ * Records are cut from chunks of host memory.  A record that ends is kept for the next one of its size.
  */
 #include "cache/slab_table.h"
 
@@ -11,19 +11,21 @@
 #include "base/hostmem.h"
 #include "base/size.h"
 
-/* Records of whole blocks, live or not: with more none outlasts its block. */
+/* The most records of whole blocks that outlast their blocks. */
 enum { WHOLES_KEPT = 1 << 16 };
-#define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
-#define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
-#define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand, */
-#define STOCK_MOST (2 * CHUNK)        /* at most: what first iterations need */
+#define CHUNK ((size_t)64 << 10)      /* the bytes of a chunk, from which records are cut */
+#define CHUNK_LARGE ((size_t)2 << 20) /* the bytes of a chunk once there are many records */
+/* Preallocated device memory divided by this is the host memory for its records. */
+#define STOCK_PART ((size_t)16 << 10)
+/* The most host memory for these records: first iterations need no more. */
+#define STOCK_MOST (2 * CHUNK)
 
 struct weir_records_chunk {
     struct weir_records_chunk *next;
     size_t bytes;
 };
 
-/* Records come in sizes: 0 for whole blocks, n for slabs of up to 2^(n-1) slots. */
+/* Returns the size class of a record: 0 for a whole block, n for a slab of up to 2^(n-1) slots. */
 static unsigned order_of(uint32_t slots) {
     if (slots <= 1)
         return slots;
@@ -38,7 +40,8 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Host memory to cut records from; what is left of the last piece is lost.  1, or 0: there is none. */
+/* Adds a chunk of host memory.  The rest of the last chunk stays unused.  Returns 1 on success, 0 if there is no
+ * memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
         aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
@@ -57,7 +60,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     return 1;
 }
 
-/* A record with room for that many slots, or NULL. */
+/* Returns a record with room for that many slots, or NULL. */
 static struct weir_slab *make(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
     size_t bytes = bytes_of(order);
@@ -81,7 +84,8 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* A record, or NULL: host memory ran out, or the map did not reach there.  The caller holds the lock. */
+/* Begins a record.  Returns NULL if there is no host memory or the page map could not be reserved.  The caller holds
+ * the lock. */
 static struct weir_slab *begin(struct weir_records *r, int reserved, uint64_t base, size_t bytes,
                                uint32_t slots) {
     struct weir_slab *s = reserved ? make(r, slots) : NULL;
@@ -101,7 +105,7 @@ static int is_large(size_t bytes) {
     return bytes > WEIR_SLAB_SMALL;
 }
 
-/* Writes what the first page of a whole block leads to. */
+/* Stores the record of a whole block at the block's first page. */
 static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
     if (is_large(bytes))
         weir__pagemap_set_large(r->pages, base, s);
@@ -109,7 +113,7 @@ static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struc
         weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
 }
 
-/* Of a whole block that is the engine's again, in a word that a slab gets. */
+/* Drops the record of a whole block that the engine has again, since a slab needs its word. */
 static void oust(struct weir_records *r, struct weir_slab *before) {
     if (before) {
         drop(r, before);
@@ -117,12 +121,13 @@ static void oust(struct weir_records *r, struct weir_slab *before) {
     }
 }
 
-/* It goes by the word of the 512 KiB in which it begins, unless what it has of the next is in another table. */
+/* Returns 1 if the slab is found by the word of the 512 KiB in which it begins, else 0.  That needs the next word, too,
+ * so both must lie in one leaf. */
 static int has_word(uint64_t base, size_t bytes) {
     return bytes == WEIR_SLAB_SMALL && weir__pagemap_is_one_leaf(base, bytes);
 }
 
-/* Writes what the pages of a slab lead to; NULL: nothing. */
+/* Stores the record of a slab at all its pages.  NULL clears them. */
 static void set_slab(struct weir_records *r, uint64_t base, size_t bytes, struct weir_slab *s) {
     if (has_word(base, bytes))
         weir__pagemap_set_large(r->pages, base, s ? (char *)s + weir__records_tag(base) : NULL);
@@ -151,7 +156,7 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
     return s;
 }
 
-/* The first there, or where none outlasts its block. */
+/* Begins the record of a whole block at an address that has none. */
 static struct weir_slab *begin_whole(struct weir_records *r, uint64_t base, size_t bytes) {
     struct weir_slab *s;
     int reserved;
@@ -175,7 +180,8 @@ struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, siz
     if (!s)
         return begin_whole(r, base, bytes);
     atomic_store_explicit(&s->base, base, memory_order_relaxed);
-    atomic_store_explicit(&s->bytes, bytes, memory_order_release); /* who sees it sees the place */
+    /* A reader that sees the bytes sees the base, too. */
+    atomic_store_explicit(&s->bytes, bytes, memory_order_release);
     return s;
 }
 
@@ -217,8 +223,8 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
     weir__lock_give(&r->lock);
 }
 
-/* A record that was dropped is not found any more; behind the last of a piece all is zero, as of a block that was
- * never live. */
+/* A dropped record is not found at its address.  The unused end of a chunk is zero, like a record that was never
+ * live. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

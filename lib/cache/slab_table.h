@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* slab_table.h: the records of spans, and which addresses lead to them.
+/* slab_table.h: the records of spans, and the way from an address to its record.
  *
- * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.  Slabs of 512 KiB,
- * of which there are most where there are many blocks, go by the words for 512 KiB instead, of which a slab touches
- * two (unless these are of two tables): the first has its record, and at which page of the 512 KiB it begins, so that
- * these words tell of every page whose it is.  A million blocks of 20 KiB take 300 KiB of words that way, not 10 MiB,
- * and a random one's is in the processor's cache.  Readers take no lock; a caller that holds a live block's address finds
- * its record.  A record is never given back to the C library before the end, so that a caller that holds any other address
- * may look at one.
+ * A page map leads to the records: to a slab's from all its pages, to a whole block's from the first.  Slabs of 512
+ * KiB, the most frequent ones in programs with many blocks, use the map's words for 512 KiB instead.  Such a slab
+ * touches two of these words.  The first one has its record and a tag, the page of the 512 KiB at which the slab
+ * begins; so for each page the two words tell which slab it belongs to.  A million blocks of 20 KiB need 300 KiB of
+ * these words instead of 10 MiB, and a random word is in the processor's cache.  If the two words are in two leaves,
+ * the slab uses words of pages.
  *
- * Large whole blocks (above what a slab serves) go by the words that the map has for each 512 KiB, in which no more
- * than one of them begins.
+ * Large whole blocks, which are above the largest slot, use the words for 512 KiB, too: no two of them begin in one.
  *
- * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), until a slab gets its word,
- * and serves the next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no
- * write to the map.  It belongs to the holder of the block: of those that go by a word of 512 KiB each holds the last page of
- * these, so that no two are live at once, and who has that page of the engine writes without a lock.
+ * The record of a whole block outlasts the block with bytes == 0, unless there are very many, until a slab needs its
+ * word. The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that
+ * comes and goes costs no write to the map.  The record belongs to the holder of the block.  Each large block that uses
+ * a word contains the last page of its 512 KiB, so no two are live at once, and the holder of that page writes without
+ * a lock.
  *
- * So what a reader finds of a live block stays: its own word, and that no slab which the word before tells of reaches
- * it.  Whatever else is in these words may change between two looks, to a block that begins behind it.
+ * Readers take no lock.  For the address of a live block a reader finds its record: the block's own word stays, and no
+ * slab that the word before names reaches the block.  Other parts of these words may change between two reads.  Records
+ * stay allocated until the end, so a reader of any other address may read the record that it finds.
  *
  * Must not know: caches, streams, engines, the driver.
  */
@@ -30,25 +30,25 @@
 #include "cache/slab.h"
 
 enum {
-    WEIR_RECORDS_SLOTS = 1024, /* of a slab, at most: a power of two */
-    WEIR_RECORDS_ORDERS = 12,  /* log2 of that, plus 2 */
+    WEIR_RECORDS_SLOTS = 1024, /* the most slots of a slab: a power of two */
+    WEIR_RECORDS_ORDERS = 12,  /* log2 of WEIR_RECORDS_SLOTS, plus 2 */
     WEIR_RECORDS_ALIGN = 128   /* processors fetch cache lines in pairs */
 };
 
 struct weir_records_chunk;
 
-/* Begins zeroed. */
+/* A zeroed struct is to be opened. */
 struct weir_records {
-    struct weir_pagemap *pages; /* apart, as readers want nothing else */
-    struct weir_lock lock;      /* guards its writers, and what follows; innermost */
+    struct weir_pagemap *pages; /* readers need nothing else */
+    struct weir_lock lock;      /* innermost; guards writes to the map, and the fields below */
     struct weir_slab *spare[WEIR_RECORDS_ORDERS];
     struct weir_records_chunk *chunks;
     char *chunk_at, *chunk_end;
-    size_t host_bytes;     /* of chunks */
-    _Atomic size_t wholes; /* records of whole blocks; read without the lock */
+    size_t host_bytes;     /* the bytes of all chunks */
+    _Atomic size_t wholes; /* the number of records of whole blocks; read without the lock */
 };
 
-/* The word of 512 KiB in which a slab of that size begins: its record's address and, in bits that are 0 there, this. */
+/* The bits of a word for 512 KiB that hold the tag of a slab.  The record's address has zeros there. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
 _Static_assert(WEIR_SLAB_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
                "one begins in what a word stands for");
@@ -59,9 +59,9 @@ static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SLAB_SMALL / WEIR_PAGE - 1)) << 1 | 1;
 }
 
-/* A word of 512 KiB without a tag: the block, if it is a large one that begins at the address.  What begins there may
- * change while another block's record is looked for.  So the bytes are read first: if there are any, the place that is
- * read next is theirs, or of a later one. */
+/* Returns the record of the large block that begins at the address, from a word without a tag; or NULL.  The record may
+ * change during a search for another block.  So the bytes are read first: if they are not 0, the base that is read next
+ * belongs to that block or to a later one. */
 static inline struct weir_slab *weir__records_large(uintptr_t word, uint64_t address) {
     struct weir_slab *s = (struct weir_slab *)word;
 
@@ -71,7 +71,8 @@ static inline struct weir_slab *weir__records_large(uintptr_t word, uint64_t add
                : NULL;
 }
 
-/* The record that any address leads to, or NULL.  (By itself gcc has hits call this, at a tenth of what they cost.) */
+/* Returns the record for any address, or NULL.  (Without the attribute gcc does not inline it into hits, which makes
+ * them a tenth slower.) */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(pages, address >> WEIR__PAGE_SHIFT);
@@ -93,37 +94,40 @@ weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
             return s;
     }
     page = weir__records_tag(address);
-    ours = (word & WEIR__RECORDS_TAG) - 1 < page; /* begins here or before; no tag is above all */
-    lasts = (last & WEIR__RECORDS_TAG) > page;    /* ends behind this */
-    /* Whose it is, no branch could foretell: a processor would have tried the wrong one half of the time. */
+    /* A slab of this word begins at this page or before; without a tag the difference wraps round. */
+    ours = (word & WEIR__RECORDS_TAG) - 1 < page;
+    lasts = (last & WEIR__RECORDS_TAG) > page; /* the slab of the word before reaches this page */
+    /* Selects the word without a branch, which a processor would mispredict half of the time. */
     word = (uintptr_t)(large - lasts) & -(ours | lasts);
     word |= (uintptr_t)place & ~-(ours | lasts);
     word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
     return (struct weir_slab *)(word & ~WEIR__RECORDS_TAG);
 }
 
-/* Opens the page map too: 1, or 0 if host memory ran out. */
+/* Opens the records and the page map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
 void weir__records_close(struct weir_records *r);
 
-/* A slab of a block of the caller's, every slot at home, or NULL: host memory ran out, or the block lies
- * where no page map reaches.  At most WEIR_RECORDS_SLOTS slots. */
+/* Makes a slab of the caller's block, with all slots free; at most WEIR_RECORDS_SLOTS.  Returns NULL if there is no
+ * host memory, or the block lies beyond the page map. */
 struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots);
-/* A whole block of the caller's, not live yet, or NULL likewise. */
+/* Makes the record of a whole block of the caller's, which is not live yet.  Returns NULL as weir__records_slab
+ * does. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
-/* Makes the page map there, in place of the first blocks: up to 2 MiB of host memory for each 4 GiB of addresses that
- * any of it lies in; up to 64 KiB if there will be none but `large` blocks.  As far as there is host memory. */
+/* Reserves the page map for memory where blocks will be, so that the first blocks need not: up to 2 MiB of host memory
+ * for each 4 GiB of addresses, or up to 64 KiB if all blocks will be `large`.  Does as much as there is host memory
+ * for. */
 void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
-/* Takes host memory for the first records of blocks in so much memory, no more than 128 KiB.  Likewise. */
+/* Allocates at most 128 KiB of host memory for the first records of blocks in that much device memory, if it can. */
 void weir__records_stock(struct weir_records *r, size_t bytes);
-/* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
+/* Ends a record before its block goes back to the engine, which may use the block at once. */
 void weir__records_end(struct weir_records *r, struct weir_slab *s);
-/* Visits the record of every block that there is, live or not, under the lock.  Of a whole block's nothing but
- * `base`, `bytes`, `asked` and `fetched_for` may be read, which its owner may be writing. */
+/* Visits the record of every block, live or not, under the lock.  Of a whole block only `base`, `bytes`, `asked` and
+ * `fetched_for` may be read, since the block's owner may be writing. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context);
-/* What all of it takes on the host, the page map included. */
+/* Returns the host memory of all records and of the page map. */
 size_t weir__records_host_bytes(struct weir_records *r);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_cache.c: the rare operations of stream_cache.h. */
+/* stream_cache.c: the rare operations of a stream's cache. */
 #include "cache/stream_cache_hit.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ void weir__cache_collect(struct weir_cache *c) {
     queue->look = WEIR_CACHE_QUEUE_LOOK;
     count = atomic_load_explicit(&queue->count, memory_order_relaxed);
     atomic_store_explicit(&queue->count, 0,
-                          memory_order_release); /* pairs with weir__cache_posted */
+                          memory_order_release); /* pairs with the load in weir__cache_posted */
     weir__lock_give(&queue->lock);
     atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
                           memory_order_relaxed);
@@ -54,7 +54,7 @@ uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t 
     return count;
 }
 
-/* Collects afterwards: what came in until then was for the cache as it was. */
+/* Collects the queue after the change: slots in it were freed for the cache's former stream. */
 void weir__cache_readdress(struct weir_cache *c) {
     weir__lock_take(&c->queue.lock);
     c->queue.open = c->serves;
@@ -91,7 +91,7 @@ int weir__cache_remote_room(struct weir_cache *c, unsigned size_class) {
     uint32_t room = k->remotes ? k->remotes->room * 2 : WEIR_CACHE_REMOTES;
     struct weir_remote_slots *remotes;
 
-    /* unreached: there is room, which another thread must have made since it was looked for */
+    /* unreached: there is room, which another thread must have made since the caller found none */
     if (k->remotes && k->remotes->count < k->remotes->room)
         return 1;
     remotes = realloc(k->remotes, sizeof *remotes + room * sizeof remotes->remote[0]);
@@ -161,14 +161,15 @@ static struct weir_slab *take_oldest(struct weir_cache *c) {
     return s;
 }
 
-/* The oldest whole blocks until there are at most `count` of at most `bytes`. */
+/* Removes the oldest whole blocks until there are at most `count` of them, and at most `bytes` bytes. */
 static void drop_wholes(struct weir_cache *c, unsigned count, size_t bytes,
                         struct weir_flushed *out) {
     while (c->store->recents > count || c->store->whole > bytes)
         add_span(out, take_oldest(c));
 }
 
-enum { LOOKED_AT = 4096, LOOK_PART = 16 }; /* slabs at most; of them, slabs for which that holds */
+/* At most LOOKED_AT slabs are visited; the result holds for a LOOK_PART-th of them, counted in slabs. */
+enum { LOOKED_AT = 4096, LOOK_PART = 16 };
 
 static void drop_slab(struct weir_cache *c, struct weir_slab *s, struct weir_flushed *out) {
     weir__cache_unlink(c, s);
@@ -181,7 +182,7 @@ static size_t idle(const struct weir_cache *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed);
 }
 
-/* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
+/* Removes empty slabs until at most `keep` bytes are idle in slabs, or `all` bytes in the whole cache. */
 static void drop_slabs(struct weir_cache *c, size_t keep, size_t all, struct weir_flushed *out) {
     for (int i = WEIR_SLAB_CLASSES - 1; i >= 0; i--) {
         for (struct weir_slab *s = c->store->open[i], *next; s; s = next) {
@@ -283,7 +284,7 @@ void weir__cache_disown(struct weir_cache *c) {
     }
 }
 
-/* A whole block that is kept no more. */
+/* Removes a whole block from the cache: it is leaving if `alone`, else it goes to `out`. */
 static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct weir_flushed *out) {
     struct weir_cache_store *store = c->store;
 
@@ -301,11 +302,12 @@ static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct w
     }
 }
 
-/* There is no room for it: the oldest make some, unless it is larger than all that may be kept. */
+/* Takes a whole block back for which there is no room.  The oldest blocks are removed, or the block itself if it
+ * exceeds the cap. */
 static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                      struct weir_slab **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    /* Read once: it may change meanwhile. */
+    /* Read once, since another thread may change it meanwhile. */
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
     struct weir_flushed given_up = {0};
 
@@ -317,7 +319,8 @@ static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address
         weir__cache_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
-        while (!weir__cache_put_recent(c, s, address, most)) /* none is left: then there is room */
+        /* Once the ring is empty, the block fits. */
+        while (!weir__cache_put_recent(c, s, address, most))
             leave(c, take_oldest(c), alone, &given_up);
     }
     *out = given_up.spans;
@@ -331,7 +334,7 @@ int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t addres
            put_whole(c, s, address, 1, &out) == WEIR_CACHE_TAKEN;
 }
 
-/* A slot of another cache's slab. */
+/* Takes back a slot of another cache's slab. */
 static int put_remote(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     struct weir_remote_slots *remotes = c->store->small[s->size_class].remotes;
     uint32_t slot = weir__slab_slot(s, address), asked;

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_cache.h: what is kept for one stream: idle blocks that this stream may have at once.
+/* stream_cache.h: the idle blocks of one stream, which serve its next requests at once.
  *
- * A cache holds, for its stream alone: slabs for small requests, with their idle slots; the whole blocks
- * that were freed on the stream last; and remote frees, slots of other caches' slabs that were freed on this
- * stream.  Taking from it and putting into it touches nothing that another stream's thread writes.
- * cache_share.c says how much idle memory it may keep.
+ * A cache holds slabs for small requests, with their idle slots; the whole blocks that were freed on the stream last;
+ * and remote frees, slots of other caches' slabs that were freed on this stream.  Requests and frees on the stream
+ * touch no memory that another stream's thread writes.  cache_share.c says how much idle memory a cache may keep.
  *
- * The lock is biased to the thread that uses the stream.  Everything but the atomic fields lies under
- * it; nothing is called under it that may block, and no lock is taken but the remote-free queue's.
+ * The lock is biased to the thread that uses the stream.  It guards everything but the atomic fields.  Under it weir
+ * calls nothing that may block, and takes no lock but the remote-free queue's.
  *
  * Glossary: slab.h; and
- *   store      the idle blocks themselves; a cache has none before its stream has earned one
- *   idle       bytes in whole blocks, and in slabs of which every slot is home
- *   leaving    whole blocks that are kept no more, and wait for the stream's next miss: where no other
- *              stream could have them meanwhile, that is soon enough
- *   flushed    what was taken out of a cache to go back to the engine
+ *   store      the idle blocks themselves; a cache has none until its stream has made enough calls
+ *   idle       bytes in whole blocks, and in slabs of which every slot is free
+ *   leaving    whole blocks that no longer count as kept and wait for the stream's next miss: that is soon enough as
+ *              long as no other stream could use them meanwhile
+ *   flushed    taken out of a cache to go back to the engine
  *   remote     a slot of another cache's slab that was freed on this stream
- *   queue      of remote frees: where another thread than the one that the lock is biased to leaves slots that it frees on
- *              the stream, so that it need not take the bias away: a producer and a consumer on one stream touch each
- *              other's cache lines once for a queueful
+ *   queue      the remote-free queue: other threads than the lock's put slots there that they free on the stream, so
+ *              that they need not revoke the bias; a producer and a consumer on one stream touch each other's cache
+ *              lines only once for many slots
  *
- * Must not know: engines, the driver, how a stream was told from others.
+ * Must not know: engines, the driver, how a stream is identified.
  */
 #ifndef WEIR_STREAM_CACHE_H
 #define WEIR_STREAM_CACHE_H
@@ -33,134 +32,145 @@
 #include "cache/slab.h"
 
 enum {
-    WEIR_CACHE_RECENT = 16,   /* whole blocks that are kept at most: a power of two */
-    WEIR_CACHE_LEAVING = 64,  /* and those that wait for the next miss */
-    WEIR_CACHE_REMOTES = 64,  /* of a class, before they are sent home */
-    WEIR_CACHE_QUEUEFUL = 16, /* slots in the remote-free queue, which are worth fetching then */
-    WEIR_CACHE_LOOK = 4096    /* hits between two looks at what lies unused: a power of two */
+    WEIR_CACHE_RECENT = 16,  /* the most whole blocks that are kept: a power of two */
+    WEIR_CACHE_LEAVING = 64, /* the most whole blocks that wait for the next miss */
+    WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
+    /* Slots in the remote-free queue that are worth a collection. */
+    WEIR_CACHE_QUEUEFUL = 16,
+    WEIR_CACHE_LOOK = 4096 /* hits between two searches for unused memory: a power of two */
 };
 
-#define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
+/* The remote-free queue may grow by this number of bytes before weir checks that its owner still allocates. */
+#define WEIR_CACHE_QUEUE_LOOK ((uint64_t)32 << 20)
 
 struct weir_remote_slot {
     struct weir_slab *span;
     uint32_t slot;
 };
 
-/* Remote frees in a piece of host memory, which leaves the cache with them: that cannot fail. */
+/* Remote frees in one piece of host memory.  The piece itself is handed on when they leave the cache, so leaving cannot
+ * fail. */
 struct weir_remote_slots {
-    struct weir_remote_slots *next, *more; /* the next batch; more of the same flush or batch */
-    struct weir_fence *fence;              /* cache_remote.c's: of a batch */
+    struct weir_remote_slots *next, *more; /* the next batch; the next piece of this batch */
+    struct weir_fence *fence; /* the fence of a batch, for the code that returns remote frees */
     uint32_t count, room;
-    struct weir_remote_slot remote[]; /* latest last */
+    struct weir_remote_slot remote[]; /* the last one was freed last */
 };
 
 struct weir_cache_class {
-    _Atomic uint32_t slabs; /* all of the cache's, full ones too; read without the lock */
+    _Atomic uint32_t slabs; /* all slabs of the class, full ones too; read without the lock */
     struct weir_remote_slots *remotes; /* NULL: none */
 };
 
 struct weir_cache_store {
-    /* Slabs with idle slots; the first serves, and may have none left. */
+    /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
     struct weir_cache_class small[WEIR_SLAB_CLASSES];
-    unsigned oldest, recents;          /* whole blocks: a ring from `oldest` on */
-    size_t whole;                      /* bytes of them */
-    unsigned unused;                   /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CACHE_RECENT]; /* their sizes */
+    /* The ring of whole blocks begins at `oldest` and has `recents` entries. */
+    unsigned oldest, recents;
+    size_t whole; /* the bytes of the whole blocks */
+    /* The number of whole blocks, from the oldest on, that were not used since the last search. */
+    unsigned unused;
+    uint32_t pages[WEIR_CACHE_RECENT]; /* the sizes of the whole blocks */
     struct weir_slab *recent[WEIR_CACHE_RECENT];
-    struct weir_slab *leaving; /* chained by next */
+    struct weir_slab *leaving; /* linked by next */
     unsigned leavings;
-    int is_held;       /* what weir__cache_is_held has seen, */
-    unsigned held_for; /* which holds for so many slabs more */
+    int is_held;       /* the last result of weir__cache_is_held */
+    unsigned held_for; /* the number of new slabs for which that result still holds */
 };
 
-/* Everything under its own lock, which is taken under the cache's or alone; `count` is read without. */
+/* Slots that other threads have freed.  Its own lock guards all fields and is taken alone or under the cache's; `count`
+ * is read without it. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
-    int open; /* the cache serves; what follows is the cache's then */
+    int open; /* set while the cache serves; `key` and `id` are the cache's then */
     uint64_t key, id;
-    struct weir_slab *slabs;    /* with slots in it, chained by posted_next */
-    _Atomic uint32_t count;     /* of these slots, */
-    uint64_t requested, in_use; /* and their bytes */
-    uint64_t look;              /* when these are more, the owner is looked for, */
-    int64_t seen;               /* and what the cache's sum was then: it changes as he allocates */
+    struct weir_slab *slabs;    /* slabs with slots in the queue, linked by posted_next */
+    _Atomic uint32_t count;     /* the number of these slots */
+    uint64_t requested, in_use; /* their bytes, as requested and as in use */
+    uint64_t look; /* if in_use exceeds this, weir checks whether the owner allocates */
+    /* The cache's sum of requested bytes at the last check: it changes if the owner allocates. */
+    int64_t seen;
 };
 
-/* Of `trusted': the adapter sees the stream's captures, its end, and who has its handle next. */
+/* The bit of `trusted` that is set while the adapter sees the stream's captures and end, and the next use of its
+ * handle. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
-    /* Guarded by the caches's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
-     * does not lie beside what others read.) */
-    _Alignas(128) uint64_t young_id; /* whose calls are counted: */
-    uint32_t young;                  /* so many */
-    int is_left;                     /* 1 if a stream with its handle ended unseen */
-    uint64_t visits;                 /* calls that came by the caches's lock */
-    uint64_t swept;                  /* calls when it was last looked at for being silent */
-    /* What the caches's sums have of it; read without the lock. */
+    /* Guarded by the caches' lock.  (Processors fetch cache lines in pairs.  So these fields, which other threads read,
+     * do not lie beside those that hits write.) */
+    _Alignas(128) uint64_t young_id; /* the id of the stream whose calls `young` counts */
+    uint32_t young;                  /* the number of calls on a stream without a cache */
+    int is_left;                     /* set if a stream with this handle ended unseen */
+    uint64_t visits;                 /* the number of calls that took the caches' lock */
+    uint64_t swept;                  /* the number of calls at the last search for silent caches */
+    /* The cache's part of the caches' sums; read without the lock. */
     _Atomic int64_t told_requested, told_in_use;
-    struct weir_cache *next; /* of all caches */
-    uint64_t looked_ticks;   /* when it was last looked at for what lies unused */
+    struct weir_cache *next; /* links all caches */
+    uint64_t looked_ticks;   /* the time of the last search for unused memory */
 
-    /* What calls on the stream read, and hardly any writes. */
-    struct weir_cache_store *store; /* NULL: none yet */
-    _Atomic uint64_t key;           /* by which the caches finds it; 0: none */
-    _Atomic uint64_t id;            /* of the stream */
-    _Atomic size_t most;            /* of idle that may be kept, */
-    _Atomic size_t most_whole;      /* and of that in whole blocks: 0 until the engine is steady */
-    uint64_t reclaim_epoch;         /* the caches' reclaim epoch when the cache last gave */
-    _Atomic uint32_t trusted; /* bindings, and WATCHED; above 0 the driver is not asked of it */
-    _Atomic int capturing;    /* the stream was being captured when it was seen last */
+    /* Fields that calls on the stream read, and that change seldom. */
+    struct weir_cache_store *store; /* NULL until the stream has a cache */
+    _Atomic uint64_t key;           /* the key by which the cache is found, or 0 */
+    _Atomic uint64_t id;            /* the stream's id */
+    _Atomic size_t most;            /* the cap of idle memory */
+    _Atomic size_t most_whole; /* the cap of whole blocks, which is 0 until the engine is steady */
+    uint64_t reclaim_epoch;    /* the reclaim epoch at which the cache last flushed */
+    /* The number of bindings, and WATCHED; if it is not 0, the driver is not queried. */
+    _Atomic uint32_t trusted;
+    _Atomic int capturing; /* set if the stream was being captured at its last call */
 
-    /* Astride two cache lines: whose it is belongs to the first, that it is taken to the second. */
+    /* The lock's owner is in the cache line above, its taken state in the one below. */
     struct weir_bias lock;
 
-    /* What hits write, under the lock.  Atomic is what others read without it. */
-    uint64_t pass; /* the reclaim epoch at which hits may be had without catching up; or 0 */
+    /* Fields that hits write under the lock.  Other threads read the atomic ones without it.  `pass` is the reclaim
+     * epoch at which hits need no other work, or 0 if work was put off. */
+    uint64_t pass;
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
-    _Atomic size_t leaving;                 /* of these, in whole blocks that are leaving */
-    struct weir_peak_sum requested, in_use; /* handed out less given back here: may be < 0 */
+    _Atomic size_t leaving; /* the part of `idle` in whole blocks that are leaving */
+    struct weir_peak_sum requested, in_use; /* allocated here minus freed here; may be negative */
 
-    /* Under the lock as well. */
-    int serves;     /* it has a store, and all in it was freed on the stream `id` */
-    int due;        /* 1: its stream's next request looks after it */
-    uint32_t epoch; /* looks at what lies unused so far */
-    uint32_t pins;  /* calls at work with it that have left its lock in between */
+    /* Fields that seldom change, under the lock. */
+    int serves; /* set if the cache has a store in which everything was freed on the stream `id` */
+    int due;    /* set if the stream's next request shall maintain the cache */
+    uint32_t epoch; /* the number of searches for unused memory so far */
+    /* Calls that use the cache but do not hold its lock now. */
+    uint32_t pins;
     _Atomic uint64_t deferred;
-    _Atomic uint64_t misses; /* requests that it had nothing for, and that were no visits */
+    _Atomic uint64_t misses; /* requests that found nothing and took no caches' lock */
 
     struct weir_remote_queue queue;
 };
 
-/* What comes out of a cache. */
+/* The memory that a flush takes out of a cache. */
 struct weir_flushed {
-    struct weir_slab *spans;           /* whole idle spans, chained by next */
-    struct weir_remote_slots *remotes; /* chained by more */
+    struct weir_slab *spans;           /* empty slabs and whole blocks, linked by next */
+    struct weir_remote_slots *remotes; /* linked by more */
 };
 
-/* A thread that sees this sees what was counted before. */
+/* Raises a counter by one.  A thread that reads the new value sees all counts before it. */
 static inline __attribute__((always_inline)) void weir__cache_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);
 }
 
-/* A live block more. */
+/* Counts a block that was allocated. */
 static inline __attribute__((always_inline)) void
 weir__cache_account(struct weir_cache *c, int64_t requested, int64_t in_use) {
     weir__sum_add(&c->requested, requested);
     weir__sum_add(&c->in_use, in_use);
 }
 
-/* One less. */
+/* Counts a block that was freed. */
 static inline __attribute__((always_inline)) void
 weir__cache_discount(struct weir_cache *c, int64_t requested, int64_t in_use) {
     weir__sum_sub(&c->requested, requested);
     weir__sum_sub(&c->in_use, in_use);
 }
 
-/* After a change of reclaim epoch, serves, capturing or due. */
+/* Computes `pass` again, after a change of reclaim_epoch, serves, capturing or due. */
 static inline void weir__cache_pass(struct weir_cache *c) {
     int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
 
@@ -189,7 +199,7 @@ static inline __attribute__((always_inline)) void weir__cache_less_idle(struct w
                           memory_order_relaxed);
 }
 
-/* Out of the list of slabs with idle slots, and into it. */
+/* Removes a slab from the list of slabs with free slots. */
 static inline void weir__cache_unlink(struct weir_cache *c, struct weir_slab *s) {
     if (s->prev)
         s->prev->next = s->next;
@@ -211,73 +221,78 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* A queueful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
- * If there is less, another slab makes the next one larger. */
+/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a few
+ * cache lines, however many slots it returns.  If there are too few, a new slab serves, and the next collection is
+ * larger. */
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
     uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
     return count >= WEIR_CACHE_QUEUEFUL || (count > 0 && count * bytes >= WEIR_SLAB_SMALL);
 }
 
-/* Brings home what lies in the remote-free queue. */
+/* Moves the slots of the remote-free queue to their slabs. */
 void weir__cache_collect(struct weir_cache *c);
 
-/* A small block as weir__cache_take_home takes one, from the next slab, or of the class's remote frees. */
+/* Allocates a small block from the next slab, or from the class's remote frees. */
 uint64_t weir__cache_take_further(struct weir_cache *c, size_t bytes);
 
-/* The last whole block that has just the pages that `bytes` need, or 0. */
+/* Allocates the newest whole block of exactly the pages that `bytes` need.  Returns 0 if there is none. */
 uint64_t weir__cache_take_whole(struct weir_cache *c, size_t bytes);
 
 enum weir_cache_put {
     WEIR_CACHE_TAKEN = 0,
     WEIR_CACHE_FULL,     /* there is no room for a remote free */
     WEIR_CACHE_NO_BLOCK, /* no live block starts there */
-    WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was left to it */
+    WEIR_CACHE_ANOTHERS  /* the lock is biased to another thread, and was not taken */
 };
 
-/* Takes a live block back, which the stream will use no more.  The cache has a store.  *out, NULL
- * before: the whole blocks that the cache gives up for it, chained by next; it may be this very one.
- * With `alone` they are leaving instead, up to WEIR_CACHE_LEAVING of them. */
+/* Takes back a live block that was freed on the stream.  The cache has a store.  *out is NULL before; it gets the whole
+ * blocks that the cache removes to make room, linked by next, which may include this one.  With `alone` up to
+ * WEIR_CACHE_LEAVING of them are leaving instead. */
 int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                     struct weir_slab **out);
 
-/* Takes a live whole block back as weir__cache_put does with `alone`: 1, or 0 and nothing was done. */
+/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1 on success, else 0; nothing has
+ * changed then. */
 int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
 
-/* What lies in the remote-free queue is freed, but not yet in the cache's sums: how many, and their bytes. */
+/* Returns the number of slots in the remote-free queue and sets their bytes.  They are freed, but the cache's counts do
+ * not know of them yet. */
 uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
-/* The remote-free queue takes what is for the cache as it is from now on: `serves`, key and id. */
+/* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve. */
 void weir__cache_readdress(struct weir_cache *c);
 
-/* The store's making and end; a store that ends is empty.  1, or 0 if host memory ran out. */
+/* Open and close the store, which must be empty when it is closed.  weir__cache_open returns 1 on success, 0 if there
+ * is no host memory. */
 int weir__cache_open(struct weir_cache *c);
 void weir__cache_close(struct weir_cache *c);
 
-/* Adds a slab, wholly at home. */
+/* Adds a slab in which all slots are free. */
 void weir__cache_add_slab(struct weir_cache *c, struct weir_slab *slab);
-/* Room for one more remote free of a class than now: 1, or 0 if host memory ran out. */
+/* Makes room for one more remote free of a class.  Returns 1 on success, 0 if there is no host memory. */
 int weir__cache_remote_room(struct weir_cache *c, unsigned size_class);
 
-/* 1 if idle slots in partly used slabs have `most` bytes or more.  Looks at some thousand slabs at most, and not at each
- * call. */
+/* Returns 1 if the free slots of partly used slabs have `most` bytes or more, else 0.  Visits a few thousand slabs at
+ * most, and not at each call. */
 int weir__cache_is_held(struct weir_cache *c, size_t most);
-/* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
- * that, then the whole blocks that were freed first. */
+/* Takes out memory until at most `keep` bytes are idle: slabs while they are more than a quarter of that, then the
+ * whole blocks that were freed first. */
 void weir__cache_shrink(struct weir_cache *c, size_t keep, struct weir_flushed *out);
-void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out); /* its slow half */
-/* Takes those out that are leaving, and whole blocks beyond what may be kept. */
+/* The part of it that is not inlined. */
+void weir__cache_let_go(struct weir_cache *c, struct weir_flushed *out);
+/* Takes out blocks that are leaving, and whole blocks above the cap. */
 void weir__cache_drop_excess(struct weir_cache *c, struct weir_flushed *out);
-/* Those that are leaving alone. */
+/* Takes out blocks that are leaving. */
 static inline void weir__cache_drop_leaving(struct weir_cache *c, struct weir_flushed *out) {
     if (c->store->leaving)
         weir__cache_let_go(c, out);
 }
-/* Takes out what lay unused since the last look, and begins the next one. */
+/* Takes out memory that was not used since the last search, and begins the next one. */
 void weir__cache_expire(struct weir_cache *c, struct weir_flushed *out);
-/* Takes the remote frees of the classes out that have at least `least` (> 0) of them. */
+/* Takes out the remote frees of classes that have at least `least` of them, which is above 0. */
 void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flushed *out);
-/* After shrink(0) and remote frees(1): slabs that still have live slots are nobody's from now on, as the
- * stream that their idle slots were freed on is not known any more. */
+/* Gives up the slabs that still have live slots, after a shrink to 0 and the removal of remote frees: the stream on
+ * which their free slots were freed is no longer known. */
 void weir__cache_disown(struct weir_cache *c);
 
 #endif

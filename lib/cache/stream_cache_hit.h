@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_cache_hit.h: what most requests and frees do with a cache, inlined into them.
+/* stream_cache_hit.h: the short ways of requests and frees through a cache, inlined.
  *
- * What: a small block comes from the slab that serves its class, a whole block is the one that was freed last.  A freed
- * block goes back to its slab, or into the ring.  stream_cache.h has what all else does.
+ * What: a small request gets a slot of the slab that serves its class, a large one the whole block that was freed last.
+ * A freed block goes back to its slab, or into the ring.  stream_cache.h has the rest.
  *
  * Locks: the caller holds the cache's.
  */
@@ -11,8 +11,8 @@
 
 #include "cache/stream_cache.h"
 
-/* A small block for `bytes` (1 to WEIR_SLAB_SMALL) from the slab that serves its class, or 0: it is full,
- * or there is none. */
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the slab that serves its class.  Returns 0 if that slab is
+ * full or there is none. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
                                                                             size_t bytes) {
     struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
@@ -28,17 +28,17 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(stru
     return weir__slab_base(s) + slot * slot_bytes;
 }
 
-/* Where the i-th oldest whole block is in the ring. */
+/* Returns the place of the i-th oldest whole block in the ring. */
 static inline unsigned weir__cache_at(const struct weir_cache_store *store, unsigned i) {
     return (store->oldest + i) % WEIR_CACHE_RECENT;
 }
 
-/* The pages of a whole block for `bytes` (> 0). */
+/* Returns the pages of a whole block for `bytes` (> 0). */
 static inline size_t weir__cache_pages(size_t bytes) {
     return (bytes - 1) / WEIR_PAGE + 1;
 }
 
-/* Hands a whole block out that lies in the cache no more. */
+/* Allocates a whole block that was just removed from the ring. */
 static inline __attribute__((always_inline)) uint64_t
 weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     size_t whole = weir__slab_bytes(s);
@@ -50,8 +50,8 @@ weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     return weir__slab_base(s);
 }
 
-/* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
- * none. */
+/* Allocates the whole block that was freed last.  Returns 0 if there is none, or if its pages are not exactly those
+ * that `bytes` need. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(struct weir_cache *c,
                                                                             size_t bytes) {
     struct weir_cache_store *store = c->store;
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(stru
     return weir__cache_hand_out(c, store->recent[at], bytes);
 }
 
-/* Slots of one of the cache's slabs have come home, where `before` were. */
+/* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
 static inline __attribute__((always_inline)) void
 weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
     if (before == 0 && c->store->open[slab->size_class] != slab)
@@ -84,8 +84,8 @@ weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
     weir__cache_welcome(c, slab, before);
 }
 
-/* Takes a live whole block back if there is room: at most `most` bytes in all.  1, or 0 and nothing was
- * done. */
+/* Takes back a live whole block if the ring has room and at most `most` bytes.  Returns 1 on success, else 0; nothing
+ * has changed then. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
     struct weir_cache_store *store = c->store;
@@ -107,9 +107,9 @@ weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t addre
     return 1;
 }
 
-/* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
- * of one of the cache's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
- * The cache has a store. */
+/* Takes back a live block that was freed on the stream, in the two simple cases: a slot of the cache's own slabs, or
+ * a whole block for which there is room.  Returns 1 on success, else 0; nothing has changed then.  The cache has a
+ * store. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {

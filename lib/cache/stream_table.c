@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_table.c: the writers' side of stream_table.h. */
+/* stream_table.c: the functions of stream_table.h that write. */
 #include "cache/stream_table.h"
 
 #include <stdlib.h>
@@ -84,7 +84,7 @@ void weir__cache_table_remove(struct weir_cache_table *table, uint64_t key) {
         gap = (gap + 1) & t->mask;
     atomic_store_explicit(&t->entry[gap].key, 0, memory_order_release);
     t->keys--;
-    /* Those behind it move up, as far as their own places allow. */
+    /* The entries behind it move up, unless that would put them before their own place. */
     for (size_t i = (gap + 1) & t->mask; key_at(t, i) != 0; i = (i + 1) & t->mask) {
         size_t home = weir__cache_table_slot(t, key_at(t, i));
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* stream_table.h: from a stream's key to its cache, without a lock.
+/* stream_table.h: a hash table from a stream's key to its cache, read without a lock.
  *
- * Open addressing, at most half full.  Writers hold a lock of their owner; readers take none.  A table
- * that has grown leaves the smaller one to threads that still read it, until the end.  A reader that comes
- * while a key is taken away may miss any key, or meet a cache that has another by then: so it looks
- * under the cache's lock whose it is, and one that found nothing asks again under the owner's.
+ * It uses open addressing and is at most half full.  Writers hold a lock of their owner; readers take none.  A table
+ * that has grown keeps the smaller one until the end, for threads that still read it.  While a key is removed, a reader
+ * may miss any key, or find a cache that has another key by then.  So a reader checks the key under the cache's lock,
+ * and a reader that found nothing searches again under the owner's lock.
  *
- * Must not know: what a key stands for, caches but for their pointers.
+ * Must not know: the meaning of a key, caches but for their pointers.
  */
 #ifndef WEIR_STREAM_TABLE_H
 #define WEIR_STREAM_TABLE_H
@@ -18,37 +18,38 @@
 struct weir_cache;
 
 struct weir_cache_entry {
-    _Atomic uint64_t key; /* 0: free */
+    _Atomic uint64_t key; /* 0 if the entry is free */
     _Atomic(struct weir_cache *) cache;
 };
 
 struct weir_cache_entries {
-    size_t mask; /* of entries: their number, a power of two, less one */
+    size_t mask; /* the number of entries, which is a power of two, minus one */
     size_t keys;
     struct weir_cache_entries *older;
     struct weir_cache_entry entry[];
 };
 
-/* Begins zeroed. */
+/* A zeroed struct is to be opened. */
 struct weir_cache_table {
     _Atomic(struct weir_cache_entries *) now;
 };
 
-/* 1, or 0 if host memory ran out. */
+/* Opens an empty table.  Returns 1 on success, 0 if there is no host memory. */
 int weir__cache_table_open(struct weir_cache_table *table);
-void weir__cache_table_close(struct weir_cache_table *table); /* opened or not */
-/* Room for one more key: 1, or 0 if host memory ran out. */
+/* May be called if opening has failed. */
+void weir__cache_table_close(struct weir_cache_table *table);
+/* Makes room for one more key.  Returns 1 on success, 0 if there is no host memory. */
 int weir__cache_table_reserve(struct weir_cache_table *table);
-/* Adds a key that is not there, and not 0; there is room. */
+/* Adds a key, which is not in the table and not 0.  There must be room. */
 void weir__cache_table_add(struct weir_cache_table *table, uint64_t key, struct weir_cache *cache);
-/* Takes a key away that is there. */
+/* Removes a key, which must be in the table. */
 void weir__cache_table_remove(struct weir_cache_table *table, uint64_t key);
 
 static inline size_t weir__cache_table_slot(const struct weir_cache_entries *t, uint64_t key) {
     return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
 }
 
-/* 1 and the cache of a key that is not 0; or 0. */
+/* Finds the cache of a key that is not 0.  Returns 1 on success, else 0. */
 static inline __attribute__((always_inline)) int
 weir__cache_table_find(struct weir_cache_table *table, uint64_t key, struct weir_cache **cache) {
     const struct weir_cache_entries *t = atomic_load_explicit(&table->now, memory_order_acquire);
