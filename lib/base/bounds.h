@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* bounds.h: the first of many in order, and the most or the least so far of what several threads see.
+/* bounds.h: binary search, and the maximum or minimum of values that several threads see.
  *
- * Must not know: what they are of.
+ * Must not know: the meaning of the values.
  */
 #ifndef WEIR_BOUNDS_H
 #define WEIR_BOUNDS_H
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Makes `first' the least number of which `is_it(at)' holds, as it does of all behind, up to what it was.  Both are
- * variables of type size_t. */
+/* Lowers `first` to the least number `at` for which `is_it` holds.  `is_it` must then hold for all larger numbers, too.
+ * If it holds for none below `first`, `first` does not change.  Both are variables of type size_t. */
 #define WEIR_FIND_FIRST(first, at, is_it)                                                          \
     do {                                                                                           \
         size_t its_low = 0;                                                                        \
@@ -26,7 +26,7 @@
 static inline void weir__raise_to(_Atomic uint64_t *most, uint64_t value) {
     uint64_t before = atomic_load(most);
 
-    /* unreached: that another thread moves it at the same moment */
+    /* unreached: another thread changes it at that moment */
     while (value > before && !atomic_compare_exchange_weak(most, &before, value))
         ;
 }
@@ -34,7 +34,7 @@ static inline void weir__raise_to(_Atomic uint64_t *most, uint64_t value) {
 static inline void weir__lower_to(_Atomic uint64_t *least, uint64_t value) {
     uint64_t before = atomic_load(least);
 
-    /* unreached: likewise */
+    /* unreached: another thread changes it at that moment */
     while (value < before && !atomic_compare_exchange_weak(least, &before, value))
         ;
 }

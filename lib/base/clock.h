@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* clock.h: the time that goes on by itself.  Must not know: devices, whose time may be another. */
+/* clock.h: the monotonic clock.  Must not know: devices, whose clock may be another. */
 #ifndef WEIR_CLOCK_H
 #define WEIR_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
+/* Returns the nanoseconds of CLOCK_MONOTONIC. */
 static inline uint64_t weir__clock_ns(void) {
     struct timespec now;
 

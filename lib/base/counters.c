@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* counters.c: see counters.h. */
+/* counters.c: counters, the ring of events, and the last failure of each thread. */
 #include "base/counters.h"
 
 #include <stdlib.h>
@@ -8,15 +8,15 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The figures of this thread's last failure: beside the last driver result the only thread-local
- * state, for the same reason: a status has no room for them. */
+/* The figures of this thread's last failure.  They are thread-local, as is the last driver result, since a status has
+ * no room for them. */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failures_met;
 
 int weir__counters_open(struct weir_counters *counters, int latency) {
     memset(counters, 0, sizeof *counters);
     counters->ring.next_sequence = 1;
-    /* No event is read before it is written. */
+    /* Each event is written before it is read, so the memory need not be zeroed. */
     counters->ring.event = malloc(WEIR_KEPT_EVENTS * sizeof *counters->ring.event);
     if (!counters->ring.event)
         return 0;
@@ -74,8 +74,8 @@ static uint64_t read_counter(const _Atomic uint64_t *counter) {
 }
 
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out) {
-    /* Frees first: a block is counted as allocated before it can be counted as freed, and a grown
-     * one is counted as such last, so that no difference below can go under zero. */
+    /* Reads frees first: a block is counted as allocated before it can be counted as freed.  A growth is counted after
+     * its allocation, and is read before it.  So no difference below is negative. */
     out->frees = weir__striped_sum(&counters->striped, WEIR_STRIPED_FREES);
     out->growth_allocs = atomic_load_explicit(&counters->growth_allocs, memory_order_acquire);
     out->allocs = weir__striped_sum(&counters->striped, WEIR_STRIPED_ALLOCS);

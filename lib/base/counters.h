@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* counters.h: what an allocator did: counters, the ring of growth events, latencies.
+/* counters.h: an allocator's counters, its ring of growth events, and its latencies.
  *
- * The figures that describe memory as it is now (in use, reserve) belong to the engine, which asks
- * the driver or its own tables; the books hold what happened.  Counters are relaxed atomics, each on
- * its own; the ring has a lock, since growth is rare.
+ * The engine keeps the figures of memory as it is now (in use, reserved), from the driver or its own tables.  Counters
+ * are relaxed atomics, each independent of all others; the ring has a lock, since growth is rare.
  *
- * Must not know: engines, drivers (times come in as numbers).
+ * Must not know: engines, drivers (times are passed as numbers).
  */
 #ifndef WEIR_COUNTERS_H
 #define WEIR_COUNTERS_H
@@ -24,9 +23,9 @@ enum { WEIR_KEPT_EVENTS = 1024 };
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
 struct weir_counters {
-    struct weir_striped striped; /* allocs and frees: raised by every call */
+    struct weir_striped striped; /* allocations and frees, which every call counts */
 
-    /* Written when something rare happens. */
+    /* Written seldom. */
     _Atomic uint64_t growth_allocs;
     _Atomic uint64_t failed_requests;
     _Atomic uint64_t retries;
@@ -36,57 +35,59 @@ struct weir_counters {
         _Atomic uint64_t asked, got, kept, ns, waited_ns;
     } prealloc;
 
-    pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
+    pthread_mutex_t lock; /* innermost; guards the fields below */
     struct {
         uint64_t growths, growth_bytes;
         uint64_t trims, trim_bytes;
         uint64_t ahead_steps, ahead_bytes, ahead_ns;
         uint64_t reclaims, received_bytes;
         uint64_t releases, released_bytes;
-    } sums;                /* of events */
-    uint64_t reserved_peak; /* after an event, since weir__counters_renew_peak */
+    } sums; /* sums over all events */
+    /* The most reserved memory after an event since weir__counters_renew_peak. */
+    uint64_t reserved_peak;
     struct {
-        uint64_t next_sequence;   /* of the next event; starts at 1 */
-        struct weir_event *event; /* with sequence s: at (s - 1) % WEIR_KEPT_EVENTS */
+        uint64_t next_sequence;   /* the sequence number of the next event; the first is 1 */
+        struct weir_event *event; /* the event with number s is at (s - 1) % WEIR_KEPT_EVENTS */
     } ring;
 
-    struct weir_histogram *latency; /* one per operation, or NULL: not kept; fixed after open */
+    /* One for each operation, or NULL without latencies; fixed after open. */
+    struct weir_histogram *latency;
 };
 
 /* Returns 1 on success, 0 if there is no host memory.  `latency' is nonzero for histograms of latencies. */
 int weir__counters_open(struct weir_counters *counters, int latency);
 void weir__counters_close(struct weir_counters *counters);
 
-/* Notes one growth or give-back; the event's sequence is filled in here. */
+/* Records one growth or shrink.  The event gets its sequence number here. */
 void weir__counters_event(struct weir_counters *counters, const weir_event *event);
 
-/* Fills what the books know into *out; the rest is left alone. */
+/* Sets the fields of *out that the counters have, and no other field. */
 void weir__counters_read(struct weir_counters *counters, weir_statistics *out);
-/* The most that was reserved since weir__counters_renew_peak; `now` is what is reserved. */
+/* Returns the peak of reserved memory since weir__counters_renew_peak.  `now` is the memory that is reserved now. */
 uint64_t weir__counters_reserve_peak(struct weir_counters *counters, uint64_t now);
 void weir__counters_renew_peak(struct weir_counters *counters, uint64_t now);
 size_t weir__counters_events(struct weir_counters *counters, uint64_t after, void *events,
                              size_t event_bytes, size_t capacity);
 
-/* "grow: request", "give back: trim".  Static text. */
+/* Returns words such as "grow: request" or "give back: trim".  The text is static. */
 const char *weir__event_name(int cause, int shrink);
 
-/* A failure: what weir_last_failure tells of it, and what an OOM report needs. */
+/* A failed request: the figures that weir_last_failure returns, and those that an OOM report needs. */
 struct weir_failed_request {
     weir_failure figures;
-    uint64_t by;     /* the number of the host; 0: nobody has refused yet */
-    uint64_t stream; /* its id, 0: not known */
-    int is_captured; /* the stream was being captured */
-    int result;      /* the driver's, 0: it had no part in it */
+    uint64_t by;     /* the number of the allocator, or 0 if no request has failed yet */
+    uint64_t stream; /* the stream's id, or 0 if it is not known */
+    int is_captured; /* nonzero if the stream was being captured */
+    int result;      /* the driver's result, or 0 if no driver call failed */
     weir_status status;
 };
 
-/* The thread's last one. */
+/* The last failed request of the calling thread. */
 void weir__failure_set(const struct weir_failed_request *refused);
 void weir__failure_get(struct weir_failed_request *out);
-/* How often weir__failure_set was called, which tells one failure from another. */
+/* Returns the number of failures in this thread, which distinguishes one failure from another. */
 uint64_t weir__failures_met(void);
-/* It was a request for so many bytes. */
+/* Sets the requested bytes of the thread's last failure. */
 void weir__failure_asked(uint64_t bytes);
 
 #endif

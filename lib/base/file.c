@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* file.c: see file.h.
+/* file.c: opens and writes weir's own files.
  *
- * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread alone.  Afterwards
+ * The kernel sends SIGXFSZ to the thread that writes.  So the guard blocks the signal in this thread only.  Afterwards
  * it removes a pending SIGXFSZ, unless one was pending before.  Without a limit on file sizes there is no such signal,
  * and the guard costs one system call.
  */

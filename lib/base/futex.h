@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* futex.h: the words of futex(2), whose own header, the kernel's, does not come with every C library.
+/* futex.h: the constants of futex(2), since not every C library has the kernel's header.
  *
- * Must not know: who sleeps on what.
+ * Must not know: the waiting threads.
  */
 #ifndef WEIR_FUTEX_H
 #define WEIR_FUTEX_H
@@ -12,7 +12,7 @@ enum {
     WEIR_FUTEX_WAIT = 0,
     WEIR_FUTEX_WAKE = 1,
     WEIR_FUTEX_WAKE_OP = 5,
-    /* For it: add 1 to the second word, and wake who sleeps there if it was below 0. */
+    /* An argument of WAKE_OP: add 1 to the second word, and wake its waiters if the word was negative. */
     WEIR_FUTEX_ADD_1 = 1 << 28 | 2 << 24 | 1 << 12
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* histogram.c: see histogram.h.
+/* histogram.c: a log-linear histogram.
  *
- * Values below 32 have a bucket each; above, each power of two is cut into 32 equal buckets, so a
- * bucket is at most 1/32 of its values wide.  2^63 and more are the last 32 of the 60 * 32.
+ * Each value below 32 has its own bucket.  Above, each power of two is divided into 32 equal buckets, so a bucket is at
+ * most 1/32 of its values wide.  Values of 2^63 and more are in the last 32 of the 60 * 32 buckets.
  */
 #include "base/histogram.h"
 
@@ -44,8 +44,8 @@ void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     weir__raise_to(&h->max, value);
 }
 
-/* How many values the quantile must cover: fraction * total, rounded up, from 1 to total.  The small
- * subtraction keeps a product like 0.07 * 100, which is a hair above 7, from counting as 8. */
+/* Returns the number of values that the quantile must cover: fraction * total, rounded up, from 1 to total.  The
+ * subtraction keeps a product such as 0.07 * 100, which is slightly above 7, from counting as 8. */
 static uint64_t rank_of(double fraction, uint64_t total) {
     double exact = fraction * (double)total;
     uint64_t rank;
@@ -73,5 +73,5 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
             return bound < max ? bound : max;
         }
     }
-    return max; /* an add by another thread is under way */
+    return max; /* another thread is adding a value */
 }

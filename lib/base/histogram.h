@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* histogram.h: a log-linear histogram of nanoseconds, in the manner of HdrHistogram.
+/* histogram.h: a log-linear histogram of nanoseconds, like HdrHistogram.
  *
- * 32 linear buckets per power of two, so a quantile is within 1/32 of the true value; maximum, sum
- * and count are exact.  Fixed size, no allocation.  Adds are relaxed atomics: any thread may add.
- * Must not know: what the values mean.
+ * It has 32 linear buckets in each power of two, so a quantile differs from the true value by at most 1/32.  Maximum,
+ * sum and count are exact.  It has a fixed size and allocates nothing.  Any thread may add values, by relaxed atomics.
+ *
+ * Must not know: the meaning of the values.
  */
 #ifndef WEIR_HISTOGRAM_H
 #define WEIR_HISTOGRAM_H
@@ -13,7 +14,7 @@
 
 enum { WEIR_HISTOGRAM_SUB = 32, WEIR_HISTOGRAM_BUCKETS = 60 * WEIR_HISTOGRAM_SUB };
 
-/* Zeroed, it is empty. */
+/* A zeroed histogram is empty. */
 struct weir_histogram {
     _Atomic uint64_t count[WEIR_HISTOGRAM_BUCKETS];
     _Atomic uint64_t total;
@@ -22,8 +23,8 @@ struct weir_histogram {
 };
 
 void weir__histogram_add(struct weir_histogram *h, uint64_t value);
-/* The smallest bucket bound that at least `fraction` (0 to 1) of the values do not exceed, cut to the
- * exact maximum; 0 when empty. */
+/* Returns the least bucket bound that is at or above at least `fraction` (0 to 1) of the values, but not more than the
+ * exact maximum.  Returns 0 for an empty histogram. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
 
 #endif

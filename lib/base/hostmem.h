@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* hostmem.h: host memory through one function, which a test can let fail, with a sum of its bytes.
+/* hostmem.h: host memory that a test can make fail, and whose bytes are counted.
  *
- * A structure that must stay whole when the host runs out of memory takes all its memory through
- * one `struct weir__hostmem`, so that a test refuses request k for every k, and so that the
- * structure can say what it costs.  Short arrays that need neither grow by weir__hostmem_room.
+ * A structure that must stay consistent when host memory runs out allocates all its memory through one `struct
+ * weir__hostmem`.  A test then makes its k-th request fail, for every k, and the structure knows its own cost.  Short
+ * arrays that need neither grow by weir__hostmem_room.
  *
- * Must not know: what the memory is for.
+ * Must not know: the use of the memory.
  */
 #ifndef WEIR_HOSTMEM_H
 #define WEIR_HOSTMEM_H
@@ -15,18 +15,17 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* As realloc, but bytes == 0 frees and returns NULL. */
+/* Does what realloc does, but frees the memory and returns NULL if `bytes` is 0. */
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
 
 struct weir__hostmem {
-    weir__hostmem_resize_fn *resize; /* NULL: realloc and free */
-    void *context;                   /* handed to resize */
-    size_t bytes;                    /* held now */
+    weir__hostmem_resize_fn *resize; /* NULL for realloc and free */
+    void *context;                   /* the first argument of `resize` */
+    size_t bytes;                    /* the bytes that are allocated now */
 };
 
-/* Large tables that are read here and there spend more on address translation than on the reads; in a
- * virtual machine twice so.  Asks for large pages where the kernel has them, before the memory is
- * touched; whatever it answers is fine. */
+/* Requests large pages for memory that is not touched yet.  Random reads of a large table cost less than their address
+ * translation otherwise, and half of that in a virtual machine.  A failure does no harm. */
 static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     const uintptr_t page = (uintptr_t)2 << 20;
@@ -41,8 +40,8 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
-/* Maps at once every page that this memory touches, in one call where the kernel can (Linux 5.14).  A page that is mapped
- * on first use costs its user as much as several hits.  A failure does no harm. */
+/* Maps every page of this memory now, in one call where the kernel has it (Linux 5.14).  Mapping a page on its first
+ * use would cost as much as several hits.  A failure does no harm. */
 static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const uintptr_t page = (uintptr_t)4 << 10, first = (uintptr_t)memory & ~(page - 1);
@@ -54,8 +53,8 @@ static inline void weir__hostmem_populate(void *memory, size_t bytes) {
 #endif
 }
 
-/* Grows or shrinks `memory`, which holds `held` bytes (NULL and 0: none).  NULL if refused, and
- * then nothing changed; also NULL for bytes == 0, which never fails. */
+/* Resizes `memory`, which has `held` bytes (NULL and 0 for none).  Returns NULL on failure; nothing has changed then.
+ * Returns NULL also if `bytes` is 0, which never fails. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
                                          size_t bytes) {
     void *moved = NULL;
@@ -74,8 +73,8 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Room for one more element than `count` in a plain array (NULL: empty), however much that is more than it has:
- * the array, moved if need be, or NULL and everything as before.  The owner frees it. */
+/* Makes room for element number `count` of a plain array, which is NULL if it is empty.  Returns the array, which may
+ * have moved, or NULL if there is no memory; nothing has changed then.  The owner frees the array. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* kept.c: see kept.h. */
+/* kept.c: identifies an open file by device and inode. */
 #include "base/kept.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *oth
            one->special == other->special;
 }
 
-/* 1: it is; 0: it is not; -1: that cannot be told. */
+/* Returns 1 if the number still belongs to the file, 0 if it does not, -1 if that cannot be found out. */
 static int look(const struct weir_kept *kept) {
     struct weir_kept now;
     struct stat is;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* kept.h: a file that stays open while the program runs.
  *
- * The program may close a descriptor that is not its own, and open a file that gets the same number.  So the file is
- * known by device and inode, and each use of the number first looks whether it is still that file's.  Between look and
- * use another thread may still close and open: as short a time as there can be.
+ * The program may close a descriptor that is not its own, and open another file that gets the number.  So weir stores
+ * device and inode, and compares them before each use of the number.  Between comparison and use another thread could
+ * still close and open a file.
  *
- * A mapping of the file keeps its inode from being used again, and also the locks of the open file that was mapped:
- * they outlive its number.
+ * A mapping of the file keeps its inode from being used again.  It also keeps the locks of the open file description
+ * that was mapped, even if the program closes the number.
  *
- * Must not know: what the file is for.
+ * Must not know: the use of the file.
  */
 #ifndef WEIR_KEPT_H
 #define WEIR_KEPT_H
@@ -16,7 +16,7 @@
 #include <sys/types.h>
 
 struct weir_kept {
-    int number; /* -1: none */
+    int number; /* -1 if there is none */
     dev_t device, special;
     ino_t inode;
 };
@@ -24,13 +24,14 @@ struct weir_kept {
 #define WEIR_KEPT_NONE                                                                             \
     { -1, 0, 0, 0 }
 
-/* Keeps an open file.  0; -1 and errno: nothing is known of it, and it is not kept. */
+/* Stores the identity of an open file.  Returns 0 on success, -1 with errno on failure. */
 int weir__kept_set(struct weir_kept *kept, int file);
-/* 1: the number is that file's. */
+/* Returns 1 if the number still belongs to that file, else 0. */
 int weir__kept_is(const struct weir_kept *kept);
-/* 1: they are one file, whether or not the numbers are still its. */
+/* Returns 1 if both are one file, whether or not the numbers still belong to it; else 0. */
 int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *other);
-/* Closes it, if the number is its, and keeps nothing.  Where that cannot be told everything stays. */
+/* Closes the file if the number still belongs to it, and sets the number to -1.  Changes nothing if that cannot be
+ * found out. */
 void weir__kept_close(struct weir_kept *kept);
 
 #endif

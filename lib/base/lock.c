@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lock.c: waiting for a lock.h lock. */
+/* lock.c: waits for a lock of lock.h. */
 #include "base/lock.h"
 
 #include <sched.h>
@@ -18,7 +18,7 @@ static inline void relax(void) {
 }
 
 static int try_take(struct weir_lock *lock) {
-    /* Read first: a waiter that only reads leaves the line with its holder. */
+    /* Reads first: a waiter that only reads leaves the cache line to the holder. */
     return atomic_load_explicit(&lock->taken, memory_order_relaxed) == 0 &&
            atomic_exchange_explicit(&lock->taken, 1, memory_order_acquire) == 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* lock.h: a lock for short holds, at half the price of a mutex.
+/* lock.h: a lock for short holds that costs half as much as a mutex.
  *
- * Taking it is one locked instruction, giving it back a plain store (a pthread mutex takes a locked
- * instruction for each: 11 against 5 ns a pair).  Who finds it taken spins for a while, then yields,
- * then sleeps for growing pauses: a holder may be in a driver call that grows the reserved memory.  Nobody
- * is woken; the longest oversleep is the longest pause.  Not fair, not recursive.
+ * To take it costs one locked instruction, to release it a plain store.  (A pthread mutex needs a locked instruction
+ * for each: 11 ns instead of 5 ns for both.)  A thread that finds the lock taken spins, then yields, then sleeps for
+ * growing pauses, since a holder may be in a driver call that grows the reserved memory.  No thread is woken, so a
+ * waiter sleeps too long by one pause at most.  The lock is neither fair nor recursive.
  *
- * Must not know: what it guards.
+ * Must not know: which data it guards.
  */
 #ifndef WEIR_LOCK_H
 #define WEIR_LOCK_H
@@ -14,11 +14,11 @@
 #include <stdatomic.h>
 
 struct weir_lock {
-    atomic_int taken; /* zeroed: free */
+    atomic_int taken; /* 0 if the lock is free */
 };
 
 void weir__lock_wait(struct weir_lock *lock); /* takes a lock that was found taken */
-/* Takes the lock and returns 1; or 0 if it was held for longer than a short hold takes, some microseconds. */
+/* Takes the lock.  Returns 1 on success, 0 if it was held longer than a short hold takes, some microseconds. */
 int weir__lock_try(struct weir_lock *lock);
 
 static inline void weir__lock_take(struct weir_lock *lock) {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* map.c: see map.h. */
+/* map.c: the hash map of map.h. */
 #include "base/map.h"
 
 #include <stdlib.h>
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Addresses are multiples of 256; a multiplicative hash spreads them (Knuth, TAOCP 6.4). */
+/* Returns the first slot for a key.  Addresses are multiples of 256, which a multiplicative hash spreads (Knuth, TAOCP
+ * 6.4). */
 static size_t home_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }
 
-/* The slot that holds the key, or the free slot where it would go. */
+/* Returns the slot that holds the key, or the free slot where it belongs. */
 static size_t find(const struct weir_map *map, uint64_t key) {
     size_t at = home_of(map, key);
 
@@ -83,7 +84,7 @@ int weir__map_take(struct weir_map *map, uint64_t key, uintptr_t *out) {
     if (!weir__map_get(map, key, out))
         return 0;
     gap = find(map, key);
-    /* Entries behind the unmapped range move up unless that would put them before their home. */
+    /* Later entries move into the gap, unless that would put them before their first slot. */
     for (size_t at = (gap + 1) & mask; map->slots[at].key; at = (at + 1) & mask) {
         size_t home = home_of(map, map->slots[at].key);
 

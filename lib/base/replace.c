@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* replace.c: see replace.h.
+/* replace.c: replaces a file as a whole.
  *
  * The new file gets a temporary name beside the old one.  It is opened with O_EXCL, so a link of that name is not
  * followed and an existing file is not touched: weir tries the next name.

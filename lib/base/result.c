@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* result.c: statuses as text, and the thread's last driver result.
  *
- * Names and messages come from the list in weir/status.h, so that they cannot part from the values.
- * The driver result is the library's only thread-local that callers see.
+ * Names and messages come from the list in weir/status.h, so they always agree with the values.
  *
- * Must not know: who fails, or why.
+ * Must not know: which call fails, and the reason.
  */
 #include "base/result.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* result.h: the driver's part in a failure. Must not know: what the numbers mean. */
+/* result.h: the driver's result of a failed call.  Must not know: the meaning of the numbers. */
 #ifndef WEIR_RESULT_H
 #define WEIR_RESULT_H
 
@@ -7,14 +7,14 @@
 
 #include "base/tls.h"
 
-/* What weir_last_driver_result answers on this thread from now on: the CUresult that made a call
- * fail, 0 when it failed without the driver.  For every failing public call, and for no other. */
+/* Sets the value of weir_last_driver_result on this thread: the CUresult that made a call fail, or 0 if no driver call
+ * failed.  Every public call that fails sets it, and no other call. */
 void weir__set_driver_result(int result);
 
-/* Passes a status on; a failure is one that the driver had no part in. */
+/* Returns the status.  For a failure it sets the driver result to 0, since no driver call failed. */
 weir_status weir__without_driver(weir_status status);
 
-/* What weir_last_driver_result answers, for the hit path.  Initial-exec: one instruction to read. */
+/* The value of weir_last_driver_result, for the hit path, which reads it by one instruction (initial-exec). */
 extern _Thread_local int weir__driver_result WEIR_FAST_TLS;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runfile.c: see runfile.h. */
+/* runfile.c: finds, makes and opens the files of runfile.h. */
 #include "base/runfile.h"
 
 #include <dirent.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* size.h: the one place for size arithmetic that is checked for overflow, or saturates. Must not know
- * anything else. */
+/* size.h: arithmetic of sizes that checks for overflow, or saturates.  Must not know: anything else. */
 #ifndef WEIR_SIZE_H
 #define WEIR_SIZE_H
 
@@ -8,10 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Caches take whole pages from engines, and each block for them begins at one: so do regions of memory. */
+/* Caches request whole pages from engines.  Blocks for caches, and regions, begin at a multiple of a page. */
 #define WEIR_PAGE ((size_t)16 << 10)
 
-/* 1 and the sum, product or rounded value in *out; 0 and nothing written if it would overflow. */
+/* Compute a sum, a product or a rounded value.  Return 1 on success, 0 on overflow; *out is unchanged then. */
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 
@@ -30,7 +29,7 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* `unit` is a power of two. */
+/* `unit` must be a power of two. */
 static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 
@@ -52,12 +51,12 @@ static inline uint64_t weir__size_larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* a - b, or 0 if b is larger. */
+/* Returns a - b, or 0 if b is larger. */
 static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
     return a - weir__size_smaller(a, b);
 }
 
-/* Copies a struct that begins with its size into a caller's, which may be of an older or a newer version. */
+/* Copies a struct that begins with its size into a caller's struct, which may be of an older or newer version. */
 static inline void weir__copy_out(void *out, const void *from, size_t bytes) {
     size_t size;
 

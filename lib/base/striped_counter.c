@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* striped_counter.c: see striped_counter.h. */
+/* striped_counter.c: stripes of threads, and sums over them. */
 #include "base/striped_counter.h"
 
 _Thread_local unsigned weir__striped_thread WEIR_FAST_TLS;
 
 unsigned weir__striped_enlist(void) {
-    static _Atomic unsigned threads; /* that were given a stripe so far */
+    static _Atomic unsigned threads; /* the number of threads that have a stripe so far */
     unsigned before = atomic_load_explicit(&threads, memory_order_relaxed);
 
-    /* Stops at the shared stripe, so that it cannot wrap round. */
+    /* Stops at the shared stripe, so that the number cannot wrap round. */
     while (before < WEIR_STRIPED_STRIPES &&
-           /* unreached: that another thread has one at the same moment */
+           /* unreached: another thread gets a stripe at that moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;

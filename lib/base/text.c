@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* text.c: sizes, amounts, factors and counts to and from text.
+/* text.c: reads and writes sizes, amounts, factors and counts.
  *
- * Everything is read and written by hand: strtod and printf("%f") follow the locale of the program
- * that weir was loaded into, and strtoull takes signs and leading space.  Sizes are computed in
- * integers, so that 0.1TiB is what it says to the byte; a factor is read and spelled by the same
- * formula (whole + digits / 10^n), which makes the round trip exact by construction.
+ * strtod and printf("%f") depend on the locale of the program that loaded weir, and strtoull accepts signs and leading
+ * space.  So this file reads and writes numbers itself.  Sizes are computed in integers, so 0.1TiB is exact to the
+ * byte.  A factor is read and written by one formula (whole + digits / 10^n), so a written factor reads back exactly.
  *
- * Kept texts are part of the option cache: a list under a lock that only grows.
+ * Kept texts are in a list that only grows, under a lock.
  *
- * Must not know: options, where a text comes from.
+ * Must not know: options, the origin of a text.
  */
 #include "base/text.h"
 
@@ -41,9 +40,9 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
-/* Above what any device has in MiB. */
+/* This exceeds the memory of any device in MiB. */
 #define LEAST_PLAIN (UINT64_C(1) << 20)
-#define MOST_FACTOR 1e15     /* from here on, few digits after the point are left */
+#define MOST_FACTOR 1e15     /* above this, doubles have few digits after the point */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
@@ -68,7 +67,7 @@ void weir__quote(const char *text, char *quoted, size_t quoted_bytes) {
 
 /* ------------------------------------------------------------------ reading ---- */
 
-/* "12.25": where its digits are. */
+/* The digits of a number such as "12.25". */
 struct decimal {
     const char *whole;
     size_t whole_digits;
@@ -80,7 +79,7 @@ static size_t digits_at(const char *text) {
     return strspn(text, "0123456789");
 }
 
-/* The decimal that `text` starts with; *end is what follows.  ".5" is one, "5." is not. */
+/* Finds the decimal number at the start of `text`.  *end points behind it.  ".5" is a number, "5." is not. */
 static int decimal_scan(const char *text, const char **end, struct decimal *out,
                         struct weir_problem *problem) {
     size_t whole_digits = digits_at(text);
@@ -110,7 +109,7 @@ static int fraction_is_zero(const struct decimal *decimal) {
     return 1;
 }
 
-/* The digits before the point; 0 when they do not fit. */
+/* Reads the digits before the point.  Returns 1 on success, 0 on overflow. */
 static int whole_value(const struct decimal *decimal, uint64_t *out) {
     uint64_t value = 0;
 
@@ -122,8 +121,8 @@ static int whole_value(const struct decimal *decimal, uint64_t *out) {
     return 1;
 }
 
-/* floor(0.fraction * factor), exactly: Horner's rule from the last digit, since nested floors of
- * divisions by ten are the floor of the whole.  `factor` is at most 2^60. */
+/* Returns floor(0.fraction * factor) exactly.  It uses Horner's rule from the last digit, since nested floors of
+ * divisions by ten equal the floor of the whole.  `factor` is at most 2^60. */
 static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     uint64_t value = 0;
 
@@ -132,7 +131,7 @@ static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
     return value;
 }
 
-/* whole.fraction * factor; 0 when it does not fit. */
+/* Computes whole.fraction * factor.  Returns 1 on success, 0 on overflow. */
 static int decimal_times(const struct decimal *decimal, uint64_t factor, uint64_t *out) {
     uint64_t value;
 
@@ -147,7 +146,7 @@ static const char *skip_spaces(const char *text) {
     return text + strspn(text, " ");
 }
 
-/* "0.95" may mean a fraction of the device or a mistyped size: say how to write either. */
+/* Refuses "0.95", which may mean a fraction of the device or a mistyped size, and says how to write either. */
 static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
     weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL, 0};
     char text[WEIR_SPELL_BYTES];
@@ -260,7 +259,7 @@ int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_prob
     return 1;
 }
 
-/* digits / 10^n for n up to FACTOR_DIGITS. */
+/* Returns digits / 10^n, for n up to FACTOR_DIGITS. */
 static double scaled_digits(uint64_t digits, size_t n) {
     double scale = 1;
 
@@ -322,7 +321,7 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
              bytes == 0 || (unit == 0 && bytes >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
-/* "12", "12.5" from 12500 and 3 digits. */
+/* Writes "12", or "12.5" from 12500 and 3 digits. */
 static void decimal_spell(uint64_t whole, uint64_t fraction, int digits, const char *unit,
                           char *text, size_t text_bytes) {
     while (digits > 0 && fraction % 10 == 0) {
@@ -394,8 +393,9 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     }
 }
 
-/* The n digits that, behind the point after `whole`, read as the factor.  Scaling up and back rounds
- * twice, so that they may lie two units in the last place beside what comes out; the nearest.  1 or 0. */
+/* Finds n digits which, after `whole` and the point, read back as the factor.  Scaling up and back rounds twice, so the
+ * digits may differ by two units in the last place from the computed ones; the nearest are used.  Returns 1 on success,
+ * 0 if there are no such digits. */
 static int factor_digits(double factor, double whole, int n, uint64_t *digits) {
     static const int beside[] = {0, -1, 1, -2, 2};
     double scale = 1;
@@ -409,7 +409,8 @@ static int factor_digits(double factor, double whole, int n, uint64_t *digits) {
     for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
         double read;
 
-        *digits = near + (uint64_t)beside[i] * unit; /* below 0: far above */
+        /* A negative value wraps round and exceeds `scale`. */
+        *digits = near + (uint64_t)beside[i] * unit;
         read = whole + scaled_digits(*digits, (size_t)n);
         if ((double)*digits < scale && read >= factor && read <= factor)
             return 1;
@@ -446,7 +447,7 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0], far = 0; /* two rows up, two letters back */
+        size_t diagonal = row[0], far = 0; /* the distance two rows up and two letters back */
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
@@ -476,7 +477,7 @@ struct kept {
 };
 
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kept *kept_texts; /* guarded by kept_lock; nodes never change or go */
+static struct kept *kept_texts; /* guarded by kept_lock; nodes are never changed or freed */
 
 const char *weir__text_keep(const char *text, int *is_new) {
     size_t bytes = strlen(text) + 1;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* text.h: sizes, amounts, factors and counts to and from text.
+/* text.h: reads and writes sizes, amounts, factors and counts.
  *
- * Readers are strict: the whole text must be the value, no sign, no exponent, no hexadecimal, and
- * independent of the locale (a decimal point is a point).  They return 1 and the value, or 0 with
- * the reason in *problem and nothing else written.  A speller writes a text that the reader reads
- * back to an equal value.
+ * Readers are strict: the whole text must be the value, without sign, exponent or hexadecimal digits, and the decimal
+ * point is a point in any locale.  A reader returns 1 with the value, or 0 with the reason in *problem; it writes
+ * nothing else then.  A text that a writer makes reads back to an equal value.
  *
- * Must not know: options, where a text comes from.
+ * Must not know: options, the origin of a text.
  */
 #ifndef WEIR_TEXT_H
 #define WEIR_TEXT_H
@@ -16,69 +15,68 @@
 
 #include <weir/options.h>
 
-/* The reason why a text was refused, for a message that has the quoted value and a colon before it. */
+/* The reason why a text was refused.  The message puts the quoted text and a colon before it. */
 struct weir_problem {
     char text[160];
 };
 
-/* Room for any spelled amount, and for any factor that was read; a program's own of 1e308 has 309 digits
+/* The room for any amount, and for any factor that was read.  A program may set a factor of 1e308, which has 309 digits
  * and is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
-/* Writes the reason; returns 0 so that a reader can return it. */
+/* Writes the reason.  Returns 0, which a reader can return. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* "4GiB", "512MB", "1.5G", "1073741824": bytes.  A fraction needs a unit; fractions of a byte are
+/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit; fractions of a byte are
  * dropped. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads a size of memory.  Refuses a plain number below 2^20 other than 0, since its writer probably meant MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* Reads a size of memory, or "75%", "90%free" or "max"; a percentage alone is OF_TOTAL. */
+/* Reads a size of memory, or "75%", "90%free" or "max".  A percentage alone is OF_TOTAL. */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
-/* ".75", "1": a fraction above 0 and at most 1, in millionths. */
+/* Reads a fraction such as ".75" or "1", above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
-/* "2", "1.25" up to the first character that does not belong to it, which is written to *end.  Below
- * 1e15. */
+/* Reads a factor such as "2" or "1.25", below 1e15.  *end points to the first character behind it. */
 int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
-/* "on", "1", "true", "yes", "off", "0", "false", "no", whatever the case: 1 or 0. */
+/* Reads "on", "1", "true", "yes" as 1 and "off", "0", "false", "no" as 0, in upper or lower case. */
 int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
-/* Decimal digits, at most `most`. */
+/* Reads a whole number, at most `most`. */
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
-/* Exact, and as weir__size_read takes it: "8GiB", "1536MiB", "1000B", "0". */
+/* Writes bytes exactly, as weir__size_read reads them: "8GiB", "1536MiB", "1000B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
-/* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
+/* Writes bytes for tables and messages: "8GiB" if that is exact, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* Formats bytes as weir__bytes_show does, within an expression, at the end of which the text is gone.  UINT64_MAX is
- * "not known". */
+/* Writes bytes as weir__bytes_show does, for use within an expression: the text ends with the expression.  UINT64_MAX
+ * is "not known". */
 struct weir_shown {
     char text[24];
 };
 struct weir_shown weir__shown(uint64_t bytes);
 #define WEIR_SHOWN(bytes) (weir__shown(bytes).text)
-/* Spells an amount of any kind; DEFAULT gives "default". */
+/* Writes an amount of any kind; "default" for DEFAULT. */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);
 
-/* A text as messages show it: 'text', without control characters and cut when very long. */
+/* Writes a text as messages show it: 'text', without control characters, and cut if it is very long. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
-/* Returns the ending of a noun that is counted. */
+/* Returns the plural ending of a counted noun. */
 static inline const char *weir__plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
 
-/* Returns the ending of a noun that is counted, and the verb: "1 step is", "2 steps are". */
+/* Returns the ending of a counted noun and its verb: "1 step is", "2 steps are". */
 static inline const char *weir__plural_are(uint64_t count) {
     return count == 1 ? " is" : "s are";
 }
 
 enum { WEIR_DISTANT = 96 };
-/* Letters to insert, remove or change to make one name of the other, whatever the case; WEIR_DISTANT if one is longer
- * than that.  `a' need not end. */
+/* Returns the number of letters to insert, remove, change or swap to turn one name into the other, in any case; or
+ * WEIR_DISTANT if a name is longer than that.  `a` need not end with a NUL. */
 size_t weir__text_distance(const char *a, size_t a_length, const char *b);
 
 /* Returns a copy of `text` that lives as long as the process: one pointer for equal texts.  *is_new (may be NULL) is

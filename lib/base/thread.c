@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.c: see thread.h. */
+/* thread.c: starts weir's threads, and measures how long they wait for a processor. */
 #include "base/thread.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "base/tls.h"
 
-static void (*watcher)(void); /* fixed before there is a thread */
+static void (*watcher)(void); /* set before the first thread starts */
 static _Thread_local int is_own WEIR_FAST_TLS;
 
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
@@ -51,7 +51,7 @@ struct job {
     void (*work)(void *context);
     void *context;
     sem_t done;
-    atomic_int holders; /* who does it, who waits for it: the last one frees it */
+    atomic_int holders; /* the worker and the waiter; the last one frees the job */
 };
 
 static void let_go(struct job *job) {
@@ -81,7 +81,7 @@ int weir__thread_in_time(void (*work)(void *context), void *context, int seconds
         *job = (struct job){.work = work, .context = context};
         atomic_init(&job->holders, 2);
     }
-    /* unreached: no semaphore, which takes nothing of the system */
+    /* unreached: sem_init fails, which needs no resource of the system */
     if (!job || sem_init(&job->done, 0, 0) != 0 || weir__thread_start(&thread, do_job, job) != 0) {
         free(job);
         work(context);

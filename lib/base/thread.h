@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* thread.h: threads of weir's own.
+/* thread.h: weir's own threads.
  *
- * Those that wait for work are there until who began them ends them.  They do not look whether they are the last of the
- * process: the driver's own threads, which wait likewise, are seen to keep it all the same.
+ * A thread that waits for work exists until its starter ends it.  It does not check whether it is the last thread of
+ * the process: the driver's own threads, which wait, too, keep a process alive in any case.
  *
- * Must not know: what they do.
+ * Must not know: the work of a thread.
  */
 #ifndef WEIR_THREAD_H
 #define WEIR_THREAD_H
@@ -12,26 +12,28 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts one, with all signals blocked: those of the program are for its own threads.  0, or errno. */
+/* Starts a thread in which all signals are blocked, since the program's signals are for its own threads.  Returns 0 or
+ * an errno. */
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
-/* What each of them calls first. */
+/* Every thread of weir's calls this function first. */
 void weir__thread_begin(void);
 /* Returns 1 if the calling thread is one of weir's own, else 0. */
 int weir__thread_is_own(void);
-/* As the process ends, or a context: a thread that is in a call of the driver's may never come back, with the lock.  1,
- * or 0: it was not available within a second. */
+/* Takes a lock at the end of the process or of a context, when a thread in a driver call may keep the lock for ever.
+ * Returns 1 on success, 0 if the lock was not free within a second. */
 int weir__thread_lock_at_end(pthread_mutex_t *lock);
-/* Has another thread do that, which may come to a call of the driver's that never ends, and waits so many seconds for
- * it.  1, or 0: it is still at it, and `context' is its own.  Where there can be no thread this one does it. */
+/* Calls `work` in another thread, since it may call a driver function that never returns, and waits that many seconds.
+ * Returns 1 if `work` has returned; 0 if not, and then `context` stays the thread's.  If no thread can be started, the
+ * calling thread does the work. */
 int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
-/* Who stands between the program and the driver is told so of each, before anything else: `begins` is called in it.
- * Set before the first is started. */
+/* Sets a function that each of weir's threads calls before anything else, for code between the program and the driver
+ * that must know weir's threads.  Set it before the first thread starts. */
 void weir__thread_watch(void (*begins)(void));
 
-/* What the calling thread has waited for a processor: preemptions, and the way back onto a processor after a wait. */
+/* The time that the calling thread has waited for a processor, after preemptions and after sleeps. */
 struct weir_waits {
     uint64_t
-        seen_ns; /* the sum since the thread began, when weir__thread_waits_in() last read the sum */
+        seen_ns; /* the sum since the thread's start, as weir__thread_waits_in() last read it */
 };
 
 /* Returns how many of the last took_ns nanoseconds the calling thread was ready to run and had no processor.  A span of

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* tls.h: how the thread-local variables of a hit are reached.
+/* tls.h: the access to thread-local variables of the hit path.
  *
- * By one load, from the room that glibc keeps for libraries that are opened at run time.  Other C libraries keep
- * none, and refuse to open such a library (musl: "initial-exec TLS").
+ * One load reads such a variable, from the space that glibc reserves for libraries that are opened at run time.  Other
+ * C libraries reserve none, and refuse to open such a library (musl: "initial-exec TLS").
  */
 #ifndef WEIR_TLS_H
 #define WEIR_TLS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* variable.c: see variable.h. */
+/* variable.c: reads weir's own variables of the environment. */
 #include "base/variable.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 static const char begins[] = "WEIR_";
-static char *noted; /* "NAME=VALUE" one after the other, and an empty one; NULL: none */
+/* Texts "NAME=VALUE", each with a NUL, and an empty text at the end; NULL if there are none. */
+static char *noted;
 
 static int is_own(const char *entry) {
     return strncmp(entry, begins, sizeof begins - 1) == 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* who.c: see who.h. */
+/* who.c: reads the state and the command of processes from /proc. */
 #include "base/who.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* who.h: what a process is to others: since when it is there, in which namespace, by which command.
+/* who.h: the identity of processes: start time, namespace of pids, command.
  *
  * Must not know: the caller.
  */
@@ -10,25 +10,26 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WEIR_COMMAND_BYTES = 256 }; /* of its text, as others have room for it */
+enum { WEIR_COMMAND_BYTES = 256 }; /* the bytes of a command's text */
 
-/* When a process began, in ticks since the machine did; 0: there is no such process, or only what its parent has
- * not taken note of yet; UINT64_MAX: it cannot be told. */
+/* Returns the start time of a process in ticks since boot.  Returns 0 if there is no such process or it has ended, even
+ * if its parent has not waited for it yet; UINT64_MAX if the start time is not known. */
 uint64_t weir__process_start(pid_t pid);
-/* 1: the process that began then has not ended, or that cannot be told.  One that waits for its parent has. */
+/* Returns 1 if the process with that start time has not ended, or if that is not known; else 0.  A process that has
+ * ended counts as such even if its parent has not waited for it yet. */
 int weir__process_lives(pid_t pid, uint64_t start);
-/* 1: the process that began then is about to end, by a signal or not: it does nothing any more, and what it had is
- * taken from it, by the kernel and by drivers, which may take a while. */
+/* Returns 1 if the process with that start time is ending, by a signal or by itself, else 0.  Such a process executes
+ * no more code of its program, but the kernel and drivers may need a while to free its memory. */
 int weir__process_is_ending(pid_t pid, uint64_t start);
-/* 1: it is there, and does nothing until somebody has it go on (SIGSTOP, a debugger). */
+/* Returns 1 if the process exists and is stopped (SIGSTOP, a debugger), else 0. */
 int weir__process_is_stopped(pid_t pid);
-/* The inode of this process's namespace of pids; 0: it cannot be told. */
+/* Returns the inode of this process's namespace of pids, or 0 if it is not known. */
 uint64_t weir__process_namespace(void);
 
 /* Returns 1 if libweir-preload.so is loaded in this process, else 0. */
 int weir__process_has_preload(void);
 
-/* The words of this process's command, and of another's; "": it cannot be told. */
+/* Write the command of this process and of another one; "" if it is not known. */
 void weir__process_command(char *text, size_t bytes);
 void weir__process_command_of(pid_t pid, char *text, size_t bytes);
 

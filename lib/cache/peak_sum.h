@@ -20,9 +20,8 @@ static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak
                                                                 int64_t bytes) {
     int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
-    if (__builtin_expect(room < 0,
-                         /* The peak is written first, so that a reader sees no sum above it. */
-                         0)) {
+    if (__builtin_expect(room < 0, 0)) {
+        /* The peak is written first, so that a reader sees no sum above it. */
         atomic_store_explicit(&sum->peak,
                               atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
                               memory_order_relaxed);

@@ -11,7 +11,7 @@
  *   away    said of a slot that was freed but is not in that list (yet): see cache_remote.c
  *
  * One word holds a slot's state.  In a live slot it is the bytes that the caller requested, so that a double free is
- * found. In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches
+ * found.  In the slab's free list it is the number of the next free slot.  Records stay allocated as long as the caches
  * exist, so that a caller with any address may read one.
  *
  * Must not know: streams, locks, engines, the driver.

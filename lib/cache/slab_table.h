@@ -11,7 +11,7 @@
  * Large whole blocks, which are above the largest slot, use the words for 512 KiB, too: no two of them begin in one.
  *
  * The record of a whole block outlasts the block with bytes == 0, unless there are very many, until a slab needs its
- * word. The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that
+ * word.  The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that
  * comes and goes costs no write to the map.  The record belongs to the holder of the block.  Each large block that uses
  * a word contains the last page of its 512 KiB, so no two are live at once, and the holder of that page writes without
  * a lock.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: see group.h.  The contents of the file are described in group_slots.c.
+/* group.c: the file of a group, and its members.  group_slots.c describes the contents of the file.
  *
- * Each member holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may remove
- * the file or give it another limit; the memory of members that are ending stays counted.  If a process is stopped while it
- * holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed leaves its file,
- * which the next process removes that joins any group on the device.
+ * Each member holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may
+ * remove the file or write another limit; the memory of members that are ending stays counted.  If a process is stopped
+ * while it holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed
+ * leaves its file, which the next process removes that joins any group on the device.
  *
  * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
  * file.  So a member that counts bytes or reads counts first checks whether its file still has the name.  If not, the
@@ -14,7 +14,7 @@
  *
  * The file is mapped: if a process of the user truncates the file, the processes that use it get SIGBUS.
  *
- * Must not know: what the bytes are of, drivers.
+ * Must not know: the use of the bytes, drivers.
  */
 #include "ipc/group.h"
 
@@ -172,8 +172,8 @@ static int refuse_limit(char *why, const char *name, uint64_t has, uint64_t limi
 
 enum attached { ATTACHED, AGAIN, FAILED };
 
-/* Makes this process a member in the file of `file', which has the read lock of byte 0.  A second descriptor of the same
- * file serves the other locks.  Keeps or closes `file'. */
+/* Makes this process a member in the open file, whose byte 0 the caller has locked for reading.  A second descriptor of
+ * that file serves the other locks.  Keeps or closes `file`. */
 static enum attached enter(struct weir_group *g, int file) {
     int other = weir__runfile_open(g->path, O_RDWR), error;
     struct stat one, two;
@@ -200,7 +200,7 @@ static enum attached enter(struct weir_group *g, int file) {
     return weir__group_claim(g) == 0 ? ATTACHED : FAILED;
 }
 
-/* Takes the name from a file that is no group's, or whose lock a stopped process holds, and closes the file. */
+/* Removes the name of a file that is no group's, or that a stopped process has locked, and closes the file. */
 static int replace(const char *path, int file) {
     int failed = weir__runfile_unname(file, path);
 

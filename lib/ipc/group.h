@@ -9,7 +9,7 @@
  *   take     to count bytes before the driver is called for them; all takes together never exceed the limit
  *   recover  to subtract the bytes that an ended member had counted
  *
- * Must not know: what the bytes are of, drivers, which processes are asked for memory.
+ * Must not know: the use of the bytes, drivers, the choice of processes that are asked for memory.
  */
 #ifndef WEIR_GROUP_H
 #define WEIR_GROUP_H
@@ -57,13 +57,13 @@ struct weir_group {
     pthread_mutex_t lock;
     struct weir_group_file *file; /* the mapping, whose address never changes */
     struct weir_kept alive;       /* the open file with this member's locks */
-    void *alive_page;             /* a mapping of `alive`, which keeps the locks if the program closes it */
-    struct weir_kept others;      /* another open file, to query locks */
-    uint64_t number;              /* the random number of this member, or 0 if the process only looks */
-    int slot;                     /* the slot of this member, or -1 if the process only looks */
-    uint64_t looked_ns;           /* when this member last checked whether its file has the name */
-    int has_ended;                /* set once the process is about to end: it joins no other file */
-    int is_lost; /* set if the file has no name and this member could join no other */
+    void *alive_page; /* a mapping of `alive`, which keeps the locks if the program closes it */
+    struct weir_kept others; /* another open file, to query locks */
+    uint64_t number;         /* the random number of this member, or 0 if the process only looks */
+    int slot;                /* the slot of this member, or -1 if the process only looks */
+    uint64_t looked_ns;      /* when this member last checked whether its file has the name */
+    int has_ended;           /* set once the process is about to end: it joins no other file */
+    int is_lost;             /* set if the file has no name and this member could join no other */
     char name[WEIR_GROUP_NAME + 1];
     char path[WEIR_REGISTRY_PATH];
 };

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* group_driver.c: a driver table that counts the device memory that it allocates for the group of this process.
  *
- * Memory is counted before the driver is asked for it, and given back after the driver has it back.  So the count is
- * never below what the driver has given.  What the limit forbids is out of memory, as a device that is full: all above
- * this table then does what it does on a full device.  For the same reason the table says that no more is free than
- * the group has room for.
+ * Memory is counted before the driver is called for it, and subtracted after the driver has freed it.  So the count is
+ * never below the driver's memory.  A request above the limit fails as out of memory, like a request on a full device,
+ * and the layers above handle it in that way.  For that reason the table reports no more free memory than the group has
+ * room for.
  *
- * The driver does not say beforehand by how much a pool would grow.  So whole units are counted before, and afterwards
- * what the pool has.  Captured requests take nothing: a graph's memory is taken at its launch.
+ * The driver does not say beforehand by how much a pool would grow.  So whole units are counted before a request, and
+ * the pool's real size afterwards.  A captured request takes no memory: a graph's memory is allocated at its launch.
  *
- * Locks: `settling' is held while a pool is asked and counted; under it `lock', which guards the maps; under that the
+ * Locks: `settling` is held while a pool is queried and counted; under it `lock`, which guards the maps; under that the
  * group's own.
  *
- * Must not know: who calls it.
+ * Must not know: the caller.
  */
 #include "ipc/group_process.h"
 
@@ -21,7 +21,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* What a driver's pool grows by (H200, driver 580). */
+/* The driver's pools grow by this number of bytes (H200, driver 580). */
 #define POOL_UNIT ((uint64_t)32 << 20)
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -32,9 +32,10 @@ static struct weir_driver table;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map blocks, handles; /* bytes, of which device: `word_of' */
-static struct weir_map pools;           /* bytes that are counted for it */
-static struct weir_map pool_devices;    /* device + 1 */
+/* Bytes and device of each allocation, as word_of() packs them. */
+static struct weir_map blocks, handles;
+static struct weir_map pools;        /* the bytes that are counted for each pool */
+static struct weir_map pool_devices; /* the device of each pool, plus 1 */
 
 enum { DEVICE_BITS = 6 };
 
@@ -124,10 +125,11 @@ static CUresult get_info(size_t *free_bytes, size_t *total) {
 /* A function of the driver that frees a block or a handle, both of which are numbers. */
 typedef CUresult free_call(unsigned long long key);
 
-/* Ends an allocation of bytes that the group has counted, by the driver's result.  Records the bytes; without host memory
- * for the record, frees the memory again. */
+/* Ends an allocation of bytes that the group has counted, by the driver's result.  Records the bytes; without host
+ * memory for the record, frees the memory again. */
 static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
-                             const unsigned long long *key, uintptr_t word, CUresult result, free_call *undo) {
+                             const unsigned long long *key, uintptr_t word, CUresult result,
+                             free_call *undo) {
     if (result == CUDA_SUCCESS && put(map, *key, word))
         return result;
     if (result == CUDA_SUCCESS) {
@@ -202,7 +204,7 @@ static struct weir_group *group_of_pool(CUmemoryPool pool) {
     return device ? group_of((CUdevice)device - 1) : NULL;
 }
 
-/* Bytes that the pool has now.  UINT64_MAX: the driver does not tell. */
+/* Returns the pool's reserved bytes, or UINT64_MAX if the driver does not say. */
 static uint64_t ask_pool(CUmemoryPool pool) {
     struct weir_driver_scope scope;
     uint64_t bytes = UINT64_MAX;
@@ -216,11 +218,11 @@ static uint64_t ask_pool(CUmemoryPool pool) {
     return bytes;
 }
 
-/* What is counted for the pool becomes what it has; `before' were counted beforehand beside that, and are what it took
- * where the driver does not tell. */
+/* Corrects the count of a pool to its real size.  `before` bytes were counted for the request beforehand; `took` is the
+ * request's growth in case the driver does not say. */
 static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uint64_t took) {
     static pthread_mutex_t settling =
-        PTHREAD_MUTEX_INITIALIZER; /* no older answer comes after a newer one */
+        PTHREAD_MUTEX_INITIALIZER; /* an older size must not overwrite a newer one */
     uintptr_t counted = 0;
     uint64_t has;
 
@@ -240,8 +242,8 @@ static void settle(struct weir_group *g, CUmemoryPool pool, uint64_t before, uin
     pthread_mutex_unlock(&settling);
 }
 
-/* Polls the stream for a second at most: 1: all work on it is done, and the driver has seen so.  Not one that is being
- * captured. */
+/* Polls the stream for at most a second.  Returns 1 if all its work is done and the driver has seen that, else 0.  The
+ * stream must not be captured. */
 static int is_done(CUstream stream) {
     uint64_t began = inner->ticks(), pause = FIRST_PAUSE_NS;
     struct weir_driver_scope scope;
@@ -260,8 +262,9 @@ static int is_done(CUstream stream) {
     return result == CUDA_SUCCESS;
 }
 
-/* The group has no room for whole units, but the pool has idle memory, which the driver might serve the request from, or
- * not.  So what the stream has freed goes back first. */
+/* Counts whole units for a request to a pool.  If the group has no room for them, the pool may have enough idle memory,
+ * but the driver need not use it.  So the pool is trimmed first, once the stream's frees are done.  Returns 1 on
+ * success, else 0. */
 static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units) {
     CUstreamCaptureStatus status;
 
@@ -299,7 +302,7 @@ static CUresult pool_trim(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* What lives in it is the driver's until it is freed; weir destroys a pool only after that. */
+/* Destroys a pool.  Its live memory would stay the driver's until it is freed; weir destroys a pool only after that. */
 static CUresult pool_destroy(CUmemoryPool pool) {
     struct weir_group *g = group_of_pool(pool);
     CUresult result = inner->cuMemPoolDestroy(pool);

@@ -69,7 +69,7 @@ static int check_folder(const struct weir_group_texts *t, char *message, size_t 
         return refuse(message, bytes, t->folder_is, t->folder,
                       "this user may not write to it; expected a folder that the user of all "
                       "members may write to");
-    /* group.c makes its file with O_TMPFILE, too */
+    /* Group.c makes its file with O_TMPFILE, too. */
     file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
@@ -268,7 +268,8 @@ struct members {
     struct weir_group_member is[WEIR_GROUP_SLOTS];
 };
 
-/* Returns when a process is asked: 1 if it has more than its share, else 2; 0, for never, if it is not a member. */
+/* Returns the turn of a process: 1 if it has more than its share, else 2; or 0 for a process that is no member, which
+ * is not asked. */
 static int turn_of(const struct weir_registry_entry *entry, void *context) {
     const struct members *members = context;
 
@@ -289,8 +290,8 @@ struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_pe
     if (!members)
         return answers;
     members->count = weir__group_members(g, members->is, WEIR_GROUP_SLOTS);
-    answers = weir__process_peers_ask(n, bytes, began, deadline,
-                                      &(struct weir_asked){turn_of, members});
+    answers =
+        weir__process_peers_ask(n, bytes, began, deadline, &(struct weir_asked){turn_of, members});
     free(members);
     return answers;
 }

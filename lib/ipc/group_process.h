@@ -21,7 +21,7 @@
 
 struct weir_group_settings {
     char name[WEIR_GROUP_NAME + 1];
-    /* In bytes or as a part of the device's memory; DEFAULT: the group's limit. */
+    /* In bytes or as a part of the device's memory; DEFAULT stands for the group's limit. */
     weir_amount limit;
     uint64_t weight;
 };
@@ -74,8 +74,8 @@ enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
 /* group_driver.c: returns a driver table that counts the device memory that it allocates for the group of this process,
- * if the environment names a group that this library counts for; else returns `inner`, which may be NULL.  A process has
- * one such table. */
+ * if the environment names a group that this library counts for; else returns `inner`, which may be NULL.  A process
+ * has one such table. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* local_peers.c: see local_peers.h.
+/* local_peers.c: the list of a process's allocators.
  *
- * The list is in the order of joining, and a walk goes by numbers, so that what comes and goes meanwhile
- * does not disturb it.  A child of fork never gets here: every public call there ends before.
+ * The list is in the order of joining, and a walk uses the numbers of the entries, so that entries may come and go
+ * meanwhile.  A child of fork never uses the list: every public call ends before that.
  */
 #include "ipc/local_peers.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards all of it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* innermost; guards everything here */
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 static struct weir_local_peer *first;
 static uint64_t joined;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_text.c: see memory_text.h.
+/* memory_text.c: writes and reads the text, and copies the sender's descriptors.
  *
  * The text is "weir-ipc-1:cuda:PID:START:NAMESPACE:DEVICE:FILE.NAME.BYTES,FILE.NAME.BYTES,...".  All numbers are
  * decimal.

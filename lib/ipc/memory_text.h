@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* memory_text.h: a text that names physical memory of another process, and that process's descriptors.
  *
- * The text says who the sender is (pid, when it began, its namespace of pids), which device the memory is of, and which
- * descriptor of the sender each piece has.  The receiver takes these descriptors by pidfd_getfd.
+ * The text identifies the sender (pid, start time, namespace of pids), the device, and the sender's descriptor of each
+ * piece of memory.  The receiver copies these descriptors by pidfd_getfd.
  *
- * Must not know: what the descriptors are opened with; allocators.
+ * Must not know: the way in which a descriptor is made or used, allocators.
  */
 #ifndef WEIR_MEMORY_TEXT_H
 #define WEIR_MEMORY_TEXT_H
@@ -21,38 +21,40 @@ enum { WEIR_DRIVER_WORD_BYTES = 8 };
 
 struct weir_memory_piece {
     int file;
-    uint64_t name; /* of the sender's, which never comes again */
+    uint64_t name; /* the sender's number for the memory, which is never used again */
     uint64_t bytes;
 };
 
 struct weir_memory_text {
     char driver[WEIR_DRIVER_WORD_BYTES]; /* "cuda" or "model" */
     pid_t pid;
-    uint64_t start, space; /* when the process began, and its namespace of pids; as of base/who.h */
+    uint64_t start, space; /* the start time and the namespace of pids, as in base/who.h */
     char device[WEIR_UUID_BYTES];
     struct weir_memory_piece *pieces;
     size_t count, capacity;
 };
 
-/* What a text of this process begins with. */
+/* Begins a text that names memory of this process. */
 void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
-/* 1, or 0: no host memory. */
+/* Adds a piece.  Returns 1 on success, 0 if there is no host memory. */
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
-/* Writes the whole text if it fits; its length without the NUL. */
+/* Writes the text, if it fits.  Returns its length without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* The whole text must be one.  OK, E_PARSE or E_HOST_MEMORY: nothing is to be cleared. */
+/* Reads a text, which must be complete.  Returns OK, or E_PARSE or E_HOST_MEMORY, after which nothing need be
+ * cleared. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 
 /* Lets processes of this user take descriptors of this one where Yama restricts ptrace to parents. */
 void weir__memory_sender_allow(void);
 
-/* Finds the sender: *sender, to be closed, or -1 if it is this process.  `message` says why not.
- * E_NOT_OWNED: it has ended; E_NOT_SUPPORTED: the kernel, or its namespace, is in the way; E_HOST_MEMORY. */
+/* Opens the sender.  Sets *sender to a descriptor, which the caller closes, or to -1 if the sender is this process.
+ * Returns OK, or sets `message` and returns E_NOT_OWNED if the sender has ended, E_NOT_SUPPORTED if the kernel or the
+ * sender's namespace forbids it, or E_HOST_MEMORY. */
 weir_status weir__memory_sender_open(const struct weir_memory_text *t, int *sender, char *message,
                                      size_t message_bytes);
-/* A descriptor of the sender as one of this process, which the caller closes.  Likewise; E_NOT_OWNED also: the sender
- * has closed it. */
+/* Copies the sender's descriptor `theirs` into this process; the caller closes the copy.  Returns a status and sets
+ * `message` as weir__memory_sender_open does, and E_NOT_OWNED also if the sender has closed the descriptor. */
 weir_status weir__memory_sender_take(const struct weir_memory_text *t, int sender, int theirs,
                                      int *file, char *message, size_t message_bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* peers_look.c: what a look at the registry of a device tells, also where this process does not take part.
+/* peers_look.c: reads the registry of a device, also in a process that is not in it.
  *
- * Must not know: what an allocator is, the caller whom.
+ * Must not know: what an allocator is.
  */
 #include "ipc/process_peers.h"
 

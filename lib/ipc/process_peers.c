@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.c: see process_peers.h.
+/* process_peers.c: asks other processes for memory, and answers them.
  *
- * The caller first rings the bell, so that all processes publish what they have now: hits change it unnoticed.  Then
+ * The caller first rings the bell, so that all processes publish their present memory: hits change it unnoticed.  Then
  * the caller chooses how much to ask of which process, writes that into its own entry, and rings again.  An asked
  * process frees memory, writes the answer into its own entry, and rings.  Each process writes its own entry only.  Only
  * the caller waits, a quarter of its time for each round.  A process that has not answered by then is not asked for a
@@ -13,7 +13,9 @@
  *
  * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
  * `asking`.  A trim's locks are taken under `stepping`.  `lock` is innermost but for the locks of its registry and
- * group.  Must not know: what an allocator is, settings' names.
+ * group.
+ *
+ * Must not know: what an allocator is, settings' names.
  */
 #include "ipc/process_peers.h"
 
@@ -41,7 +43,7 @@
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* The time for others to publish, and the thread's sleep with and without shares: a killed process does not wake it. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
-enum { MOST_SHOWN = 3 /* processes that have memory */ };
+enum { MOST_SHOWN = 3 /* the most processes that weir__process_peers_show names */ };
 
 struct silent {
     uint64_t start; /* when the process started */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* process_peers.h: what the processes that share a device do for each other, through its registry (registry.h).
+/* process_peers.h: how the processes that share a device free memory for each other, through its registry (registry.h).
  *
- * A process has one of these for each device, as long as it has an allocator there, with a thread that sleeps until
- * somebody rings: then it writes down what its allocators have, and gives back what it is asked for.
+ * A process with an allocator on a device has one of these objects for it, with a thread that sleeps until another
+ * process rings.  Then the thread publishes the memory of the process's allocators, and frees the memory that it was
+ * asked for.
  *
  * Must not know: what an allocator is, settings' names.
  */
@@ -18,91 +19,94 @@
 struct weir_process_peers;
 struct weir_group;
 
-/* What one allocator has of the device; bytes. */
+/* The memory that one allocator has of the device, in bytes. */
 struct weir_holding {
-    uint64_t reserved, in_use, idle; /* idle: that it could give back */
-    uint64_t limit;                 /* UINT64_MAX: none */
+    uint64_t reserved, in_use, idle; /* idle: the bytes that it could free */
+    uint64_t limit;                  /* UINT64_MAX if there is no limit */
     uint64_t device_total, device_free;
-    _Atomic uint64_t
-        *shown; /* the allocator's, as of weir__process_peers_note; NULL: there is none */
+    _Atomic uint64_t *shown; /* see weir__process_peers_note; may be NULL */
 };
 
-/* What counts of one that takes part, from before it is made until it is gone: of its process the largest. */
+/* The claim of one allocator, from before its creation until its end.  A process publishes the largest values of its
+ * claims. */
 struct weir_claim {
     struct weir_claim *next; /* private */
     uint64_t priority;
-    uint64_t weight; /* of its share of the device, in millionths */
-    int shares;      /* `resize' has something to do */
+    uint64_t weight; /* the weight for its share of the device, in millionths */
+    int shares; /* nonzero if the allocator's limit is a share, so that `resize` must be called */
 };
 
-/* What is asked of the process's allocators, which are the owners in the list of local peers.  Called from the thread,
+/* Functions for the process's allocators, which are the owners in the list of local peers.  The thread calls them
  * without a lock. */
 struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
-    uint64_t (*give)(void *owner, uint64_t bytes); /* bytes that went */
-    /* Some time has gone by, and there may be other processes: `weights` is the sum of all. */
+    uint64_t (*give)(void *owner, uint64_t bytes); /* returns the freed bytes */
+    /* Called from time to time, since processes come and go.  `weights` is the sum of all processes' weights. */
     void (*resize)(void *owner, uint64_t weights);
 };
 
-/* Takes part on that device, once more.  `claim' stays the caller's, and as it is, until it leaves.  NULL and a reason,
- * or NULL and "": nobody shares the device, or this has been said before. */
+/* Joins the processes of a device, for one more allocator.  The caller keeps `claim` unchanged until it leaves.
+ * Returns NULL with a reason on failure, or NULL with "" if nobody shares the device or the reason was reported
+ * before. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Takes part no more, once less; what an allocator had is given back.  Not to be called with a lock that a call
- * above may want. */
+/* Leaves, for one allocator, and subtracts its memory.  Do not call this with a lock that one of the functions above
+ * may want. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* An allocator's reserved memory has become another; `shown' is where it keeps what it said last. */
+/* Publishes an allocator's reserved memory, which has changed.  `shown` holds the last value that was published for
+ * it. */
 void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
                               uint64_t reserve);
 
-/* What came of asking. */
+/* The result of asking other processes. */
 struct weir_answers {
-    uint64_t given; /* bytes */
-    /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
-     * one began; nothing of who is ending.  UINT64_MAX: there are no others. */
+    uint64_t given; /* the freed bytes */
+    /* The bytes that other processes use, or that cannot be asked for because their process did not answer an earlier
+     * request.  Memory of ending processes does not count.  UINT64_MAX if there are no other processes. */
     uint64_t kept;
-    int heard; /* somebody has said what it has, or answered, and by then knew of what this process claims */
-    int late; /* somebody has not answered */
-    /* Nor has it answered another request since this one began, or there was no time to ask it, or it is ending: it may
-     * still give. */
+    /* Set if a process has published its memory or answered, and so knew of this process's claim. */
+    int heard;
+    int late; /* set if a process has not answered */
+    /* Set if a process may still free memory: it has not answered this request, or another one that began later; or
+     * there was no time to ask it; or it is ending. */
     int awaited;
-    /* Bytes that may come of those who are ending: what they had is not the device's yet.  Not looked for if enough was
-     * given; one that is still there after two seconds counts no more. */
+    /* The bytes that ending processes may still return to the device.  They are not computed if enough was freed.  A
+     * process that still exists after two seconds of ending no longer counts. */
     uint64_t ending;
 };
 
-/* Of the caller for a context; zeroed: it has not yet. */
+/* The state of a request for a context; zeroed before the first call. */
 struct weir_admission {
     uint64_t began_ns;
-    int is_over; /* all have given what they could */
+    int is_over; /* set once all processes have freed as much as they could */
 };
 
-/* Which processes are asked, and when. */
+/* The choice of the processes that are asked, and their order. */
 struct weir_asked {
     /* Returns 0 if the process is not asked.  Processes with a lower turn are asked first. */
     int (*turn)(const struct weir_registry_entry *entry, void *context);
     void *context;
 };
-/* Asks other processes for bytes until `deadline`, which is a time of CLOCK_MONOTONIC, as `began` is: first those with a
- * lower turn, then those with a lower priority, then those with most idle memory.  With `asked` NULL all processes have
- * one turn.  Memory of processes that are not asked counts for nothing in the answers. */
+/* Asks other processes for bytes until `deadline`: first those with a lower turn, then those with a lower priority,
+ * then those with most idle memory.  `began` is the start of the request; both are times of CLOCK_MONOTONIC.  With
+ * `asked` NULL all processes have one turn.  Memory of processes that are not asked counts for nothing in the
+ * answers. */
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline,
                                             const struct weir_asked *asked);
 
-/* The group that this process is in on the device; NULL: none. */
+/* Returns the group of this process on the device, or NULL. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
 
 /* A process that has memory of the device. */
 struct weir_holder {
     uint64_t pid;
-    uint64_t reserved,
-        idle; /* bytes, as the process published last; idle: bytes that it could give back */
+    uint64_t reserved, idle; /* in bytes, as last published; idle: the bytes that it could free */
     int is_stopped;
     int is_silent; /* the process is stopped, or has not answered */
     char command[WEIR_REGISTRY_COMMAND];
@@ -111,35 +115,37 @@ struct weir_holder {
 /* The other processes that have memory of the device. */
 enum { WEIR_MOST_HOLDERS = 4 };
 struct weir_holders {
-    struct weir_holder silent,
-        heard; /* the silent one and the other one with most memory; pid 0: none */
-    struct weir_holder most[WEIR_MOST_HOLDERS]; /* those with most memory, the largest first */
-    size_t count;                               /* of all */
+    /* The silent process and the answering one with most memory; pid is 0 if there is none. */
+    struct weir_holder silent, heard;
+    /* The processes with most memory, the largest first. */
+    struct weir_holder most[WEIR_MOST_HOLDERS];
+    size_t count; /* the number of all processes with memory */
 };
 /* Reads the shared registry.  May wait for a thread that asks other processes for memory. */
 void weir__process_peers_holders(struct weir_process_peers *n, struct weir_holders *out);
 
-/* Who else has most of the device, as a person reads it, and does not answer; "" if nobody has any.  May wait for a
- * thread that asks. */
+/* Writes names and memory of the other processes with most memory, and whether they answer; "" if there are none.  May
+ * wait for a thread that asks. */
 enum { WEIR_PROCESS_PEERS_SHOWN = 600 };
 void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCESS_PEERS_SHOWN]);
 
-/* 1 if there are others. */
+/* Returns 1 if there are other processes, else 0. */
 int weir__process_peers_any(struct weir_process_peers *n);
 
-/* The sum of all processes' weights, in millionths. */
+/* Return the sum of all processes' weights, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
 uint64_t weir__process_peers_weights_in(struct weir_registry *registry, uint64_t most);
-/* The same of a device on which this process does not take part, as a look at the registry tells; `most' at most. */
+/* Returns that sum, but at most `most`, for a device on which this process has not joined. */
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
-/* What other processes have of the device, by its registry; 0 where there is none.  What of it is idle they write down
- * only when they are asked. */
+/* Returns the reserved memory of other processes on the device, as the registry has it, or 0 without a registry.  Their
+ * idle memory is not known here, since processes publish it only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* This process's command, without the folder that it lies in: there is room for little. */
+/* Writes the name of this process's program, without its folder, since there is little room. */
 void weir__process_peers_name(char *text, size_t bytes);
 
-/* The name that a device has in registries.  0: nobody else has memory of it, or it has no name. */
+/* Writes the name of a device in registries.  Returns 1 on success, 0 if no other process can have memory of it or it
+ * has no name. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

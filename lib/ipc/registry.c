@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* registry.c: see registry.h.
+/* registry.c: the file of a registry, its slots and its bell.
  *
  * A process claims a slot by the lock of an open file (fcntl, F_OFD_SETLK) on one byte, without ever waiting.  So two
  * processes cannot have one slot, and the kernel frees the slot when its process dies at any point.  A child of fork

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* registry.h: what the processes of a user have of one device, and what they ask of each other: a file of slots,
- * one for each process, which nobody but its owner writes.
+/* registry.h: a file of slots in which the processes of a user publish their memory of one device and their requests.
  *
- * The file is FOLDER/weir-UID-registryVERSION-DEVICE, mode 0600, where FOLDER is as runfile.h says: all processes of
- * the user must find the same.
+ * The file is FOLDER/weir-UID-registryVERSION-DEVICE with mode 0600; runfile.h defines FOLDER, which is one for all
+ * processes of the user.
  *
  * Glossary
- *   slot     the room of one process; it has it as long as it holds the kernel's lock on it, which goes with the
- *            process, however that ends, and which nobody ever waits for
- *   entry    what stands in a slot, written at once and with a sum over it, so that half of one is none
- *   bell     a word on which the threads of all processes sleep until somebody rings
+ *   slot     the part of the file that one process writes, as long as it holds the kernel's lock on it; nobody ever
+ *            waits for that lock, and the kernel drops it when the process ends in any way
+ *   entry    the contents of a slot, written at once and with a checksum, so that a torn entry is detected
+ *   bell     a word on which the threads of all processes sleep until a process rings
  *
- * What is found in the file is whatever a process of the user put there: a file that is not as it should be is
- * replaced by a fresh one and never read, and no load or store is made to memory that another process could
- * take away.
+ * Any process of the user may write anything into the file.  So a file that is not valid is replaced and never read,
+ * and weir makes no load or store in memory that another process could take away.
  *
- * Must not know: what an allocator is; the caller for what, and why.
+ * Must not know: what an allocator is, the reason of a request.
  */
 #ifndef WEIR_REGISTRY_H
 #define WEIR_REGISTRY_H
@@ -29,83 +27,87 @@
 enum {
     WEIR_REGISTRY_VERSION = 3,
     WEIR_REGISTRY_SLOTS = 256,
-    WEIR_REGISTRY_ASKS = 8,    /* of whom one asks at once */
-    WEIR_REGISTRY_ANSWERS = 8, /* of an entry, the last */
+    WEIR_REGISTRY_ASKS = 8,    /* the most processes that one request asks at once */
+    WEIR_REGISTRY_ANSWERS = 8, /* the number of last answers in an entry */
     WEIR_REGISTRY_COMMAND = 48,
     WEIR_REGISTRY_PATH = 256,
-    WEIR_REGISTRY_DEVICE = 64 /* bytes of a device's name */
+    WEIR_REGISTRY_DEVICE = 64 /* the bytes of a device's name */
 };
 
 struct weir_registry_ask {
-    uint64_t slot, start; /* whose, and when its process began */
-    uint64_t bytes;       /* 0: nothing is asked of it */
+    uint64_t slot, start; /* the slot of the asked process, and the start time of that process */
+    uint64_t bytes;       /* the bytes that are asked of it, or 0 */
 };
 
 struct weir_registry_answer {
-    uint64_t sequence; /* of what was asked */
-    uint64_t bytes;    /* that were given */
+    uint64_t sequence; /* the number of the request */
+    uint64_t bytes;    /* the freed bytes */
 };
 
-/* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
+/* An entry of 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_registry_entry {
     uint64_t pid, start, namespace; /* the registry fills these in */
-    uint64_t
-        heartbeat_ns; /* what stands here knows of what others had written by then; 0: it has said nothing yet */
-    uint64_t priority;                  /* whose is lower gives first */
-    uint64_t weight;                    /* of its share of the device, in millionths */
-    uint64_t limit;                     /* bytes; UINT64_MAX: none; 0: it has not said */
-    uint64_t reserved, in_use, idle;    /* bytes; idle: that it could give back */
-    uint64_t device_total, device_free; /* bytes, when it looked last; 0: it has not yet */
-    uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
-    uint64_t sequence;                  /* of what it asks now; 0: nothing yet */
-    uint64_t until_ns;                  /* it waits until then; 0: it asks nothing */
+    /* The entry takes account of all that other processes had published by this time; 0 before the first entry. */
+    uint64_t heartbeat_ns;
+    uint64_t priority; /* processes with a lower priority are asked first */
+    uint64_t weight;   /* the weight for its share of the device, in millionths */
+    uint64_t limit;    /* in bytes; UINT64_MAX without a limit, 0 before it is published */
+    uint64_t reserved, in_use, idle; /* in bytes; idle: the bytes that it could free */
+    /* In bytes, when it last queried the driver; 0 before that. */
+    uint64_t device_total, device_free;
+    /* Total bytes: asked of others, received from them, freed for them. */
+    uint64_t asked, got, given;
+    uint64_t sequence; /* the number of its present or last request; 0 before the first */
+    uint64_t until_ns; /* the time until which it waits for answers, or 0 without a request */
     struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
     char command[WEIR_REGISTRY_COMMAND];
 };
 
-/* Of one device.  Zeroed: not open.  Any thread may use one. */
+/* The registry of one device.  A zeroed one is not open.  All threads may use one. */
 struct weir_registry {
-    pthread_mutex_t lock;  /* guards what follows; held as long as a few system calls take */
-    struct weir_kept file; /* none: it was lost, and could not be made again */
-    int slot;              /* -1: it only looks, or has left */
+    pthread_mutex_t lock;  /* guards the fields below; held for a few system calls */
+    struct weir_kept file; /* none if the file was lost and could not be made again */
+    int slot;              /* the own slot, or -1 if the process only looks or has left */
     int has_left;
-    void *page; /* of the bell, which is never touched; fixed while it is open */
+    /* The bell's page, which is never accessed; its address is fixed while the registry is open. */
+    void *page;
     uint64_t start, namespace;
-    uint64_t looked_ns; /* when the file was last seen to be sound */
+    uint64_t looked_ns; /* when the file was last found to be valid */
     char path[WEIR_REGISTRY_PATH];
 };
 
-/* Finds the registry of a device, or makes it, and takes a slot.  0; -1 and errno: there can be none. */
+/* Opens the registry of a device, makes it if there is none, and claims a slot.  Returns 0 on success, -1 with errno on
+ * failure. */
 int weir__registry_open(struct weir_registry *l, const char *device);
-/* Only to look: 0; -1: there is none. */
+/* Opens the registry for reading only.  Returns 0 on success, -1 if there is none. */
 int weir__registry_look(struct weir_registry *l, const char *device);
-/* Gives the slot up for good; the last one takes the file with it, as does who only looked at one that nobody has a
- * slot in.  What is called afterwards does nothing. */
+/* Gives up the slot for good.  The last process that leaves removes the file, and so does a process that only looks if
+ * no slot is claimed.  Later calls do nothing. */
 void weir__registry_leave(struct weir_registry *l);
 /* Visits the names of the devices that have a registry. */
 void weir__registry_each(void (*visit)(const char *device, void *context), void *context);
-/* Leaves, and ends.  Nobody may sleep on it. */
+/* Leaves, and frees the mapping.  No thread may sleep on the bell. */
 void weir__registry_close(struct weir_registry *l);
-/* Puts the entry into the own slot.  A file that was lost, or that somebody wrote over, is made again first. */
+/* Writes the entry into the own slot.  If the file was lost or overwritten, makes it again first. */
 void weir__registry_publish(struct weir_registry *l, struct weir_registry_entry *entry);
-/* 1: that slot is of a process that lives, and its entry is copied. */
+/* Copies the entry of a slot.  Returns 1 if its process lives, else 0. */
 int weir__registry_read(struct weir_registry *l, int slot, struct weir_registry_entry *out);
-/* Visits the entries of those who are about to end, with their slots or without, so that the device may not have their
- * memory back yet; under the registry's lock.  Not those of another namespace of pids. */
+/* Visits the entries of ending processes, with or without their locks, whose memory may not be free yet.  Holds the
+ * registry's lock.  Processes in another namespace of pids are left out. */
 void weir__registry_ending(struct weir_registry *l,
                            void (*visit)(int slot, const struct weir_registry_entry *entry,
                                          void *context),
                            void *context);
-/* 1: the process of that entry is stopped, as far as its pid tells here. */
+/* Returns 1 if the entry's process is stopped and its pid is of this namespace, else 0. */
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
 /* Returns 1 if the registry has an entry of another process, else 0. */
 int weir__registry_has_others(struct weir_registry *l);
 
-/* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring.  Where there is
- * no file the sleep is short. */
+/* Return the bell's value; sleep until it has another value or the milliseconds are over; ring the bell.  Without a
+ * file the sleep is short. */
 uint32_t weir__registry_bell(struct weir_registry *l);
 void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned milliseconds);
 void weir__registry_ring(struct weir_registry *l);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.c: see segment.h.
+/* segment.c: the writer and the readers of a segment.
  *
  * The writer publishes under a sequence, which is odd while it writes and even when it is done.
  *
@@ -24,7 +24,7 @@
  * A reader writes one word: the time of its read.  The writer sleeps on the lower half of that word.  For this both map
  * the page, and access it only by the system call, which returns an error if the page is gone.
  *
- * Must not know: what a body means.
+ * Must not know: the meaning of a body.
  */
 #include "ipc/segment.h"
 

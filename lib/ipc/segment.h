@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.h: what a process shows to other processes of its user, in a file that it alone writes.
+/* segment.h: data that a process publishes to other processes of its user, in a file that it alone writes.
  *
  * A segment has a kind: a name, a version and the size of its body.  Its file is
  *     FOLDER/weir-UID-KIND-NAMESPACE-PID-START
- * with mode 0600, where FOLDER is as runfile.h says, NAMESPACE is the inode of the process's namespace of pids, and
- * START when it began, in the kernel's ticks.  So a name tells by itself whether its process lives: a pid that was
- * given away again has another start, and what is of another namespace is nobody's here to judge.  Readers look in
- * all folders.  weir__segment_each removes what the dead have left.
+ * with mode 0600.  runfile.h defines FOLDER; NAMESPACE is the inode of the process's namespace of pids, and START the
+ * process's start time in the kernel's ticks.  So the name alone tells whether its process lives: a reused pid has
+ * another start time.  Files of another namespace are left alone.  Readers search all folders.  weir__segment_each
+ * removes files of ended processes.
  *
  * Glossary
- *   body      what is shown: a struct of 64-bit words, published as a whole
- *   watched   a reader has said within the last seconds that it is there; a writer that is not watched sleeps
+ *   body      the published data: a struct of 64-bit words, published as a whole
+ *   watched   said of a segment that was read within the last seconds; the writer of an unwatched one sleeps
  *
- * What a reader finds in a file is whatever a process of the user put there: its size, its magic and its version
- * are looked at before anything else, and the body is the caller's to doubt.
+ * Any process of the user may write anything into the file.  So a reader checks size, magic and version before anything
+ * else, and the caller must not trust the body.
  *
- * Must not know: what a body means.
+ * Must not know: the meaning of a body.
  */
 #ifndef WEIR_SEGMENT_H
 #define WEIR_SEGMENT_H
@@ -28,16 +28,16 @@
 
 enum { WEIR_SEGMENT_PATH_BYTES = 512, WEIR_SEGMENT_KIND_BYTES = 16 };
 
-/* How long a reader's word holds. */
+/* The time after a read for which a segment counts as watched. */
 #define WEIR_SEGMENT_WATCHED_NS UINT64_C(3000000000)
 
 struct weir_segment_kind {
-    const char *name; /* small letters, at most 15 */
-    uint32_t version; /* of the body: another one has another number */
-    size_t bytes;     /* of the body; a multiple of 8 */
+    const char *name; /* lower-case letters, at most 15 */
+    uint32_t version; /* the version of the body's layout */
+    size_t bytes;     /* the size of the body; a multiple of 8 */
 };
 
-/* Why a segment is not read: X(name, what is wrong). */
+/* The reasons why a segment is not read: X(name, text). */
 #define WEIR_SEGMENT_FAULTS(X)                                                                     \
     X(NONE, "nothing is wrong")                                                                    \
     X(GONE, "it is gone")                                                                          \
@@ -63,32 +63,34 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* Of one thread's alone, but for weir__segment_remove.  Zeroed: there is none. */
+/* A segment that this process writes.  Only one thread uses it, except for weir__segment_remove.  A zeroed one does not
+ * exist. */
 struct weir_segment {
-    struct weir_segment_file *page; /* to sleep on alone; NULL: there is none */
+    struct weir_segment_file *page; /* used to sleep on only; NULL if there is no segment */
     struct weir_kept file;
-    uint64_t sequence; /* in the file */
+    uint64_t sequence; /* the last sequence in the file */
     size_t body_bytes;
     pid_t owner;
     char path[WEIR_SEGMENT_PATH_BYTES];
 };
 
-/* Makes this process's segment of that kind, in place of one that it may have left as it became another program.  Its
- * file stays open; a child of fork has it too, and leaves it alone.  0, or -1 and errno: there can be none. */
+/* Makes this process's segment of that kind.  It replaces one that the process may have left when it became another
+ * program.  Its file stays open; a child of fork has the descriptor, too, but does not use it.  Returns 0 on success,
+ * -1 with errno on failure. */
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind);
-/* Shows a body, of the kind's size.  Where the file is gone, or was cut short, nobody sees it. */
+/* Publishes a body of the kind's size.  If the file is gone or was truncated, no reader sees the body. */
 void weir__segment_publish(struct weir_segment *s, const void *body);
-/* 1 if a reader was there within WEIR_SEGMENT_WATCHED_NS. */
+/* Returns 1 if a reader has read within WEIR_SEGMENT_WATCHED_NS, else 0. */
 int weir__segment_is_watched(struct weir_segment *s);
-/* Sleeps until a reader says that it is there; while it is watched for no longer than so many milliseconds. */
+/* Sleeps until the next read, or for that number of milliseconds if the segment is watched. */
 void weir__segment_wait(struct weir_segment *s, unsigned milliseconds);
-/* Removes the file, unless this process is a child of fork of its owner.  It stays open and mapped: a thread
- * may sleep on it. */
+/* Removes the file, unless this process is a child of fork of its owner.  The file stays open and mapped, since a
+ * thread may sleep on it. */
 void weir__segment_remove(struct weir_segment *s);
 
 /* ---- readers ------------------------------------------------------------------------------------- */
 
-/* Whose one is, from its name. */
+/* The process of a segment, from the segment's name. */
 struct weir_segment_name {
     pid_t pid;
     uint64_t start;
@@ -101,11 +103,12 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* 1 if the process of that name lives: not if it has ended and waits for its parent. */
+/* Returns 1 if the process of that name lives, else 0.  A process that has ended does not live, even if its parent has
+ * not waited for it. */
 int weir__segment_lives(const struct weir_segment_name *name);
 
-/* Says to its writer that it is watched, and copies the body that was published last, which was whole at one
- * time.  On NOT_YET and TORN another try may do better.  `body` is written to in any case. */
+/* Marks the segment as watched, and copies the body that was published last as a whole.  After NOT_YET and TORN the
+ * caller may try again.  `body` is written in any case. */
 enum weir_segment_fault weir__segment_read(const char *path, const struct weir_segment_kind *kind,
                                            void *body);
 

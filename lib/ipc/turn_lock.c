@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* turn_lock.c: a lock that the processes of one user take in turn.
  *
- * A file of the user's own (runfile.h), with flock(2): who dies gives the lock up with the file.  (A child of fork
- * that runs on has the open file too, but not the lock once it was given back.)  Nothing is in it.  Who has the lock,
- * and nobody else, removes the file before giving it back, and who gets the lock of a file without a name opens
- * another; one that was killed leaves it to the next.  What is not a plain file of this user is not taken.
+ * The lock is flock(2) on an empty file (runfile.h), so the kernel releases it when its process ends.  (A child of fork
+ * shares the open file, but not the lock once it was released.)  Only the holder removes the file, before it releases
+ * the lock; a process that gets the lock of a file without a name opens another file.  A holder that was killed leaves
+ * the file to the next process.  A file that is not a plain file of this user is not used.
  *
- * Must not know: what it guards.
+ * Must not know: the use of the lock.
  */
 #include "ipc/turn_lock.h"
 
@@ -28,7 +28,7 @@ static int open_file(struct weir_process_lock *lock, const char *name) {
     if (file < 0)
         return -1;
     if (weir__runfile_is_own(file, &is) && weir__kept_set(&lock->file, file) == 0) {
-        (void)fchmod(file, 0600); /* whatever the umask is */
+        (void)fchmod(file, 0600); /* the umask does not count */
         return 0;
     }
     close(file);
@@ -57,7 +57,7 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->held && weir__kept_is(&lock->file)) {
-        /* It may have been swept: another's stays. */
+        /* The file may have been removed by others, and another one may have the name, which stays. */
         (void)weir__runfile_unname(lock->file.number, lock->path);
         (void)flock(lock->file.number, LOCK_UN); /* a child of fork may have the file too */
     }

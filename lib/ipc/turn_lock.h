@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* turn_lock.h: a lock that the processes of one user take in turn.
  *
- * Must not know: what it guards.
+ * Must not know: the use of the lock.
  */
 #ifndef WEIR_TURN_LOCK_H
 #define WEIR_TURN_LOCK_H
@@ -10,20 +10,20 @@
 
 enum { WEIR_PROCESS_LOCK_PATH = 256 };
 
-/* Nobody else's while it is used. */
+/* A lock, which only one thread at a time uses. */
 struct weir_process_lock {
     struct weir_kept file;
     int held;
-    char path[WEIR_PROCESS_LOCK_PATH]; /* of the file */
+    char path[WEIR_PROCESS_LOCK_PATH]; /* the path of the file */
 };
 
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
     { WEIR_KEPT_NONE, 0, "" }
 
-/* Tries to take the lock of that name, which is a part of a file's name.  1: it is held; 0: another process
- * has it, or another lock of this one; -1: there can be none, and errno says why.  Never blocks. */
+/* Tries to take the lock of that name, which is a part of a file's name, without waiting.  Returns 1 if it is held, 0
+ * if another process or another lock object of this one has it, -1 with errno on failure. */
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
-/* Gives it back if it is held. */
+/* Releases the lock if it is held. */
 void weir__process_lock_give(struct weir_process_lock *lock);
 
 #endif
