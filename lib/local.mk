@@ -174,8 +174,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/cache_blocks.c \
 	lib/cache/cache_flush.c \
 	lib/cache/cache_free.c \
-	lib/cache/cache_remote.c \
-	lib/cache/cache_share.c \
 	lib/cache/cache_stats.c \
 	lib/cache/cache_streams.c \
 	lib/cache/caches_state.h \
@@ -184,21 +182,13 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/hit.h \
 	lib/cache/guard.c \
 	lib/cache/guard.h \
-	lib/cache/guard_memory.c \
-	lib/cache/guard_shelf.c \
-	lib/cache/guard_state.h \
 	lib/cache/page_map.c \
 	lib/cache/page_map.h \
-	lib/cache/peak_sum.h \
-	lib/cache/pinned.c \
-	lib/cache/pinned.h \
-	lib/cache/remote_post.h \
 	lib/cache/slab.h \
 	lib/cache/slab_table.c \
 	lib/cache/slab_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
-	lib/cache/stream_cache_hit.h \
 	lib/cache/stream_table.c \
 	lib/cache/stream_table.h \
 	lib/api/allocator_internal.h \

@@ -436,7 +436,7 @@ EXTRA_DIST += tests/tree/mutants-equivalent
 GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
 	lib/engine/mapped_memory.c lib/engine/mapped_plan.c lib/engine/mapped_survey.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
-	lib/cache/cache_remote.c lib/cache/cache_share.c lib/cache/cache_stats.c lib/cache/cache_streams.c \
+	lib/cache/cache_stats.c lib/cache/cache_streams.c \
 	lib/tensors/pending.c
 GENERATED_EVERY = 1
 generated_suites = tests/api/test_stats tests/engine/test_engines tests/engine/test_growing tests/engine/test_recovery \

@@ -12,7 +12,7 @@
 #include "api/create.h"
 #include "base/log.h"
 #include "base/size.h"
-#include "cache/pinned.h"
+#include "cache/caches.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"

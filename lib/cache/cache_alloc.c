@@ -11,8 +11,6 @@
 
 #include "base/result.h"
 #include "base/size.h"
-#include "cache/slab_table.h"
-#include "engine/stream_order.h"
 
 enum {
     /* A slab is at most 2^SLAB_DOUBLINGS times SLAB_FIRST; it grows with the number of slabs of its class. */

@@ -14,11 +14,6 @@
 #include <stdlib.h>
 
 #include "base/result.h"
-#include "base/size.h"
-#include "cache/remote_post.h"
-#include "cache/slab_table.h"
-#include "config/amount.h"
-#include "engine/stream_order.h"
 
 /* ---- past the caches ---- */
 
@@ -117,6 +112,62 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
     if (captured)
         count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
+}
+
+/* ---- into a remote-free queue ---- */
+
+/* Returns 1 if the remote-free queue has room, else 0.  There is always room as long as the queue's owner allocates.
+ * The caller holds the queue's lock. */
+static int has_queue_room(struct weir_cache *c) {
+    struct weir_remote_queue *queue = &c->queue;
+    int64_t sum;
+
+    if (queue->in_use < queue->look)
+        return 1;
+    sum = weir__sum_now(&c->requested);
+    if (sum == queue->seen)
+        return 0;
+    queue->seen = sum;
+    queue->look = queue->in_use + WEIR_CACHE_QUEUE_LOOK;
+    return 1;
+}
+
+/* Puts a live slot of the cache's slabs into its remote-free queue, without the cache's lock.  `id` is 0 if the driver
+ * was not queried.  Returns FULL if the caller must take the cache's lock instead. */
+static int post_remote(struct weir_cache *c, uint64_t key, uint64_t id, struct weir_slab *s,
+                       uint64_t address) {
+    struct weir_remote_queue *queue = &c->queue;
+    uint32_t slot = weir__slab_slot(s, address), asked;
+    int result = WEIR_CACHE_FULL;
+
+    if (slot == WEIR_SLOT_NONE)
+        return WEIR_CACHE_NO_BLOCK;
+    weir__lock_take(&queue->lock);
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE) {
+        result = WEIR_CACHE_NO_BLOCK;
+    } else if (queue->open && queue->key == key && (id == 0 || queue->id == id) &&
+               has_queue_room(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
+        if (weir__slab_post(s, slot)) {
+            s->posted_next = queue->slabs;
+            queue->slabs = s;
+        }
+        queue->requested += asked;
+        queue->in_use += (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
+        atomic_store_explicit(&queue->count,
+                              atomic_load_explicit(&queue->count, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+        result = WEIR_CACHE_TAKEN;
+    }
+    weir__lock_give(&queue->lock);
+    return result;
+}
+
+/* Returns 1 if the cache's lock is biased to another thread, for whom the remote-free queue exists; else 0. */
+static int is_biased_to_another(const struct weir_cache *c) {
+    uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
+
+    return owner != 0 && owner != weir__bias_thread;
 }
 
 /* ---- into a cache ---- */
@@ -268,8 +319,8 @@ static weir_status free_by_cache(struct weir_caches *f, struct weir_slab *s, CUd
     c = uses ? NULL : find(f, stream, &key, &id);
     own = c && atomic_load_explicit(&s->cache, memory_order_relaxed) == c;
     for (int politely = own; c; politely = 0) {
-        result = own && weir__cache_is_anothers(c) ? weir__cache_post(c, key, id, s, block)
-                                                   : WEIR_CACHE_FULL;
+        result =
+            own && is_biased_to_another(c) ? post_remote(c, key, id, s, block) : WEIR_CACHE_FULL;
         if (result == WEIR_CACHE_FULL)
             result = put(f, c, key, id, s, block, politely, &out, &known, &wanted);
         if (result != WEIR_CACHE_ANOTHERS)
@@ -394,8 +445,8 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
 static __attribute__((noinline)) weir_status free_beside(struct weir_caches *f,
                                                          struct weir_cache *c, struct weir_slab *s,
                                                          CUdeviceptr block, weir_stream stream) {
-    if (weir__cache_is_anothers(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c &&
-        weir__cache_post(c, (uintptr_t)stream, 0, s, block) == WEIR_CACHE_TAKEN)
+    if (is_biased_to_another(c) && atomic_load_explicit(&s->cache, memory_order_relaxed) == c &&
+        post_remote(c, (uintptr_t)stream, 0, s, block) == WEIR_CACHE_TAKEN)
         return WEIR_OK;
     return weir__caches_free_used(f, block, stream, NULL);
 }

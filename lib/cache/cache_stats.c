@@ -1,10 +1,157 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_stats.c: the caches' part of weir_statistics, and their idle memory by stream. */
+/* cache_stats.c: sums over all caches, how much idle memory each cache may keep, and statistics.
+ *
+ * What: each cache counts its blocks under its own lock.  A cache adds its counts to the sums at its misses and when it
+ * is maintained.  Peaks are taken from these sums, and caps from the memory in use.
+ *
+ * Locks: the caller holds the caches' lock, unless a function takes it.
+ */
 #include "cache/caches_state.h"
 
 #include "base/size.h"
-#include "cache/slab_table.h"
-#include "engine/stream_order.h"
+#include "config/amount.h"
+
+/* The least default cap of a cache, however many caches there are. */
+#define CACHE_LEAST ((uint64_t)1 << 20)
+
+/* ---- sums ---- */
+
+/* Adds a cache's counts to the sums.  The caller holds `lock`. */
+static void report_sums(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t posted, posted_in_use;
+    int64_t requested, in_use;
+
+    /* The remote-free queue is read first: a slot that is collected meanwhile is then subtracted twice, so no peak is
+     * too high. */
+    (void)weir__cache_posted(c, &posted, &posted_in_use);
+    requested = weir__sum_now(&c->requested) - (int64_t)posted;
+    in_use = weir__sum_now(&c->in_use) - (int64_t)posted_in_use;
+    f->requested += requested - atomic_load_explicit(&c->told_requested, memory_order_relaxed);
+    f->in_use += in_use - atomic_load_explicit(&c->told_in_use, memory_order_relaxed);
+    atomic_store_explicit(&c->told_requested, requested, memory_order_relaxed);
+    atomic_store_explicit(&c->told_in_use, in_use, memory_order_relaxed);
+}
+
+static int is_above_peak(const struct weir_caches *f) {
+    return at_least_none(f->requested) > f->requested_lately ||
+           at_least_none(f->in_use) > f->in_use_peak;
+}
+
+/* Adds a cache's counts to the sums.  Returns the memory in use of all caches.  Before a peak rises, all caches report:
+ * a block that was allocated from one cache and freed into another counts until the other cache reports.  The caller
+ * holds `lock`. */
+static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
+    struct weir_cache *other;
+    uint64_t now;
+
+    report_sums(f, c);
+    for (other = is_above_peak(f) ? f->caches : NULL; other; other = other->next)
+        report_sums(f, other);
+    now = at_least_none(f->in_use);
+    f->requested_peak = weir__size_larger(f->requested_peak, at_least_none(f->requested));
+    f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
+    f->in_use_peak = weir__size_larger(f->in_use_peak, now);
+    f->lately[0] = weir__size_larger(f->lately[0], now);
+    return now;
+}
+
+/* ---- caps ---- */
+
+/* Returns the cap of each cache for that much memory in use.  The caller holds `lock`. */
+static size_t share(const struct weir_caches *f, uint64_t in_use) {
+    uint64_t bytes = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak) /
+                     (f->cached ? f->cached : 1);
+
+    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
+        bytes = weir__size_larger(bytes, CACHE_LEAST);
+    /* A release threshold cannot free cached memory at a synchronisation, so the caches keep no more than the
+     * threshold. */
+    return (size_t)weir__size_smaller(bytes, f->engine->threshold);
+}
+
+static void set_most(struct weir_cache *c, size_t most) {
+    size_t most_whole = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+
+    atomic_store_explicit(&c->most, most, memory_order_relaxed);
+    if (most_whole > most - most / 4)
+        atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
+}
+
+/* Returns the idle memory of a cache or its cap, whichever is larger.  Blocks that are leaving do not count, since they
+ * go at the next miss. */
+static size_t most_kept(const struct weir_cache *c) {
+    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+    size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);
+
+    return (size_t)weir__size_larger(weir__size_less(idle, leaving),
+                                     atomic_load_explicit(&c->most, memory_order_relaxed));
+}
+
+/* Returns the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its
+ * part if other caches still hold the memory, since a stream that makes no calls cannot flush.  The caller holds
+ * `lock`. */
+static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
+    uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak);
+    size_t most = share(f, in_use);
+
+    if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
+        return most;
+    for (const struct weir_cache *other = f->caches; other && left > 0; other = other->next)
+        if (other != c && other->store)
+            left = weir__size_less(left, most_kept(other));
+    return (size_t)weir__size_smaller(most, left);
+}
+
+void weir__caches_lower_shares(struct weir_caches *f) {
+    size_t most = share(f, weir__size_larger(f->lately[0], f->lately[1]));
+
+    for (struct weir_cache *c = f->caches; c; c = c->next)
+        if (c->store && atomic_load_explicit(&c->most, memory_order_relaxed) > most)
+            set_most(c, most);
+}
+
+void weir__caches_tell(struct weir_caches *f, struct weir_cache *c) {
+    uint64_t now = tell_peaks(f, c), lately;
+
+    if (!c->store)
+        return;
+    lately = weir__size_larger(f->lately[0], f->lately[1]);
+    atomic_store_explicit(&c->most, share_left(f, c, lately), memory_order_relaxed);
+    /* Whole blocks get less of it: in the engine they could merge with free memory beside them. */
+    now = weir__size_smaller(share(f, now), atomic_load_explicit(&c->most, memory_order_relaxed));
+    atomic_store_explicit(&c->most_whole, is_steady(f) ? now - now / 4 : 0, memory_order_relaxed);
+}
+
+void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t out) {
+    pthread_mutex_lock(&f->lock);
+    atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
+    for (struct weir_cache *other = f->caches; other; other = other->next)
+        report_sums(f, other);
+    weir__caches_tell(f, c ? c : f->loose);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
+    pthread_mutex_lock(&f->lock);
+    (void)tell_peaks(f, c ? c : f->loose);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- the recent peak ---- */
+
+int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
+    return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;
+}
+
+void weir__caches_age(struct weir_caches *f, uint64_t now) {
+    if (!weir__caches_is_over(f, f->span_ticks, now))
+        return;
+    f->span_ticks = now;
+    f->lately[1] = f->lately[0];
+    f->lately[0] = 0;
+}
+
+/* ---- statistics ---- */
 
 int weir__caches_has_blocks(struct weir_caches *f) {
     int live;

@@ -19,9 +19,6 @@
 #include <string.h>
 
 #include "base/result.h"
-#include "base/size.h"
-#include "cache/slab_table.h"
-#include "engine/stream_order.h"
 
 enum {
     YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
@@ -93,7 +90,9 @@ static int take_name(struct weir_cache *c) {
     return idle;
 }
 
-void weir__caches_pin(struct weir_cache *c) {
+/* A call pins a cache if it uses the cache over several holds of its lock.  A pinned cache is not given to another
+ * stream. */
+static void pin_cache(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
     c->pins++;
@@ -218,7 +217,7 @@ struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream,
         if (c->serves && is_watched(f, stream))
             atomic_fetch_or_explicit(&c->trusted, WEIR_CACHE_WATCHED, memory_order_relaxed);
         if (c->serves && pins)
-            weir__caches_pin(c);
+            pin_cache(c);
         else
             c = NULL;
     }
@@ -271,7 +270,7 @@ weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int mor
         f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
         if (last)
-            weir__caches_pin(c);
+            pin_cache(c);
     }
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers the memory that it leaves */
@@ -291,7 +290,7 @@ struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream
     if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
         c = NULL;
     if (c)
-        weir__caches_pin(c);
+        pin_cache(c);
     pthread_mutex_unlock(&f->lock);
     return c;
 }

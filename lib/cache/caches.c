@@ -10,9 +10,6 @@
 
 #include "base/result.h"
 #include "base/size.h"
-#include "cache/slab_table.h"
-#include "config/amount.h"
-#include "engine/stream_order.h"
 
 /* The time after which a cache returns memory that its stream does not use. */
 #define IDLE_NS UINT64_C(1000000000)

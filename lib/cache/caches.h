@@ -3,7 +3,7 @@
  *
  * A request is served from its stream's cache (stream_cache.h), and a freed block enters the cache of the stream that
  * it was freed on: without the engine, without driver calls except queries of the stream, and without touching a cache
- * line that another stream's thread writes.  cache_share.c says how much idle memory each cache may keep.
+ * line that another stream's thread writes.  cache_stats.c says how much idle memory each cache may keep.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
@@ -13,6 +13,7 @@
 #include "reserve/reserve.h"
 
 struct weir_caches;
+struct weir_harden;
 
 /* Opens the caches above an open engine that cuts blocks.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
@@ -93,6 +94,14 @@ void weir__caches_blocks(struct weir_caches *f, weir__engine_visit_fn *show, voi
 /* Visits each block of the engine that contains a live block of the caches, under the records' lock. */
 typedef void weir__caches_live_fn(void *context, uint64_t base, size_t bytes);
 void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *context);
+
+/* Returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be freed.
+ * A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns each),
+ * under the engine's lock and then the caches'.  With `harden` the callers' blocks count, and those kept out of use;
+ * blocks on shelves do not, since a trim empties the shelves.  `caches` or `harden` may be NULL; with neither no block
+ * is known. */
+uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
+                    struct weir_harden *harden, uint64_t most);
 
 /* Adds the caches' figures to *out, which already has those of the counters and of the engine. */
 void weir__caches_figures(struct weir_caches *f, weir_statistics *out);

@@ -2,9 +2,9 @@
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h.
  *
  * caches.c opens and closes the caches; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves the
- * requests that hit.h does not serve; cache_free.c frees blocks; cache_remote.c returns slots that were freed on other
- * streams; cache_flush.c gives idle memory back to the engine; cache_share.c says how much each cache may keep;
- * cache_blocks.c finds live blocks; cache_stats.c makes the figures.
+ * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine, and
+ * slots that were freed on other streams back to their slabs; cache_blocks.c finds live blocks; cache_stats.c says how
+ * much each cache may keep, and makes the statistics.
  *
  * Locks: `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
@@ -125,9 +125,6 @@ void weir__caches_unwatch(struct weir_cache *c);
 /* ---- streams: cache_streams.c ---- */
 
 struct weir_cache *weir__caches_make(struct weir_caches *f);
-/* A call pins a cache if it uses the cache over several holds of its lock.  A pinned cache is not given to another
- * stream. */
-void weir__caches_pin(struct weir_cache *c);
 void weir__caches_unpin(struct weir_cache *c);
 /* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
 struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);
@@ -146,10 +143,6 @@ struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_strea
 
 /* ---- back to the engine: cache_flush.c ---- */
 
-/* Gives flushed memory of `c` to the engine, in a call on its stream, whose id was just found to be the cache's: spans
- * as freed on that stream, remote frees behind an event there. */
-void weir__caches_deliver(struct weir_caches *f, struct weir_cache *c, weir_stream stream,
-                          struct weir_flushed *h);
 /* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
  * what exceeds the cap or was unused for long. */
 void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_stream stream);
@@ -161,14 +154,10 @@ void weir__caches_catch_up(struct weir_caches *f, struct weir_cache *c, weir_str
  * known, else the stream's id.  The caller holds `lock`. */
 void weir__caches_retire(struct weir_caches *f, struct weir_cache *c, uint64_t id);
 
-/* ---- remote frees: cache_remote.c ---- */
-
 /* Gives spans to the engine as freed on the stream `id`.  Returns 1 if an event is due on that stream, else 0. */
 int weir__caches_give(struct weir_caches *f, struct weir_slab *spans, uint64_t id);
 /* Returns a slot to its slab after its last use on every stream.  The caller holds `lock`. */
 void weir__caches_bring_home(struct weir_caches *f, const struct weir_remote_slot *remote);
-/* Returns slots to their slabs after their last use on every stream.  The caller holds `lock`. */
-void weir__caches_bring_all_home(struct weir_caches *f, struct weir_remote_slots *remotes);
 /* Queries the next few batches, and returns the slots of completed ones.  So no call queries all batches, nor one of
  * them twice.  The caller holds `lock`. */
 void weir__caches_settle_some(struct weir_caches *f);
@@ -177,15 +166,9 @@ void weir__caches_send_home(struct weir_caches *f, struct weir_remote_slots *rem
                             struct weir_fence *fence);
 /* Takes all batches out of their lists.  The caller holds `lock`. */
 struct weir_remote_slots *weir__caches_take_batches(struct weir_caches *f);
-/* Returns the slots of all these batches if `arrived`, since a wait for the device has completed them; otherwise queues
- * the batches again.  The caller holds `lock`. */
-void weir__caches_return_batches(struct weir_caches *f, struct weir_remote_slots *batches,
-                                 int arrived);
 
-/* ---- sums and shares: cache_share.c ---- */
+/* ---- sums and caps: cache_stats.c ---- */
 
-/* Adds a cache's counts to the sums.  The caller holds `lock`. */
-void weir__caches_tell_sums(struct weir_caches *f, struct weir_cache *c);
 /* Adds a cache's counts to the sums, and sets the cache's cap.  The caller holds `lock`. */
 void weir__caches_tell(struct weir_caches *f, struct weir_cache *c);
 /* Makes all caches report, since the engine's blocks are larger than ever and so the peak requested memory may rise. */

@@ -10,7 +10,7 @@
 #define WEIR_HIT_H
 
 #include "cache/caches.h"
-#include "cache/stream_cache_hit.h"
+#include "cache/stream_cache.h"
 #include "cache/stream_table.h"
 
 /* The fields that a hit reads beside the stream's cache.  `struct weir_caches` begins with them. */

@@ -139,7 +139,7 @@ static void want_words(struct weir_pagemap *map, struct weir__pagemap_leaf *leaf
         weir__hostmem_populate((char *)leaf->value + first * bytes, (end - first) * bytes);
 }
 
-static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large) {
     struct weir__pagemap_leaf *leaf;
     uint64_t page = address >> WEIR__PAGE_SHIFT, last, end;
 
@@ -157,14 +157,6 @@ static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int
             want_words(map, leaf, page, end);
     }
     return 1;
-}
-
-int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes) {
-    return reserve(map, address, bytes, 0);
-}
-
-int weir__pagemap_reserve_large(struct weir_pagemap *map, uint64_t address, size_t bytes) {
-    return reserve(map, address, bytes, 1);
 }
 
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {

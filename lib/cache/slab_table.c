@@ -141,8 +141,7 @@ struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size
     struct weir_slab *s;
 
     weir__lock_take(&r->lock);
-    reserved = one_word ? weir__pagemap_reserve_large(r->pages, base, bytes)
-                        : weir__pagemap_reserve(r->pages, base, bytes);
+    reserved = weir__pagemap_reserve(r->pages, base, bytes, one_word);
     s = begin(r, reserved, base, bytes, slots);
     if (s && one_word)
         oust(r, weir__pagemap_get_large(r->pages, base));
@@ -162,8 +161,7 @@ static struct weir_slab *begin_whole(struct weir_records *r, uint64_t base, size
     int reserved;
 
     weir__lock_take(&r->lock);
-    reserved = is_large(bytes) ? weir__pagemap_reserve_large(r->pages, base, WEIR_PAGE)
-                               : weir__pagemap_reserve(r->pages, base, WEIR_PAGE);
+    reserved = weir__pagemap_reserve(r->pages, base, WEIR_PAGE, is_large(bytes));
     s = begin(r, reserved, base, bytes, 0);
     if (s) {
         r->wholes++;
@@ -190,10 +188,7 @@ void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, 
 
     bytes += (size_t)(base - first);
     weir__lock_take(&r->lock);
-    if (large)
-        (void)weir__pagemap_reserve_large(r->pages, first, bytes);
-    else
-        (void)weir__pagemap_reserve(r->pages, first, bytes);
+    (void)weir__pagemap_reserve(r->pages, first, bytes, large);
     weir__lock_give(&r->lock);
 }
 

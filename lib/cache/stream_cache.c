@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_cache.c: the rare operations of a stream's cache. */
-#include "cache/stream_cache_hit.h"
+#include "cache/stream_cache.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  *
  * A cache holds slabs for small requests, with their idle slots; the whole blocks that were freed on the stream last;
  * and remote frees, slots of other caches' slabs that were freed on this stream.  Requests and frees on the stream
- * touch no memory that another stream's thread writes.  cache_share.c says how much idle memory a cache may keep.
+ * touch no memory that another stream's thread writes.  cache_stats.c says how much idle memory a cache may keep.
  *
  * The lock is biased to the thread that uses the stream.  It guards everything but the atomic fields.  Under it weir
  * calls nothing that may block, and takes no lock but the remote-free queue's.
@@ -28,8 +28,56 @@
 
 #include "cache/biased_lock.h"
 #include "cache/page_map.h"
-#include "cache/peak_sum.h"
 #include "cache/slab.h"
+
+/* A sum of bytes with its peak, which one thread at a time changes, under a lock of its owner, and any thread reads
+ * without a lock.  It is stored as the peak and the peak minus the sum, so that additions and subtractions write
+ * one word unless the peak rises. */
+struct weir_peak_sum {
+    _Atomic int64_t room; /* the peak minus the sum, never below 0 */
+    _Atomic int64_t peak;
+};
+
+static inline __attribute__((always_inline)) void weir__sum_add(struct weir_peak_sum *sum,
+                                                                int64_t bytes) {
+    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
+
+    if (__builtin_expect(room < 0, 0)) {
+        /* The peak is written first, so that a reader sees no sum above it. */
+        atomic_store_explicit(&sum->peak,
+                              atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
+                              memory_order_relaxed);
+        room = 0;
+    }
+    atomic_store_explicit(&sum->room, room, memory_order_release);
+}
+
+static inline __attribute__((always_inline)) void weir__sum_sub(struct weir_peak_sum *sum,
+                                                                int64_t bytes) {
+    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
+
+    atomic_store_explicit(&sum->room, room, memory_order_release);
+}
+
+/* Returns the sum as it is, or was a moment ago. */
+static inline int64_t weir__sum_now(const struct weir_peak_sum *sum) {
+    int64_t peak, room;
+
+    do {
+        peak = atomic_load_explicit(&sum->peak, memory_order_acquire);
+        room = atomic_load_explicit(&sum->room, memory_order_acquire);
+    } while (peak != atomic_load_explicit(&sum->peak, memory_order_relaxed));
+    return peak - room;
+}
+
+/* Restarts the peak at the present sum, or at 0.  No other thread reads meanwhile. */
+static inline void weir__sum_renew_peak(struct weir_peak_sum *sum) {
+    int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
+                  atomic_load_explicit(&sum->room, memory_order_relaxed);
+
+    atomic_store_explicit(&sum->peak, now < 0 ? 0 : now, memory_order_relaxed);
+    atomic_store_explicit(&sum->room, now < 0 ? -now : 0, memory_order_release);
+}
 
 enum {
     WEIR_CACHE_RECENT = 16,  /* the most whole blocks that are kept: a power of two */
@@ -294,5 +342,130 @@ void weir__cache_remotes(struct weir_cache *c, uint32_t least, struct weir_flush
 /* Gives up the slabs that still have live slots, after a shrink to 0 and the removal of remote frees: the stream on
  * which their free slots were freed is no longer known. */
 void weir__cache_disown(struct weir_cache *c);
+
+/* ---- the short ways of requests and frees, which are inlined ---- */
+
+/* Callers hold the cache's lock. */
+
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the slab that serves its class.  Returns 0 if that slab is
+ * full or there is none. */
+static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
+                                                                            size_t bytes) {
+    struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
+    uint64_t slot_bytes, slot;
+
+    if (__builtin_expect(!s || s->idle == 0, 0))
+        return 0;
+    if (s->idle == s->slots)
+        weir__cache_less_idle(c, weir__slab_bytes(s));
+    slot = weir__slab_take(s, (uint32_t)bytes);
+    slot_bytes = (uint64_t)s->slot_units * WEIR_SLAB_UNIT;
+    weir__cache_account(c, (int64_t)bytes, (int64_t)slot_bytes);
+    return weir__slab_base(s) + slot * slot_bytes;
+}
+
+/* Returns the place of the i-th oldest whole block in the ring. */
+static inline unsigned weir__cache_at(const struct weir_cache_store *store, unsigned i) {
+    return (store->oldest + i) % WEIR_CACHE_RECENT;
+}
+
+/* Returns the pages of a whole block for `bytes` (> 0). */
+static inline size_t weir__cache_pages(size_t bytes) {
+    return (bytes - 1) / WEIR_PAGE + 1;
+}
+
+/* Allocates a whole block that was just removed from the ring. */
+static inline __attribute__((always_inline)) uint64_t
+weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
+    size_t whole = weir__slab_bytes(s);
+
+    c->store->whole -= whole;
+    weir__cache_less_idle(c, whole);
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    weir__cache_account(c, (int64_t)bytes, (int64_t)whole);
+    return weir__slab_base(s);
+}
+
+/* Allocates the whole block that was freed last.  Returns 0 if there is none, or if its pages are not exactly those
+ * that `bytes` need. */
+static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(struct weir_cache *c,
+                                                                            size_t bytes) {
+    struct weir_cache_store *store = c->store;
+    unsigned last = store->recents - 1, at = weir__cache_at(store, last);
+
+    if (__builtin_expect(store->recents == 0 || store->pages[at] != weir__cache_pages(bytes), 0))
+        return 0;
+    store->recents = last;
+    if (last < store->unused)
+        store->unused = last;
+    return weir__cache_hand_out(c, store->recent[at], bytes);
+}
+
+/* Updates the cache after slots were returned to one of its slabs, which had `before` free slots. */
+static inline __attribute__((always_inline)) void
+weir__cache_welcome(struct weir_cache *c, struct weir_slab *slab, uint32_t before) {
+    if (before == 0 && c->store->open[slab->size_class] != slab)
+        weir__cache_link(c, slab);
+    if (slab->idle == slab->slots) {
+        slab->epoch = c->epoch;
+        weir__cache_more_idle(c, weir__slab_bytes(slab));
+    }
+}
+
+static inline __attribute__((always_inline)) void
+weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
+    uint32_t before = slab->idle;
+
+    weir__slab_put(slab, slot);
+    weir__cache_welcome(c, slab, before);
+}
+
+/* Takes back a live whole block if the ring has room and at most `most` bytes.  Returns 1 on success, else 0; nothing
+ * has changed then. */
+static inline __attribute__((always_inline)) int
+weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
+    struct weir_cache_store *store = c->store;
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t whole = store->whole + weir__slab_bytes(s);
+    unsigned last;
+
+    if (asked == 0 || address != weir__slab_base(s) || store->recents == WEIR_CACHE_RECENT ||
+        whole > most)
+        return 0;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    store->whole = whole;
+    last = weir__cache_at(store, store->recents++);
+    store->pages[last] = (uint32_t)(weir__slab_bytes(s) / WEIR_PAGE);
+    store->recent[last] = s;
+    weir__cache_more_idle(c, weir__slab_bytes(s));
+    weir__cache_discount(c, (int64_t)asked, (int64_t)weir__slab_bytes(s));
+    weir__cache_raise(&c->frees);
+    return 1;
+}
+
+/* Takes back a live block that was freed on the stream, in the two simple cases: a slot of the cache's own slabs, or
+ * a whole block for which there is room.  Returns 1 on success, else 0; nothing has changed then.  The cache has a
+ * store. */
+static inline __attribute__((always_inline)) int
+weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
+    if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {
+        uint64_t slot = weir__slab_quotient(s, address);
+        uint32_t asked;
+
+        if (slot >= s->slots)
+            return 0;
+        asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+        if (asked & WEIR_SLOT_IDLE)
+            return 0;
+        weir__cache_home(c, s, (uint32_t)slot);
+        weir__cache_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SLAB_UNIT);
+        weir__cache_raise(&c->frees);
+        return 1;
+    }
+    return s->slot_units
+               ? 0
+               : weir__cache_put_recent(c, s, address,
+                                        atomic_load_explicit(&c->most_whole, memory_order_relaxed));
+}
 
 #endif

@@ -35,16 +35,16 @@ TEST(an_empty_map_has_nothing) {
 }
 
 TEST(what_cannot_be_reserved) {
-    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0));
-    MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE));
-    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE));
-    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, 1));
-    MUST(!weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1));
-    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, WEIR_PAGE));
-    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0, 0));
+    MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE, 0));
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE, 0));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, 1, 0));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1, 0));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, WEIR_PAGE, 0));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, 2 * WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 0);
-    MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE));
-    MUST(weir__pagemap_reserve(&map, 0, 1));
+    MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE, 0));
+    MUST(weir__pagemap_reserve(&map, 0, 1, 0));
 }
 
 /* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
@@ -61,7 +61,7 @@ TEST_EACH(7, values_stand_where_they_were_set) {
     size_t bytes = 3 * WEIR_PAGE;
     int value, other;
 
-    MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE, 0));
     MUST(weir__pagemap_get(&map, place) == NULL);
     weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
     weir__pagemap_set(&map, place, bytes - 1, &value); /* its last page is begun */
@@ -83,8 +83,8 @@ TEST(words_of_large_blocks) {
     int value, other;
 
     MUST(weir__pagemap_get_large(&map, place) == NULL);
-    MUST(!weir__pagemap_reserve_large(&map, TOP_BYTES, WEIR_PAGE));
-    MUST(weir__pagemap_reserve_large(&map, place, 2 * WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, WEIR_PAGE, 1));
+    MUST(weir__pagemap_reserve(&map, place, 2 * WEIR_PAGE, 1));
     weir__pagemap_set_large(&map, place, &value);
     weir__pagemap_set_large(&map, place + WEIR_PAGE, &other);
     MUST(weir__pagemap_get_large(&map, place) == &value);
@@ -105,15 +105,15 @@ TEST(reserving_again_takes_nothing) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
 
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES / 8));
+    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES / 8, 0));
     MUST_EQ(map.host_bytes, leaf + node);
-    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, LEAF_BYTES - WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, LEAF_BYTES - WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, leaf + node);
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES + LEAF_BYTES / 8 - WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES + LEAF_BYTES / 8 - WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 2 * leaf - words + words / 8 + node);
-    MUST(weir__pagemap_reserve(&map, LEAF_BYTES, LEAF_BYTES));
+    MUST(weir__pagemap_reserve(&map, LEAF_BYTES, LEAF_BYTES, 0));
     MUST_EQ(map.host_bytes, 2 * leaf + node);
-    MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 4 * leaf - 2 * words + 2 * host + 2 * node);
 }
 
@@ -124,17 +124,17 @@ TEST(what_was_never_touched_is_not_told) {
     uint64_t covers = WEIR__PAGEMAP_HOST_SLOTS * WEIR_PAGE;
 
     for (uint64_t i = 0; i < 4; i++)
-        MUST(weir__pagemap_reserve_large(&map, i * LEAF_BYTES, WEIR_SLAB_SMALL + WEIR_PAGE));
+        MUST(weir__pagemap_reserve(&map, i * LEAF_BYTES, WEIR_SLAB_SMALL + WEIR_PAGE, 1));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node);
-    MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE));
-    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, covers - WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE, 0));
+    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, covers - WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + host);
-    MUST(weir__pagemap_reserve(&map, covers - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, covers - WEIR_PAGE, 2 * WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 2 * host);
-    MUST(
-        weir__pagemap_reserve(&map, 2 * LEAF_BYTES - WEIR_PAGE, 2 * WEIR_PAGE)); /* of two tables */
+    MUST(weir__pagemap_reserve(&map, 2 * LEAF_BYTES - WEIR_PAGE, 2 * WEIR_PAGE,
+                               0)); /* of two tables */
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 4 * host);
-    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES));
+    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES, 0));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + words + 2 * host);
 }
 

@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "cache/pinned.h"
 #include "tests/fixtures/refuse.h"
 
 /* A slab is live as long as one of its slots is, a whole block while its caller has it, not while it is kept. */

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "cache/stream_cache_hit.h"
+#include "cache/stream_cache.h"
 #include "cache/slab.h"
 
 /* A slab with room for `slots` slots at that address. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* box.pml: the remote-free queue of a cache (lib/cache: remote_post.h: post; stream_cache.c: collect, readdress) against
+/* box.pml: the remote-free queue of a cache (lib/cache: cache_free.c: post; stream_cache.c: collect, readdress) against
  * the cache's being retired, renamed and filled again (cache_free.c, cache_streams.c).  A cell is one stream's cache here,
  * and its box that queue.
  *
