@@ -99,8 +99,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/settings.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \
-	lib/ipc/group_slots.c \
-	lib/ipc/group_slots.h \
 	lib/ipc/group_driver.c \
 	lib/ipc/group_process.c \
 	lib/ipc/group_process.h \
@@ -108,7 +106,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/ipc/registry.h \
 	lib/ipc/local_peers.c \
 	lib/ipc/local_peers.h \
-	lib/ipc/peers_look.c \
 	lib/ipc/process_peers.c \
 	lib/ipc/process_peers.h \
 	lib/ipc/memory_text.c \
@@ -177,7 +174,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/cache_stats.c \
 	lib/cache/cache_streams.c \
 	lib/cache/caches_state.h \
-	lib/cache/caches.c \
 	lib/cache/caches.h \
 	lib/cache/hit.h \
 	lib/cache/guard.c \
@@ -189,8 +185,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/cache/slab_table.h \
 	lib/cache/stream_cache.c \
 	lib/cache/stream_cache.h \
-	lib/cache/stream_table.c \
-	lib/cache/stream_table.h \
 	lib/api/allocator_internal.h \
 	lib/api/create.c \
 	lib/api/create.h \

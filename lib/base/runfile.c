@@ -83,6 +83,16 @@ int weir__runfile_is_own(int file, struct stat *is) {
     return fstat(file, is) == 0 && is_own(is);
 }
 
+int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes) {
+    char has[64];
+    struct stat is;
+
+    return weir__runfile_is_own(file, &is) && (is.st_mode & 077) == 0 && is.st_nlink == 1 &&
+           is.st_size == (off_t)bytes && head_bytes <= sizeof has &&
+           pread(file, has, head_bytes, 0) == (ssize_t)head_bytes &&
+           memcmp(has, head, head_bytes) == 0;
+}
+
 int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes) {
     int error = weir__file_reserve(file, (off_t)bytes);
 

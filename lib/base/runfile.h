@@ -35,6 +35,9 @@ int weir__runfile_open(const char *path, int flags);
 /* Returns 1 and sets *is if the file is a plain file of this user, else 0. */
 int weir__runfile_is_own(int file, struct stat *is);
 
+/* Returns 1 if the file is a plain file of this user with mode 0600, one name, that size and that head, else 0. */
+int weir__runfile_is_sound(int file, size_t bytes, const void *head, size_t head_bytes);
+
 /* Reserves all bytes of a new file, so that a full file system is an error here and no signal later.  Sets its mode,
  * whatever the umask is, and writes its head.  Returns 0 on success, -1 with errno on failure. */
 int weir__runfile_fill(int file, size_t bytes, const void *head, size_t head_bytes);

@@ -119,6 +119,16 @@ void weir__process_command(char *text, size_t bytes) {
     read_command("/proc/self/cmdline", text, bytes);
 }
 
+void weir__process_name(char *text, size_t bytes) {
+    char command[WEIR_COMMAND_BYTES], *name = command;
+
+    weir__process_command(command, sizeof command);
+    for (char *at = command; *at && *at != ' '; at++)
+        if (*at == '/')
+            name = at + 1;
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
+}
+
 void weir__process_command_of(pid_t pid, char *text, size_t bytes) {
     char path[32];
 

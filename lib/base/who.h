@@ -33,4 +33,7 @@ int weir__process_has_preload(void);
 void weir__process_command(char *text, size_t bytes);
 void weir__process_command_of(pid_t pid, char *text, size_t bytes);
 
+/* Writes the command of this process without its program's folder, for texts with little room. */
+void weir__process_name(char *text, size_t bytes);
+
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cache_streams.c: caches are made, found, bound to a stream and unbound.
+/* cache_streams.c: opens and closes the caches of an allocator; finds, makes, binds and unbinds the cache of a stream.
  *
  * What: a handle identifies no stream: the driver gives the handle of a destroyed stream to a new one.  A request on a
  * created stream queries the stream's id and compares it with the cache's.  A free does not: its block enters the cache
@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/result.h"
+#include "base/size.h"
 
 enum {
     YOUNG = 64, /* calls on a stream before it gets a cache, unless it is the first stream */
@@ -29,6 +30,111 @@ enum {
 
 /* If streams that ended unseen leave more bytes than this to a device wait, new streams get no cache. */
 #define STRANDED_MOST ((uint64_t)64 << 20)
+
+/* The time after which a cache returns memory that its stream does not use. */
+#define IDLE_NS UINT64_C(1000000000)
+
+/* ---- the tables of streams ---- */
+
+enum { FIRST = 64 }; /* entries */
+
+static struct weir_cache_entries *make_entries(size_t entries) {
+    struct weir_cache_entries *t = calloc(1, sizeof *t + entries * sizeof t->entry[0]);
+
+    if (t)
+        t->mask = entries - 1;
+    return t;
+}
+
+static struct weir_cache_entries *entries_of(struct weir_cache_table *table) {
+    return atomic_load_explicit(&table->now, memory_order_relaxed);
+}
+
+static uint64_t key_at(const struct weir_cache_entries *t, size_t i) {
+    return atomic_load_explicit(&t->entry[i].key, memory_order_relaxed);
+}
+
+static struct weir_cache *cache_in(const struct weir_cache_entries *t, size_t i) {
+    return atomic_load_explicit(&t->entry[i].cache, memory_order_relaxed);
+}
+
+static void set_entry(struct weir_cache_entries *t, size_t i, uint64_t key,
+                      struct weir_cache *cache) {
+    atomic_store_explicit(&t->entry[i].cache, cache, memory_order_release);
+    atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
+}
+
+static void add_entry(struct weir_cache_entries *t, uint64_t key, struct weir_cache *cache) {
+    size_t i = weir__cache_table_slot(t, key);
+
+    while (key_at(t, i) != 0)
+        i = (i + 1) & t->mask;
+    set_entry(t, i, key, cache);
+    t->keys++;
+}
+
+/* Opens an empty table.  Returns 1 on success, 0 if there is no host memory. */
+static int open_table(struct weir_cache_table *table) {
+    atomic_store_explicit(&table->now, make_entries(FIRST), memory_order_release);
+    return entries_of(table) != NULL;
+}
+
+/* Frees a table, which may be called if opening has failed. */
+static void close_table(struct weir_cache_table *table) {
+    struct weir_cache_entries *t = entries_of(table);
+
+    while (t) {
+        struct weir_cache_entries *older = t->older;
+
+        free(t);
+        t = older;
+    }
+}
+
+/* Makes room for one more key.  Returns 1 on success, 0 if there is no host memory. */
+static int reserve_table(struct weir_cache_table *table) {
+    struct weir_cache_entries *t = entries_of(table), *larger;
+
+    if ((t->keys + 1) * 2 <= t->mask + 1)
+        return 1;
+    larger = make_entries((t->mask + 1) * 2);
+    if (!larger)
+        return 0;
+    larger->older = t;
+    for (size_t i = 0; i <= t->mask; i++)
+        if (key_at(t, i) != 0)
+            add_entry(larger, key_at(t, i), cache_in(t, i));
+    atomic_store_explicit(&table->now, larger, memory_order_release);
+    return 1;
+}
+
+/* Adds a key, which is not in the table and not 0.  There must be room. */
+static void add_key(struct weir_cache_table *table, uint64_t key, struct weir_cache *cache) {
+    add_entry(entries_of(table), key, cache);
+}
+
+/* Removes a key, which must be in the table. */
+static void remove_key(struct weir_cache_table *table, uint64_t key) {
+    struct weir_cache_entries *t = entries_of(table);
+    size_t gap = weir__cache_table_slot(t, key);
+
+    while (key_at(t, gap) != key)
+        gap = (gap + 1) & t->mask;
+    atomic_store_explicit(&t->entry[gap].key, 0, memory_order_release);
+    t->keys--;
+    /* The entries behind it move up, unless that would put them before their own place. */
+    for (size_t i = (gap + 1) & t->mask; key_at(t, i) != 0; i = (i + 1) & t->mask) {
+        size_t home = weir__cache_table_slot(t, key_at(t, i));
+
+        if (((i - home) & t->mask) < ((i - gap) & t->mask))
+            continue;
+        set_entry(t, gap, key_at(t, i), cache_in(t, i));
+        atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
+        gap = i;
+    }
+}
+
+/* ---- one stream ---- */
 
 void weir__caches_unwatch(struct weir_cache *c) {
     atomic_fetch_and_explicit(&c->trusted, ~WEIR_CACHE_WATCHED, memory_order_relaxed);
@@ -58,7 +164,7 @@ static int streams_end_unseen(const struct weir_caches *f, const struct weir_cac
                STRANDED_MOST;
 }
 
-struct weir_cache *weir__caches_make(struct weir_caches *f) {
+static struct weir_cache *make_cache(struct weir_caches *f) {
     struct weir_cache *c = aligned_alloc(_Alignof(struct weir_cache), sizeof *c);
 
     if (!c)
@@ -136,7 +242,7 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
     key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
     if (!silent || !take_name(silent))
         return NULL;
-    weir__cache_table_remove(&f->hits.by_id, key);
+    remove_key(&f->hits.by_id, key);
     weir__caches_retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
     return silent;
 }
@@ -154,15 +260,15 @@ static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, ui
         return c;
     if (full)
         c = take_silent(f);
-    if (!c && (!full || to_bind) && weir__cache_table_reserve(table_of(f, key))) {
-        c = weir__caches_make(f);
+    if (!c && (!full || to_bind) && reserve_table(table_of(f, key))) {
+        c = make_cache(f);
         if (c && ++f->streams > 1)
             atomic_store_explicit(&f->alone, 0, memory_order_relaxed);
         f->default_streams += c && by_id;
     }
     if (c) {
         rename_cache(c, key);
-        weir__cache_table_add(table_of(f, key), key, c);
+        add_key(table_of(f, key), key, c);
     }
     return c;
 }
@@ -338,4 +444,92 @@ void weir__caches_distrust(struct weir_caches *f) {
     for (struct weir_cache *c = f->caches; c; c = c->next)
         weir__caches_unwatch(c);
     pthread_mutex_unlock(&f->lock);
+}
+
+/* ---- all caches ---- */
+
+void weir__caches_prepare(struct weir_caches *f, const struct weir_extent *extents, size_t count,
+                          size_t most) {
+    size_t left = most;
+
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
+
+        weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
+        left -= bytes;
+    }
+    weir__records_stock(&f->records, most - left);
+}
+
+weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out) {
+    struct weir_caches *f = aligned_alloc(_Alignof(struct weir_caches), sizeof *f);
+
+    if (f)
+        memset(f, 0, sizeof *f);
+    if (!f || !open_table(&f->hits.by_handle) || !open_table(&f->hits.by_id) ||
+        !weir__records_open(&f->records, &f->pages) || !(f->loose = make_cache(f))) {
+        if (f) {
+            weir__records_close(&f->records);
+            close_table(&f->hits.by_id);
+            close_table(&f->hits.by_handle);
+        }
+        free(f);
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
+    }
+    weir__bias_prepare();
+    f->v = v;
+    f->engine = v->engine;
+    f->hits.device = v->device;
+    f->batches_end = &f->batches;
+    f->hits.reclaim_epoch = 1; /* a cache whose pass is 0 is not ready */
+    f->hits.checks = v->options->stream_checks != WEIR_SWITCH_OFF;
+    f->sheds = v->engine->threshold < v->device->total;
+    f->alone = !f->sheds;
+    f->span_ticks = v->device->driver->ticks();
+    f->idle_ns = IDLE_NS;
+    pthread_mutex_init(&f->lock, NULL);
+    /* No callbacks, since this order has no frees. */
+    weir__order_open(&f->order, v->device, NULL, NULL);
+    *out = f;
+    return WEIR_OK;
+}
+
+void weir__caches_close(struct weir_caches *f) {
+    struct weir_remote_slots *batches;
+    struct weir_driver_scope scope;
+    int entered;
+
+    if (!f)
+        return;
+    batches = weir__caches_take_batches(f);
+    while (batches) {
+        struct weir_remote_slots *batch = batches;
+
+        batches = batch->next;
+        if (batch->fence)
+            weir__order_fence_drop(&f->order, batch->fence);
+        while (batch) {
+            struct weir_remote_slots *more = batch->more;
+
+            free(batch);
+            batch = more;
+        }
+    }
+    entered =
+        weir__driver_enter(f->hits.device->driver, f->hits.device->context, &scope) == CUDA_SUCCESS;
+    weir__order_close(&f->order);
+    if (entered)
+        weir__driver_leave(f->hits.device->driver, &scope);
+    while (f->caches) {
+        struct weir_cache *c = f->caches;
+
+        f->caches = c->next;
+        weir__cache_close(c);
+        free(c);
+    }
+    close_table(&f->hits.by_handle);
+    close_table(&f->hits.by_id);
+    weir__records_close(&f->records);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h.
  *
- * caches.c opens and closes the caches; cache_streams.c finds and makes the cache of a stream; cache_alloc.c serves the
+ * cache_streams.c opens and closes the caches, and finds and makes the cache of a stream; cache_alloc.c serves the
  * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine, and
  * slots that were freed on other streams back to their slabs; cache_blocks.c finds live blocks; cache_stats.c says how
  * much each cache may keep, and makes the statistics.
@@ -124,7 +124,6 @@ void weir__caches_unwatch(struct weir_cache *c);
 
 /* ---- streams: cache_streams.c ---- */
 
-struct weir_cache *weir__caches_make(struct weir_caches *f);
 void weir__caches_unpin(struct weir_cache *c);
 /* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
 struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);

@@ -11,7 +11,49 @@
 
 #include "cache/caches.h"
 #include "cache/stream_cache.h"
-#include "cache/stream_table.h"
+
+/* ---- the table of streams ---- */
+
+/* Finds a stream's cache by its key, without a lock.  The table uses open addressing and is at most half full.  Writers
+ * hold the caches' lock.  A table that has grown keeps the smaller one until the end, for threads that still read it.
+ * While a key is removed, a reader may miss any key, or find a cache that has another key by then.  So a reader checks
+ * the key under the cache's lock, and a reader that found nothing searches again under the caches' lock. */
+struct weir_cache_entry {
+    _Atomic uint64_t key; /* 0 if the entry is free */
+    _Atomic(struct weir_cache *) cache;
+};
+
+struct weir_cache_entries {
+    size_t mask; /* the number of entries, which is a power of two, minus one */
+    size_t keys;
+    struct weir_cache_entries *older;
+    struct weir_cache_entry entry[];
+};
+
+struct weir_cache_table {
+    _Atomic(struct weir_cache_entries *) now;
+};
+
+static inline size_t weir__cache_table_slot(const struct weir_cache_entries *t, uint64_t key) {
+    return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
+}
+
+/* Finds the cache of a key that is not 0.  Returns 1 on success, else 0. */
+static inline __attribute__((always_inline)) int
+weir__cache_table_find(struct weir_cache_table *table, uint64_t key, struct weir_cache **cache) {
+    const struct weir_cache_entries *t = atomic_load_explicit(&table->now, memory_order_acquire);
+    size_t i = weir__cache_table_slot(t, key);
+    uint64_t found;
+
+    while (__builtin_expect(
+        (found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire)) != key, 0)) {
+        if (found == 0)
+            return 0;
+        i = (i + 1) & t->mask;
+    }
+    *cache = atomic_load_explicit(&t->entry[i].cache, memory_order_acquire);
+    return 1;
+}
 
 /* The fields that a hit reads beside the stream's cache.  `struct weir_caches` begins with them. */
 struct weir_hits {

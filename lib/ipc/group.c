@@ -1,7 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* group.c: the file of a group, and its members.  group_slots.c describes the contents of the file.
+/* group.c: the file of a group, and its members.
  *
- * Each member holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may
+ * The counter is one word: the bytes of all members, the slot that made the last change, and that change's number.  So
+ * a change is one compare-and-swap, which keeps the limit or does not happen, and which names its author.  No process
+ * ever holds a lock that another needs, so a process that is stopped or killed stops no other.
+ *
+ * A slot has two values, for changes of even and of odd numbers.  A member first writes its next value, with the number
+ * of its next change, and then makes the change in the counter; from then on the value counts.  `applied` is the number
+ * of the slot's last change.  A member may be killed before it writes `applied`: so a process that is about to replace
+ * the counter's word first writes `applied` for the author of the last change.  Thus the sum of all slots' values of
+ * their last applied change is always the counter.
+ *
+ * A member locks the byte of its number (a random one, never used again) with a lock of an open file, which the kernel
+ * drops when the process ends, in all namespaces of pids.  If that byte is unlocked, any process may make one more
+ * change of the slot, to 0 bytes, and then free the slot.  Several processes may do so at once with one number of
+ * change: only one compare-and-swap succeeds.  Values carry the number of their change, so a late process cannot
+ * overwrite a later value.  (A change would be counted wrongly only if exactly 8192 changes of a slot, or a multiple,
+ * restored a word between two instructions of one process while another one is killed.)
+ *
+ * Each member also holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may
  * remove the file or write another limit; the memory of members that are ending stays counted.  If a process is stopped
  * while it holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed
  * leaves its file, which the next process removes that joins any group on the device.
@@ -36,13 +53,249 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "ipc/group_slots.h"
+#include "base/who.h"
 
 #define MAGIC "weirgrp1"
 enum { TRIES = 64 };
 /* A process waits for one that removes a file for REMOVALS pauses of PAUSE_NS. */
 enum { REMOVALS = 500 };
 #define PAUSE_NS 1000000
+
+enum {
+    PAGE_BYTES = 4096,
+    COMMAND_WORDS = WEIR_REGISTRY_COMMAND / 8,
+    NUMBER_BITS = 60 /* the bits of a member's number */
+};
+
+struct weir_group_slot {
+    _Atomic uint64_t owner;    /* the number of the member, or 0 if the slot is free */
+    _Atomic uint64_t applied;  /* the number of the last change of this slot, over all its owners */
+    _Atomic uint64_t value[2]; /* for even and odd changes: the bytes and the change's number */
+    /* For people, and for the order in which members are asked.  Valid if `described` is the owner's number. */
+    _Atomic uint64_t described, pid, start, namespace, weight, idle;
+    _Atomic uint64_t kind[WEIR_GROUP_KIND_COUNT];
+    _Atomic uint64_t command[COMMAND_WORDS];
+    uint64_t unused[32 - 10 - WEIR_GROUP_KIND_COUNT - COMMAND_WORDS];
+};
+
+struct group_head {
+    char magic[8];
+    uint32_t version, slots;
+};
+
+struct weir_group_file {
+    struct group_head head;
+    uint64_t limit;
+    char unused[64 - 24];
+    _Atomic uint64_t used;
+    char rest[PAGE_BYTES - 64 - 8];
+    struct weir_group_slot slot[WEIR_GROUP_SLOTS];
+};
+
+_Static_assert(sizeof(struct weir_group_slot) == 256, "another layout is another version");
+_Static_assert(offsetof(struct weir_group_file, slot) == PAGE_BYTES,
+               "another layout is another version");
+
+/* The locked bytes, one for each member's number, lie far behind the end of the file. */
+#define NUMBERS_AT ((off_t)1 << 61)
+
+/* ---- words --------------------------------------------------------------------------------------- */
+
+enum { BYTES_BITS = 43, CHANGE_BITS = 64 - BYTES_BITS, SLOT_BITS = 8, LATE_BITS = 13 };
+
+_Static_assert(BYTES_BITS + SLOT_BITS + LATE_BITS == 64, "no bit is left over");
+_Static_assert(1 << SLOT_BITS == WEIR_GROUP_SLOTS, "any slot may be named");
+
+static uint64_t low(uint64_t word, unsigned bits) {
+    return word & ((UINT64_C(1) << bits) - 1);
+}
+
+static uint64_t bytes_in(uint64_t word) {
+    return word >> (64 - BYTES_BITS);
+}
+
+static uint64_t value_of(uint64_t bytes, uint64_t change) {
+    return bytes << CHANGE_BITS | low(change, CHANGE_BITS);
+}
+
+static uint64_t used_of(uint64_t bytes, unsigned slot, uint64_t change) {
+    return bytes << (64 - BYTES_BITS) | (uint64_t)slot << LATE_BITS | low(change, LATE_BITS);
+}
+
+/* Returns the counter's word, after its last change has been written to the author's `applied`. */
+static uint64_t read_used(struct weir_group_file *file) {
+    for (;;) {
+        uint64_t word = atomic_load(&file->used), applied;
+        struct weir_group_slot *author = &file->slot[low(word >> LATE_BITS, SLOT_BITS)];
+
+        applied = atomic_load(&author->applied);
+        if (atomic_load(&file->used) != word)
+            continue; /* `applied` may be older than the word */
+        if (low(applied + 1, LATE_BITS) == low(word, LATE_BITS))
+            (void)atomic_compare_exchange_strong(&author->applied, &applied, applied + 1);
+        return word;
+    }
+}
+
+static uint64_t bytes_of_slot(struct weir_group_slot *slot) {
+    return bytes_in(atomic_load(&slot->value[atomic_load(&slot->applied) & 1]));
+}
+
+static uint64_t bytes_of_group(struct weir_group_file *file) {
+    return bytes_in(atomic_load(&file->used));
+}
+
+/* Makes one change of this member's slot.  Returns 1 on success, 0 if the limit forbids it.  The caller holds the
+ * lock. */
+static int change_count(struct weir_group *g, uint64_t more, uint64_t less, uint64_t limit) {
+    struct weir_group_file *file = g->file;
+    struct weir_group_slot *own = &file->slot[g->slot];
+    uint64_t last = atomic_load_explicit(&own->applied, memory_order_relaxed), word, bytes;
+
+    atomic_store(&own->value[(last + 1) & 1], value_of(bytes_of_slot(own) + more - less, last + 1));
+    do {
+        word = read_used(file);
+        bytes = bytes_in(word);
+        if (more > weir__size_less(limit, bytes))
+            return 0;
+    } while (!atomic_compare_exchange_weak(
+        &file->used, &word, used_of(bytes + more - less, (unsigned)g->slot, last + 1)));
+    atomic_store(&own->applied, last + 1);
+    return 1;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static struct flock byte_at(off_t at, short type) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+}
+
+static int lock_byte(int file, off_t at, short type) {
+    struct flock lock = byte_at(at, type);
+
+    return fcntl(file, F_OFD_SETLK, &lock);
+}
+
+static off_t byte_of_number(uint64_t number) {
+    return NUMBERS_AT + (off_t)number;
+}
+
+/* Returns 1 if the byte of that number is locked, or if the kernel cannot say; else 0. */
+static int is_locked(const struct weir_group *g, uint64_t number) {
+    struct flock lock = byte_at(byte_of_number(number), F_WRLCK);
+
+    return number == g->number || !weir__kept_is(&g->others) ||
+           fcntl(g->others.number, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+static int is_near(const struct weir_group_slot *slot, uint64_t number) {
+    uint64_t own = weir__process_namespace();
+
+    return own != 0 && atomic_load(&slot->described) == number &&
+           atomic_load(&slot->namespace) == own;
+}
+
+/* Returns 1 if the member of that number lives, else 0.  A child that was forked just before its parent was killed may
+ * hold the lock a moment longer, so the pid is checked, too, if it is of this namespace. */
+static int is_member_alive(const struct weir_group *g, const struct weir_group_slot *slot,
+                           uint64_t number) {
+    return is_locked(g, number) &&
+           (number == g->number || !is_near(slot, number) ||
+            weir__process_lives((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start)));
+}
+
+/* Returns 1 if the member has lost its locks but the kernel has not freed its memory yet, else 0.  A process that runs
+ * on without its locks has become another program (exec), which has none of that memory. */
+static int is_ending(const struct weir_group_slot *slot, uint64_t number) {
+    return is_near(slot, number) &&
+           weir__process_is_ending((pid_t)atomic_load(&slot->pid), atomic_load(&slot->start));
+}
+
+/* Frees the slot of a member that has ended. */
+static void recover_slot(struct weir_group *g, int at, uint64_t number) {
+    struct weir_group_slot *slot = &g->file->slot[at];
+
+    for (;;) {
+        uint64_t word = read_used(g->file), last = atomic_load(&slot->applied), value, next, zero;
+
+        if (atomic_load(&slot->owner) != number)
+            return;
+        value = atomic_load(&slot->value[last & 1]);
+        if (low(value, CHANGE_BITS) != low(last, CHANGE_BITS))
+            continue; /* another process has changed the slot meanwhile */
+        if (bytes_in(value) == 0) {
+            (void)atomic_compare_exchange_strong(&slot->owner, &number, 0);
+            return;
+        }
+        next = atomic_load(&slot->value[(last + 1) & 1]);
+        zero = value_of(0, last + 1);
+        if (next != zero &&
+            ((low(next, CHANGE_BITS) != low(last + 1, CHANGE_BITS) &&
+              low(next, CHANGE_BITS) != low(last - 1, CHANGE_BITS)) ||
+             !atomic_compare_exchange_strong(&slot->value[(last + 1) & 1], &next, zero)))
+            continue;
+        if (atomic_compare_exchange_strong(
+                &g->file->used, &word,
+                used_of(bytes_in(word) - bytes_in(value), (unsigned)at, last + 1)))
+            (void)atomic_compare_exchange_strong(&slot->applied, &last, last + 1);
+    }
+}
+
+/* Recovers the bytes of ended members.  Returns the bytes that members which are still ending have counted.  The caller
+ * holds the lock. */
+static uint64_t recover_ended(struct weir_group *g) {
+    uint64_t ending = 0;
+
+    for (int i = 0; i < WEIR_GROUP_SLOTS; i++) {
+        struct weir_group_slot *slot = &g->file->slot[i];
+        uint64_t owner = atomic_load(&slot->owner);
+
+        if (owner == 0 || is_member_alive(g, slot, owner))
+            continue;
+        if (is_ending(slot, owner))
+            ending += bytes_of_slot(slot);
+        else
+            recover_slot(g, i, owner);
+    }
+    return ending;
+}
+
+/* Writes pid, start time, command and weight of this process into its slot. */
+static void describe_member(struct weir_group *g, uint64_t weight) {
+    struct weir_group_slot *own = &g->file->slot[g->slot];
+    uint64_t words[COMMAND_WORDS] = {0};
+
+    weir__process_name((char *)words, sizeof words);
+    for (int i = 0; i < COMMAND_WORDS; i++)
+        atomic_store(&own->command[i], words[i]);
+    for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
+        atomic_store(&own->kind[i], 0);
+    atomic_store(&own->idle, 0);
+    atomic_store(&own->pid, (uint64_t)getpid());
+    atomic_store(&own->start, weir__process_start(getpid()));
+    atomic_store(&own->namespace, weir__process_namespace());
+    atomic_store(&own->weight, weight);
+    atomic_store(&own->described, g->number);
+}
+
+/* Claims a slot.  Returns 0 on success, -1 with EUSERS if all slots are taken. */
+static int claim_slot(struct weir_group *g) {
+    for (int i = 0; i < WEIR_GROUP_SLOTS; i++) {
+        uint64_t nobody = 0;
+
+        if (!atomic_compare_exchange_strong(&g->file->slot[i].owner, &nobody, g->number))
+            continue;
+        (void)read_used(g->file); /* applies the slot's last change */
+        g->slot = i;
+        return 0;
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+/* ---- the file ---- */
 
 const char *weir__group_kind_word(enum weir_group_kind kind) {
     static const char *const words[] = {
@@ -63,28 +316,23 @@ int weir__group_is_name(const char *name) {
     return length > 0 && length <= WEIR_GROUP_NAME;
 }
 
-static int is_sound(int file, struct stat *is, uint64_t *limit) {
-    struct weir_group_file head;
-    const size_t bytes = offsetof(struct weir_group_file, unused);
+static const struct group_head the_head = {MAGIC, WEIR_GROUP_VERSION, WEIR_GROUP_SLOTS};
 
-    if (!weir__runfile_is_own(file, is) || (is->st_mode & 077) != 0 || is->st_nlink != 1 ||
-        is->st_size != (off_t)sizeof(struct weir_group_file) ||
-        pread(file, &head, bytes, 0) != (ssize_t)bytes ||
-        memcmp(head.magic, MAGIC, sizeof head.magic) != 0 || head.version != WEIR_GROUP_VERSION ||
-        head.slots != WEIR_GROUP_SLOTS || head.limit == 0)
-        return 0;
-    *limit = head.limit;
-    return 1;
+static int is_sound(int file, uint64_t *limit) {
+    return weir__runfile_is_sound(file, sizeof(struct weir_group_file), &the_head,
+                                  sizeof the_head) &&
+           pread(file, limit, sizeof *limit, offsetof(struct weir_group_file, limit)) ==
+               (ssize_t)sizeof *limit &&
+           *limit != 0;
 }
 
 static int make_file(const char *path, uint64_t limit) {
     const struct {
-        char magic[8];
-        uint32_t version, slots;
+        struct group_head head;
         uint64_t limit;
-    } head = {MAGIC, WEIR_GROUP_VERSION, WEIR_GROUP_SLOTS, limit};
+    } begins = {the_head, limit};
 
-    return weir__runfile_make(path, sizeof(struct weir_group_file), &head, sizeof head);
+    return weir__runfile_make(path, sizeof(struct weir_group_file), &begins, sizeof begins);
 }
 
 static void take_pause(void) {
@@ -111,15 +359,14 @@ static int begin_life(struct weir_group *g, int file) {
 
     if (getrandom(&g->number, sizeof g->number, 0) != (ssize_t)sizeof g->number)
         return -1;
-    g->number = (g->number >> (64 - WEIR_GROUP_NUMBER_BITS)) | 1;
-    if (weir__group_lock_byte(file, weir__group_byte_of(g->number), F_WRLCK) != 0)
+    g->number = (g->number >> (64 - NUMBER_BITS)) | 1;
+    if (lock_byte(file, byte_of_number(g->number), F_WRLCK) != 0)
         return -1;
-    page = mmap(NULL, WEIR_GROUP_PAGE, PROT_NONE, MAP_SHARED, file, 0);
+    page = mmap(NULL, PAGE_BYTES, PROT_NONE, MAP_SHARED, file, 0);
     if (page == MAP_FAILED)
         return -1;
-    if (madvise(page, WEIR_GROUP_PAGE, MADV_DONTFORK) != 0 ||
-        weir__kept_set(&g->alive, file) != 0) {
-        munmap(page, WEIR_GROUP_PAGE);
+    if (madvise(page, PAGE_BYTES, MADV_DONTFORK) != 0 || weir__kept_set(&g->alive, file) != 0) {
+        munmap(page, PAGE_BYTES);
         return -1;
     }
     g->alive_page = page;
@@ -140,7 +387,7 @@ static int name_file(char path[WEIR_REGISTRY_PATH], const char *name, const char
 
 static void drop(struct weir_group *g) {
     if (g->alive_page)
-        munmap(g->alive_page, WEIR_GROUP_PAGE);
+        munmap(g->alive_page, PAGE_BYTES);
     if (g->file)
         munmap(g->file, sizeof *g->file);
     weir__kept_close(&g->alive);
@@ -196,8 +443,8 @@ static enum attached enter(struct weir_group *g, int file) {
         close(file);
         return FAILED;
     }
-    (void)weir__group_recover_ended(g);
-    return weir__group_claim(g) == 0 ? ATTACHED : FAILED;
+    (void)recover_ended(g);
+    return claim_slot(g) == 0 ? ATTACHED : FAILED;
 }
 
 /* Removes the name of a file that is no group's, or that a stopped process has locked, and closes the file. */
@@ -229,7 +476,6 @@ enum joined { JOINED, NO_LIMIT, OTHER_LIMIT, CANNOT };
 static enum joined join_file(struct weir_group *g, const char *path, uint64_t limit, int any_limit,
                              uint64_t *has) {
     int removals = 0, file;
-    struct stat is;
 
     for (int i = 0; i < TRIES;) {
         enum attached attached = AGAIN;
@@ -245,14 +491,13 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
         }
         if (file < 0)
             return CANNOT;
-        if (!is_sound(file, &is, has)) {
+        if (!is_sound(file, has)) {
             i++;
             if (replace(path, file) != 0)
                 return CANNOT;
             continue;
         }
-        if (limit != *has &&
-            weir__group_lock_byte(file, 0, F_WRLCK) == 0) { /* the group has no members */
+        if (limit != *has && lock_byte(file, 0, F_WRLCK) == 0) { /* the group has no members */
             if (limit == 0) {
                 close(file);
                 return NO_LIMIT;
@@ -261,8 +506,7 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
                 return CANNOT;
             *has = limit;
         }
-        if (weir__group_lock_byte(file, 0, F_RDLCK) !=
-            0) { /* a process that removes the file holds the byte */
+        if (lock_byte(file, 0, F_RDLCK) != 0) { /* a process that removes the file holds the byte */
             if (++removals == REMOVALS) {
                 removals = 0, i++;
                 if (replace(path, file) != 0)
@@ -294,7 +538,6 @@ static enum joined join_file(struct weir_group *g, const char *path, uint64_t li
 }
 
 int weir__group_look(struct weir_group *g, const char *name, const char *device) {
-    struct stat is;
     uint64_t limit;
     int file;
 
@@ -304,7 +547,7 @@ int weir__group_look(struct weir_group *g, const char *name, const char *device)
     file = weir__runfile_open(g->path, O_RDWR);
     if (file < 0)
         return -1;
-    if (!is_sound(file, &is, &limit) || map_file(g, file) != 0) {
+    if (!is_sound(file, &limit) || map_file(g, file) != 0) {
         close(file);
         return -1;
     }
@@ -379,7 +622,7 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
     case JOINED:
         pthread_mutex_init(&g->lock, NULL);
         snprintf(g->name, sizeof g->name, "%s", name);
-        weir__group_describe(g, weight);
+        describe_member(g, weight);
         weir__group_each_on(device, remove_if_left, (void *)(uintptr_t)device);
         return 0;
     case NO_LIMIT:
@@ -424,11 +667,11 @@ static int has_lost_name(struct weir_group *g) {
 static void count_again(struct weir_group *g, struct weir_group_slot *had) {
     struct weir_group_slot *own = &g->file->slot[g->slot];
 
-    weir__group_describe(g, atomic_load(&had->weight));
+    describe_member(g, atomic_load(&had->weight));
     for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
         atomic_store(&own->kind[i], atomic_load(&had->kind[i]));
     atomic_store(&own->idle, atomic_load(&had->idle));
-    (void)weir__group_change(g, weir__group_slot_bytes(had), 0, WEIR_GROUP_MOST);
+    (void)change_count(g, bytes_of_slot(had), 0, WEIR_GROUP_MOST);
 }
 
 /* Moves this member into the file that has the name now, and makes that file if there is none.  The new mapping
@@ -457,7 +700,7 @@ static void join_again(struct weir_group *g) {
         drop(&next);
         return;
     }
-    munmap(g->alive_page, WEIR_GROUP_PAGE);
+    munmap(g->alive_page, PAGE_BYTES);
     weir__kept_close(&g->alive);
     weir__kept_close(&g->others);
     g->alive = next.alive;
@@ -496,7 +739,7 @@ uint64_t weir__group_recover(struct weir_group *g) {
     uint64_t ending;
 
     lock_in_named_file(g);
-    ending = weir__group_recover_ended(g);
+    ending = recover_ended(g);
     pthread_mutex_unlock(&g->lock);
     return ending;
 }
@@ -511,12 +754,12 @@ static void remove_if_alone(struct weir_group *g) {
 
     if (!weir__kept_is(by))
         return;
-    (void)weir__group_lock_byte(by->number, 0, F_UNLCK);
-    if (weir__group_lock_byte(by->number, 0, F_WRLCK) != 0)
+    (void)lock_byte(by->number, 0, F_UNLCK);
+    if (lock_byte(by->number, 0, F_WRLCK) != 0)
         return;
-    if (weir__group_recover_ended(g) == 0)
+    if (recover_ended(g) == 0)
         (void)weir__runfile_unname(by->number, g->path);
-    (void)weir__group_lock_byte(by->number, 0, F_UNLCK);
+    (void)lock_byte(by->number, 0, F_UNLCK);
 }
 
 void weir__group_leave(struct weir_group *g) {
@@ -526,8 +769,7 @@ void weir__group_leave(struct weir_group *g) {
         return;
     pthread_mutex_lock(&g->lock);
     if (g->slot >= 0) {
-        (void)weir__group_change(g, 0, weir__group_slot_bytes(&g->file->slot[g->slot]),
-                                 WEIR_GROUP_MOST);
+        (void)change_count(g, 0, bytes_of_slot(&g->file->slot[g->slot]), WEIR_GROUP_MOST);
         (void)atomic_compare_exchange_strong(&g->file->slot[g->slot].owner, &own, 0);
     }
     remove_if_alone(g);
@@ -558,7 +800,7 @@ static int count(struct weir_group *g, enum weir_group_kind kind, uint64_t more,
     _Atomic uint64_t *own = &g->file->slot[g->slot].kind[kind];
 
     less = weir__size_smaller(less, atomic_load_explicit(own, memory_order_relaxed));
-    if (!weir__group_change(g, more, less, limit))
+    if (!change_count(g, more, less, limit))
         return 0;
     atomic_fetch_add_explicit(own, more - less, memory_order_relaxed);
     return 1;
@@ -572,7 +814,7 @@ int weir__group_take(struct weir_group *g, enum weir_group_kind kind, uint64_t b
     limit = g->is_lost ? 0 : g->file->limit;
     is_taken = bytes == 0 || (bytes <= limit && count(g, kind, bytes, 0, limit));
     if (!is_taken && bytes <= limit) {
-        (void)weir__group_recover_ended(g);
+        (void)recover_ended(g);
         is_taken = count(g, kind, bytes, 0, limit);
     }
     pthread_mutex_unlock(&g->lock);
@@ -613,7 +855,7 @@ uint64_t weir__group_used(struct weir_group *g) {
     uint64_t used;
 
     lock_in_named_file(g);
-    used = weir__group_file_bytes(g->file);
+    used = bytes_of_group(g->file);
     pthread_mutex_unlock(&g->lock);
     return used;
 }
@@ -621,12 +863,12 @@ uint64_t weir__group_used(struct weir_group *g) {
 /* Reads the slot of a member.  Returns 1, or 0 if the member has ended or the slot belongs to another by now. */
 static int read_member(struct weir_group *g, int at, struct weir_group_member *out) {
     struct weir_group_slot *slot = &g->file->slot[at];
-    uint64_t owner = atomic_load(&slot->owner), words[WEIR_GROUP_COMMAND_WORDS];
+    uint64_t owner = atomic_load(&slot->owner), words[COMMAND_WORDS];
 
-    if (owner == 0 || !weir__group_member_lives(g, slot, owner))
+    if (owner == 0 || !is_member_alive(g, slot, owner))
         return 0;
     *out = (struct weir_group_member){.slot = at, .is_own = owner == g->number, .weight = 1};
-    out->bytes = weir__group_slot_bytes(slot);
+    out->bytes = bytes_of_slot(slot);
     if (atomic_load(&slot->described) == owner) {
         out->pid = atomic_load(&slot->pid);
         out->start = atomic_load(&slot->start);
@@ -635,7 +877,7 @@ static int read_member(struct weir_group *g, int at, struct weir_group_member *o
         out->idle = atomic_load(&slot->idle);
         for (int i = 0; i < WEIR_GROUP_KIND_COUNT; i++)
             out->kind[i] = atomic_load(&slot->kind[i]);
-        for (int i = 0; i < WEIR_GROUP_COMMAND_WORDS; i++)
+        for (int i = 0; i < COMMAND_WORDS; i++)
             words[i] = atomic_load(&slot->command[i]);
         memcpy(out->command, words, sizeof out->command);
         out->command[sizeof out->command - 1] = '\0';

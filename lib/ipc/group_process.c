@@ -263,46 +263,12 @@ uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_less(weir__group_limit(g), weir__group_used(g));
 }
 
-struct members {
-    size_t count;
-    struct weir_group_member is[WEIR_GROUP_SLOTS];
-};
-
-/* Returns the turn of a process: 1 if it has more than its share, else 2; or 0 for a process that is no member, which
- * is not asked. */
-static int turn_of(const struct weir_registry_entry *entry, void *context) {
-    const struct members *members = context;
-
-    for (size_t i = 0; i < members->count; i++) {
-        const struct weir_group_member *m = &members->is[i];
-
-        if (m->pid == entry->pid && m->start == entry->start && m->namespace == entry->namespace)
-            return m->bytes > m->share ? 1 : 2;
-    }
-    return 0;
-}
-
-struct weir_answers weir__group_ask(struct weir_group *g, struct weir_process_peers *n,
-                                    uint64_t bytes, uint64_t began, uint64_t deadline) {
-    struct members *members = malloc(sizeof *members);
-    struct weir_answers answers = {.kept = UINT64_MAX};
-
-    if (!members)
-        return answers;
-    members->count = weir__group_members(g, members->is, WEIR_GROUP_SLOTS);
-    answers =
-        weir__process_peers_ask(n, bytes, began, deadline, &(struct weir_asked){turn_of, members});
-    free(members);
-    return answers;
-}
-
 struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *n, uint64_t bytes,
                                                      uint64_t began, uint64_t deadline) {
     struct weir_group *g = weir__process_peers_group(n);
+    int is_limited = g && weir__group_room(g) < bytes;
 
-    return g && weir__group_room(g) < bytes
-               ? weir__group_ask(g, n, bytes, began, deadline)
-               : weir__process_peers_ask(n, bytes, began, deadline, NULL);
+    return weir__process_peers_ask(n, bytes, began, deadline, is_limited ? g : NULL);
 }
 
 /* ---- who has what -------------------------------------------------------------------------------- */
@@ -339,8 +305,9 @@ static void add_member(char text[WEIR_GROUP_SHOWN], const struct weir_group_memb
 }
 
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
-    struct members *members = malloc(sizeof *members);
+    struct weir_group_member *members = malloc(WEIR_GROUP_SLOTS * sizeof *members);
     char limit[WEIR_SPELL_BYTES], used[WEIR_SPELL_BYTES], room[WEIR_SPELL_BYTES];
+    size_t count;
 
     text[0] = '\0';
     weir__bytes_show(weir__group_limit(g), limit, sizeof limit);
@@ -349,10 +316,10 @@ void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     add(text, "group '%s': limit %s, used %s, room %s", weir__group_name(g), limit, used, room);
     if (!members)
         return;
-    members->count = weir__group_largest_members(g, members->is, WEIR_GROUP_SLOTS);
-    for (size_t i = 0; i < members->count && i < MOST_SHOWN; i++)
-        add_member(text, &members->is[i]);
-    if (members->count > MOST_SHOWN)
-        add(text, "\n  and %zu more", members->count - MOST_SHOWN);
+    count = weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);
+    for (size_t i = 0; i < count && i < MOST_SHOWN; i++)
+        add_member(text, &members[i]);
+    if (count > MOST_SHOWN)
+        add(text, "\n  and %zu more", count - MOST_SHOWN);
     free(members);
 }

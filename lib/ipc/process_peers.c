@@ -29,6 +29,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/who.h"
 #include "config/settings.h"
 #include "ipc/group_process.h"
 #include "ipc/registry.h"
@@ -86,6 +87,60 @@ static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_int exiting; /* set at exit: the thread may still end a turn */
+
+/* ---- any registry, also of a device on which this process has not joined ---- */
+
+int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
+                               char name[WEIR_UUID_BYTES]) {
+    return (!driver->is_shared || driver->is_shared()) &&
+           weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
+}
+
+/* Returns the sum of all weights in a registry, but at most `most`. */
+static uint64_t sum_of_weights(struct weir_registry *registry, uint64_t most) {
+    struct weir_registry_entry entry;
+    uint64_t sum = 0;
+
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(registry, slot, &entry) && entry.weight < most - sum)
+            sum += entry.weight;
+    return sum;
+}
+
+/* Opens the registry of a device for reading only.  Returns 1 on success, 0 if there is none. */
+static int open_registry(struct weir_registry *registry, const struct weir_driver *driver,
+                         CUdevice device) {
+    char name[WEIR_UUID_BYTES];
+
+    return weir__process_peers_device(driver, device, name) &&
+           weir__registry_look(registry, name) == 0;
+}
+
+uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device,
+                                  uint64_t most) {
+    struct weir_registry registry;
+    uint64_t sum;
+
+    if (!open_registry(&registry, driver, device))
+        return 0;
+    sum = sum_of_weights(&registry, most);
+    weir__registry_close(&registry);
+    return sum;
+}
+
+uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device) {
+    struct weir_registry_entry entry;
+    struct weir_registry registry;
+    uint64_t sum = 0;
+
+    if (!open_registry(&registry, driver, device))
+        return 0;
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (weir__registry_read(&registry, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserved;
+    weir__registry_close(&registry);
+    return sum;
+}
 
 /* ---- the own entry ------------------------------------------------------------------------------- */
 
@@ -205,11 +260,17 @@ struct weir_group *weir__process_peers_group(const struct weir_process_peers *n)
 }
 
 int weir__process_peers_any(struct weir_process_peers *n) {
-    return weir__registry_has_others(&n->registry);
+    int own = weir__registry_slot(&n->registry);
+    struct weir_registry_entry entry;
+
+    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
+        if (slot != own && weir__registry_read(&n->registry, slot, &entry))
+            return 1;
+    return 0;
 }
 
 uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
-    return weir__process_peers_weights_in(&n->registry, UINT64_MAX);
+    return sum_of_weights(&n->registry, UINT64_MAX);
 }
 
 /* ---- giving -------------------------------------------------------------------------------------- */
@@ -346,9 +407,27 @@ static int in_turn(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
+/* The members of the group that a request asks. */
+struct members {
+    size_t count;
+    struct weir_group_member is[WEIR_GROUP_SLOTS];
+};
+
+/* Returns the turn of a process, of which lower ones are asked first: 1 for a member that has more than its share, 2 for
+ * another member, and for any process if `members` is NULL; or 0 for a process that is not asked. */
+static int turn_of(const struct weir_registry_entry *entry, const struct members *members) {
+    for (size_t i = 0; members && i < members->count; i++) {
+        const struct weir_group_member *m = &members->is[i];
+
+        if (m->pid == entry->pid && m->start == entry->start && m->namespace == entry->namespace)
+            return m->bytes > m->share ? 1 : 2;
+    }
+    return members ? 0 : 2;
+}
+
 /* The limits of one request to other processes. */
 struct round {
-    const struct weir_asked *asked; /* the processes to ask; NULL: all */
+    const struct members *members; /* the processes to ask, or NULL for all */
     uint64_t began, deadline;
 };
 
@@ -365,12 +444,13 @@ static size_t collect(struct weir_process_peers *n, struct candidate *out, uint6
     *answers = (struct weir_answers){.kept = UINT64_MAX};
     for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++) {
         struct candidate *c = &out[count];
-        int turn = 1;
+        int turn;
 
         n->kept[slot] = 0;
         if (slot == own || !weir__registry_read(&n->registry, slot, &entry))
             continue;
-        if (round->asked && (turn = round->asked->turn(&entry, round->asked->context)) == 0)
+        turn = turn_of(&entry, round->members);
+        if (turn == 0)
             continue;
         *c = (struct candidate){.slot = (uint64_t)slot,
                                 .start = entry.start,
@@ -535,10 +615,11 @@ static void look_for_ending(struct weir_process_peers *n, struct weir_answers *a
         answers->kept -= sum.kept;
 }
 
-struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
-                                            uint64_t began, uint64_t deadline,
-                                            const struct weir_asked *asked) {
-    const struct round round = {asked, began, deadline};
+/* Asks for bytes as weir__process_peers_ask does, but only those members, or all processes if `members` is NULL. */
+static struct weir_answers ask_members_of(struct weir_process_peers *n, uint64_t bytes,
+                                          uint64_t began, uint64_t deadline,
+                                          const struct members *members) {
+    const struct round round = {members, began, deadline};
     struct candidate all[WEIR_REGISTRY_SLOTS], *some[WEIR_REGISTRY_ASKS];
     uint64_t now = weir__registry_now(), part;
     struct weir_answers answers;
@@ -568,6 +649,21 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
     n->entry.got += answers.given;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
+    return answers;
+}
+
+struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
+                                            uint64_t began, uint64_t deadline,
+                                            struct weir_group *group) {
+    struct members *members = group ? malloc(sizeof *members) : NULL;
+    struct weir_answers answers = {.kept = UINT64_MAX};
+
+    if (group && !members)
+        return answers;
+    if (group)
+        members->count = weir__group_members(group, members->is, WEIR_GROUP_SLOTS);
+    answers = ask_members_of(n, bytes, began, deadline, members);
+    free(members);
     return answers;
 }
 
@@ -690,7 +786,7 @@ static struct weir_process_peers *make(const struct weir_driver *driver, CUdevic
         discard(n);
         return NULL;
     }
-    weir__process_peers_name(n->entry.command, sizeof n->entry.command);
+    weir__process_name(n->entry.command, sizeof n->entry.command);
     if (start(n)) {
         n->next = first;
         return first = n;

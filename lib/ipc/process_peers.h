@@ -86,19 +86,13 @@ struct weir_admission {
     int is_over; /* set once all processes have freed as much as they could */
 };
 
-/* The choice of the processes that are asked, and their order. */
-struct weir_asked {
-    /* Returns 0 if the process is not asked.  Processes with a lower turn are asked first. */
-    int (*turn)(const struct weir_registry_entry *entry, void *context);
-    void *context;
-};
-/* Asks other processes for bytes until `deadline`: first those with a lower turn, then those with a lower priority,
- * then those with most idle memory.  `began` is the start of the request; both are times of CLOCK_MONOTONIC.  With
- * `asked` NULL all processes have one turn.  Memory of processes that are not asked counts for nothing in the
- * answers. */
+/* Asks other processes for bytes until `deadline`: first members of the group that have more than their share, then those
+ * with a lower priority, then those with most idle memory.  `began` is the start of the request; both are times of
+ * CLOCK_MONOTONIC.  With `group` NULL all processes are asked.  Memory of processes that are not asked counts for nothing
+ * in the answers. */
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline,
-                                            const struct weir_asked *asked);
+                                            struct weir_group *group);
 
 /* Returns the group of this process on the device, or NULL. */
 struct weir_group *weir__process_peers_group(const struct weir_process_peers *n);
@@ -132,17 +126,13 @@ void weir__process_peers_show(struct weir_process_peers *n, char text[WEIR_PROCE
 /* Returns 1 if there are other processes, else 0. */
 int weir__process_peers_any(struct weir_process_peers *n);
 
-/* Return the sum of all processes' weights, in millionths. */
+/* Returns the sum of all processes' weights, in millionths. */
 uint64_t weir__process_peers_weights(struct weir_process_peers *n);
-uint64_t weir__process_peers_weights_in(struct weir_registry *registry, uint64_t most);
 /* Returns that sum, but at most `most`, for a device on which this process has not joined. */
 uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
 /* Returns the reserved memory of other processes on the device, as the registry has it, or 0 without a registry.  Their
  * idle memory is not known here, since processes publish it only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
-
-/* Writes the name of this process's program, without its folder, since there is little room. */
-void weir__process_peers_name(char *text, size_t bytes);
 
 /* Writes the name of a device in registries.  Returns 1 on success, 0 if no other process can have memory of it or it
  * has no name. */

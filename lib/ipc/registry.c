@@ -106,13 +106,7 @@ static int name_file(char path[WEIR_REGISTRY_PATH], const char *device) {
 
 /* Returns 1 if the file is a complete one of this user and has its name, else 0. */
 static int is_sound(int file) {
-    struct stat is;
-    struct head head;
-
-    return weir__runfile_is_own(file, &is) && (is.st_mode & 077) == 0 && is.st_nlink == 1 &&
-           is.st_size == (off_t)FILE_BYTES &&
-           pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-           memcmp(&head, &the_head, sizeof head) == 0;
+    return weir__runfile_is_sound(file, FILE_BYTES, &the_head, sizeof the_head);
 }
 
 /* Returns 1 if the errno of open() says that something else has the name, else 0.  Other errors, such as a lack of
@@ -559,14 +553,4 @@ int weir__registry_slot(struct weir_registry *l) {
     slot = l->slot;
     pthread_mutex_unlock(&l->lock);
     return slot;
-}
-
-int weir__registry_has_others(struct weir_registry *l) {
-    int own = weir__registry_slot(l);
-    struct weir_registry_entry entry;
-
-    for (int slot = 0; slot < WEIR_REGISTRY_SLOTS; slot++)
-        if (slot != own && weir__registry_read(l, slot, &entry))
-            return 1;
-    return 0;
 }

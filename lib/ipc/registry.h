@@ -103,8 +103,6 @@ void weir__registry_ending(struct weir_registry *l,
 int weir__registry_is_stopped(const struct weir_registry *l,
                               const struct weir_registry_entry *entry);
 int weir__registry_slot(struct weir_registry *l);
-/* Returns 1 if the registry has an entry of another process, else 0. */
-int weir__registry_has_others(struct weir_registry *l);
 
 /* Return the bell's value; sleep until it has another value or the milliseconds are over; ring the bell.  Without a
  * file the sleep is short. */

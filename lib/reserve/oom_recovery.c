@@ -330,7 +330,7 @@ static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, ui
         return 1;
     now = weir__registry_now();
     if (v->events.peers)
-        answers = weir__group_ask(g, v->events.peers, bytes, first, until);
+        answers = weir__process_peers_ask(v->events.peers, bytes, first, until, g);
     if (v->events.peers && answers.given > 0)
         weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
                           weir__registry_now() - now, weir__engine_reserve(v->engine));
