@@ -8,8 +8,7 @@
 #include "base/result.h"
 #include "base/size.h"
 
-/* The figures of this thread's last failure.  They are thread-local, as is the last driver result, since a status has
- * no room for them. */
+/* This thread's last failure.  Like the last driver result it is thread-local, since a status has no room for it. */
 static _Thread_local struct weir_failed_request last;
 static _Thread_local uint64_t failures_met;
 

@@ -35,8 +35,8 @@ ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 /* The largest text that weir reads at once from a file that a user has named. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
-/* Reads a file of text of at most WEIR_FILE_TEXT_BYTES.  Returns the text, which the caller frees, or NULL with the
- * reason in `why`. */
+/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns its text, which the caller frees, or NULL with a reason in
+ * `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
 /* The state of SIGXFSZ in this thread before weir__file_guard(). */
@@ -45,8 +45,7 @@ struct weir_file_guard {
     sigset_t before;
 };
 
-/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both functions keep
- * errno. */
+/* Makes writes of this thread fail with EFBIG, without a signal, until weir__file_unguard().  Both keep errno. */
 void weir__file_guard(struct weir_file_guard *guard);
 void weir__file_unguard(const struct weir_file_guard *guard);
 

@@ -2,10 +2,8 @@
 /* log.c: writes log lines to standard error, up to the level that the caller has set.
  *
  * A line is put together on the stack and written by one write(2), so lines of several threads and processes do not
- * mix.  No lock is held and stdio is not used, so logging works under any lock of the caller.  A line that is too long
+ * mix. No lock is held and stdio is not used, so logging works under any lock of the caller.  A line that is too long
  * is cut; its newline stays.
- *
- * Must not know: who logs.
  */
 #include "base/log.h"
 

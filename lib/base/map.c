@@ -6,8 +6,7 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Returns the first slot for a key.  Addresses are multiples of 256, which a multiplicative hash spreads (Knuth, TAOCP
- * 6.4). */
+/* Returns the first slot for a key.  A multiplicative hash (Knuth, TAOCP 6.4) spreads addresses, multiples of 256. */
 static size_t home_of(const struct weir_map *map, uint64_t key) {
     return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (map->capacity - 1);
 }

@@ -3,8 +3,6 @@
  *
  * The new file gets a temporary name beside the old one.  It is opened with O_EXCL, so a link of that name is not
  * followed and an existing file is not touched: weir tries the next name.
- *
- * Must not know: the contents of the file.
  */
 #include "config.h"
 

@@ -27,13 +27,11 @@ int weir__write_all(int file, const char *at, size_t count);
 
 /* Opens a file to replace the one at `path`.  Returns 0 or an errno. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);
-/* Closes the file and renames it.  If `why` is not 0, removes it instead, and the old file stays.  Returns 0 or an
- * errno. */
+/* Closes the file and renames it.  If `why` is not 0, removes it instead.  Returns 0 or an errno. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Replaces a file by these bytes.  A new file has that mode, less the umask; a replaced one keeps its mode, but gets
- * no bit that `mode` lacks.  With `is_durable` the file is on the disk when this function returns.  Returns 0 or an
- * errno. */
+/* Replaces a file by these bytes.  A new file has that mode, less the umask; a replaced one keeps the bits of its mode
+ * that `mode` has, too.  With `is_durable` the file is then on the disk.  Returns 0 or an errno. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 

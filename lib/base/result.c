@@ -2,8 +2,6 @@
 /* result.c: statuses as text, and the thread's last driver result.
  *
  * Names and messages come from the list in weir/status.h, so they always agree with the values.
- *
- * Must not know: which call fails, and the reason.
  */
 #include "base/result.h"
 

@@ -3,11 +3,9 @@
  *
  * strtod and printf("%f") depend on the locale of the program that loaded weir, and strtoull accepts signs and leading
  * space.  So this file reads and writes numbers itself.  Sizes are computed in integers, so 0.1TiB is exact to the
- * byte.  A factor is read and written by one formula (whole + digits / 10^n), so a written factor reads back exactly.
+ * byte. A factor is read and written by one formula (whole + digits / 10^n), so a written factor reads back exactly.
  *
  * Kept texts are in a list that only grows, under a lock.
- *
- * Must not know: options, the origin of a text.
  */
 #include "base/text.h"
 
@@ -432,8 +430,6 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes) {
         n++;
     decimal_spell((uint64_t)whole, digits, n, "", text, text_bytes);
 }
-
-/* ----------------------------------------------------------------- likeness ---- */
 
 static int same_letter(char a, char b) {
     return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);

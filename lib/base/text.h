@@ -20,15 +20,14 @@ struct weir_problem {
     char text[160];
 };
 
-/* The room for any amount, and for any factor that was read.  A program may set a factor of 1e308, which has 309 digits
- * and is cut. */
+/* The room for any amount, and for any factor that was read.  A factor of 1e308, which a program may set, is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
 /* Writes the reason.  Returns 0, which a reader can return. */
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit; fractions of a byte are
+/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit; parts of a byte are
  * dropped. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads a size of memory.  Refuses a plain number below 2^20 other than 0, since its writer probably meant MiB. */
@@ -50,8 +49,7 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Writes bytes for tables and messages: "8GiB" if that is exact, else "1.53GiB". */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-/* Writes bytes as weir__bytes_show does, for use within an expression: the text ends with the expression.  UINT64_MAX
- * is "not known". */
+/* Writes bytes as weir__bytes_show does, in a text that ends with the expression.  UINT64_MAX is "not known". */
 struct weir_shown {
     char text[24];
 };

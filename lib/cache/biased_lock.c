@@ -103,7 +103,7 @@ static uint32_t enlist(void) {
     return number;
 }
 
-/* Puts the mark of an ending thread into the list of spares.  If that thread takes a lock once more, it gets a new
+/* Puts the mark of an ending thread into the list of spares.  If that thread takes a lock again, it gets a new
  * number. */
 static void leave_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;

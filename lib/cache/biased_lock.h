@@ -9,17 +9,15 @@
  * Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
  * Each thread has one word, its mark, that says whether it is inside any lock of a level.  If the word belonged to the
- * lock, a thread that was delayed before its store could clear the word of the lock's next owner.  Since the mark is
- * shared by all locks of a level, a revoker also waits while the owner is inside another lock of that level.  So where
- * holds are long, only one lock of a level may be biased.
+ * lock, a thread that was delayed before its store could clear the word of the lock's next owner.  Since all locks of a
+ * level share the mark, a revoker also waits while the owner is inside another one.  So where holds are long, only one
+ * lock of a level may be biased.
  *
  * After a revocation the lock is an ordinary one, until one thread has taken it `patience` times in a row.  A bias that
  * is revoked within a millisecond or two multiplies patience, since a revocation costs microseconds; a bias that lasted
- * longer resets patience.
- *
- * The lock is never biased where membarrier is missing (Linux before 4.14), nor under ThreadSanitizer, which does not
- * see a membarrier.  The lock is neither fair nor recursive.  A thread that holds a lock of the outer level may take
- * one lock of the inner level, and no other.
+ * longer resets patience.  The lock is never biased where membarrier is missing (Linux before 4.14), nor under
+ * ThreadSanitizer, which does not see a membarrier.  The lock is neither fair nor recursive.  A thread that holds a
+ * lock of the outer level may take one lock of the inner level, and no other.
  *
  * Must not know: which data it guards.
  */
@@ -41,14 +39,12 @@ struct weir_bias {
     struct weir_lock lock;  /* used by all other threads; guards the fields below and `since` */
     uint32_t last;          /* the thread that took `lock` last */
     uint32_t run;           /* the number of times in a row that this thread took it */
-    /* The value of `run` at which the lock becomes biased, or 0 before the first take. */
-    uint32_t patience;
+    uint32_t patience;      /* a larger `run` biases the lock; 0 before the first take */
     struct weir_bias_mark *mark; /* the mark of the thread that the lock was last biased to */
     int level;
 };
 
-/* The mark of a thread, on cache lines that hold nothing else.  When the thread ends, the mark goes to a list of
- * spares. */
+/* A thread's mark, on cache lines that hold nothing else.  When the thread ends, the mark goes to a list of spares. */
 struct weir_bias_mark {
     /* Nonzero while the thread is inside a lock of that level, or checks whether it still owns one. */
     _Alignas(128) _Atomic uint32_t inside[WEIR_BIAS_LEVELS];
@@ -69,13 +65,12 @@ void weir__bias_prepare(void);
 /* The ways in which a thread takes a lock that is biased to another thread. */
 enum weir_bias_manner {
     WEIR_BIAS_USER,
-    /* The take does not count for a bias to this thread, and does not reset another thread's run. */
-    WEIR_BIAS_GUEST,
+    WEIR_BIAS_GUEST,  /* does not count for a bias, nor against another thread's */
     WEIR_BIAS_POLITE, /* a guest that does not revoke a bias: it does not get the lock then */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 1 on success, 0 if the lock is biased to another thread and
- * the manner is POLITE. */
+/* Takes a lock that is not biased to this thread.  Returns 0 if it is biased to another thread and the manner is
+ * POLITE, else 1. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
 /* Functions with a name in _at take the level as an argument, which must be that of the lock.  All other functions are
@@ -133,8 +128,8 @@ static inline int weir__bias_take(struct weir_bias *bias) {
     return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
-/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if the caller is polite and the lock is
- * biased to another thread. */
+/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if a polite caller finds it biased to
+ * another. */
 static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely) {
     if (weir__bias_try(bias))
         return 1;

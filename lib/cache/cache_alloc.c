@@ -23,8 +23,7 @@ enum {
 #define SLAB_LEAST ((size_t)32 << 10)
 #define HELD_LEAST ((uint64_t)1 << 20)
 
-/* All caches report again once the engine's blocks have grown by this part of their size at the last report, and by
- * TELL_LEAST at least. */
+/* All caches report again once the engine's blocks have grown by this part since then, and by TELL_LEAST at least. */
 #define TELL_LEAST ((uint64_t)16 << 20)
 
 #define TELL_PART 32
@@ -76,8 +75,7 @@ static int lend(void *context, struct weir_request *r, enum weir_lending what) {
     }
 }
 
-/* Gets a block of r->bytes from the engine, or of r->least if there is no memory for more.  The stream is not being
- * captured. */
+/* Gets a block of r->bytes, or of r->least if there is no memory for more.  The stream is not being captured. */
 static inline __attribute__((always_inline)) weir_status
 fetch(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     struct borrower borrower = {f, c};
@@ -132,8 +130,7 @@ static size_t slab_slots(struct weir_cache *c, unsigned size_class) {
     return weir__size_smaller(weir__size_larger(bytes / slot, 1), WEIR_RECORDS_SLOTS);
 }
 
-/* Adds a slab for the request's class to the cache.  If there is no memory for more, the slab has as many slots as fit
- * in the pages of one slot. */
+/* Adds a slab for the request's class to the cache.  Without memory for more, the slab has the pages of one slot. */
 static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     unsigned size_class = weir__slab_class(r->asked);
     size_t slot = (size_t)weir__slab_units(size_class) * WEIR_SLAB_UNIT;
@@ -161,7 +158,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, whose whole blocks may have any
+/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, where a whole block may have any
  * size. */
 static inline __attribute__((always_inline)) weir_status
 add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
@@ -182,8 +179,7 @@ add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     return WEIR_OK;
 }
 
-/* Takes the block that add_slab() or a returned slot has put into the cache.  Returns 0 if another thread was
- * faster. */
+/* Takes a block that add_slab() or a returned slot has put into the cache.  Returns 0 if another thread was faster. */
 static CUdeviceptr take_brought(struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
     /* unreached: the stream has lost the cache, for which the stream must end during this call */
@@ -334,8 +330,7 @@ static weir_status alloc_as_asked(struct weir_caches *f, struct weir_request *r)
     struct weir_cache *c = find(f, r->stream, &key, &id);
     int taken;
 
-    /* unreached: a stream that nobody vouches for, unless it has lost that just now: other callers query its id
-     * first */
+    /* unreached: a stream that nobody vouches for, unless since a moment: other callers query its id first */
     if (!c || (id == 0 && !is_vouched_for(&f->hits, c, r->stream)))
         return alloc_slow(f, r);
     r->id = id;

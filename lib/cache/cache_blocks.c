@@ -73,8 +73,6 @@ int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *b
     return 0;
 }
 
-/* ---- lists ---- */
-
 struct seeing {
     weir__caches_live_fn *see;
     void *context;

@@ -11,12 +11,12 @@
  * the stream has found that the capture is over.  Only such requests allocate from the cache, maintain it, or answer a
  * reclaim epoch, so a free need not query the capture.
  *
- * A slot that was freed on another stream than its slab's first waits in the cache of the stream that freed it, where it
- * serves requests at once.  If many of a class pile up there, they return as a batch behind one event.  A batch without
- * an event waits for the next wait for the device.
+ * A slot that was freed on another stream than its slab's first serves requests in the cache of the stream that freed
+ * it. If many of a class pile up there, they return as a batch behind one event, or without an event behind a wait for
+ * the device.
  *
- * Locks: the caches' lock and a cache's are taken here; `retire`, `flush` and the functions for remote frees hold both at
- * once.
+ * Locks: the caches' lock and a cache's are taken here.  Under the caches' lock a cache's is taken to retire or flush
+ * it, and to return slots.
  */
 #include "cache/caches_state.h"
 
@@ -221,8 +221,7 @@ void weir__caches_look_after(struct weir_caches *f, struct weir_cache *c, weir_s
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         weir__cache_shrink(
             c, most - most / 4,
-            /* A quarter less than allowed, so that the next request does not find the cache too full
-                            * again. */
+            /* A quarter less than allowed, so that the next request does not find the cache full again. */
             &h);
     if (expired)
         weir__cache_expire(c, &h);

@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 
-/* ---- past the caches ---- */
+/* ---- blocks that no cache takes ---- */
 
 /* Counts the free of a block that no cache takes, in the loose cache. */
 static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t in_use) {
@@ -36,8 +36,7 @@ static int take_state(_Atomic uint32_t *state) {
                                                    memory_order_relaxed, memory_order_relaxed);
 }
 
-/* Returns a slot to its slab behind all streams that use it.  A slot that is freed on a captured stream returns behind
- * a wait for the device. */
+/* Returns a slot to its slab behind all streams that use it, or for a captured stream behind a wait for the device. */
 static weir_status free_slot(struct weir_caches *f, struct weir_slab *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
     struct weir_remote_slots *remote = malloc(sizeof *remote + sizeof remote->remote[0]);
@@ -114,7 +113,7 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
     return WEIR_OK;
 }
 
-/* ---- into a remote-free queue ---- */
+/* ---- remote-free queues ---- */
 
 /* Returns 1 if the remote-free queue has room, else 0.  There is always room as long as the queue's owner allocates.
  * The caller holds the queue's lock. */
@@ -170,7 +169,7 @@ static int is_biased_to_another(const struct weir_cache *c) {
     return owner != 0 && owner != weir__bias_thread;
 }
 
-/* ---- into a cache ---- */
+/* ---- blocks that a cache takes ---- */
 
 /* Puts a block into the cache.  Returns ANOTHERS if the caller is polite and the lock is biased to another thread, and
  * FULL also if the cache is no longer the stream's.  `id` is 0 if the driver was not queried.  Sets *known to the id of
@@ -337,8 +336,7 @@ static weir_status free_by_cache(struct weir_caches *f, struct weir_slab *s, CUd
     return WEIR_OK;
 }
 
-/* Ends the use of a block that was live a moment ago.  Returns 1 on success, 0 if the block is no longer live.  The
- * caller holds `lock`. */
+/* Ends the use of a block.  Returns 1 on success, 0 if the block is no longer live.  The caller holds `lock`. */
 static int end_use(struct weir_caches *f, struct weir_slab *s, CUdeviceptr block) {
     uint32_t slot;
 
@@ -415,8 +413,7 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
 }
 
 /* Frees a whole block for which the cache has no room: the block or older ones leave the cache.  If there are other
- * streams, blocks that leave go to the engine, where other streams can use them.  `id` is a default stream's, else
- * 0. */
+ * streams, blocks that leave go to the engine, where those can use them.  `id` is a default stream's, else 0. */
 static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
                                                           struct weir_cache *c, struct weir_slab *s,
                                                           CUdeviceptr block, weir_stream stream,

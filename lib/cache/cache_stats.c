@@ -21,8 +21,7 @@ static void report_sums(struct weir_caches *f, struct weir_cache *c) {
     uint64_t posted, posted_in_use;
     int64_t requested, in_use;
 
-    /* The remote-free queue is read first: a slot that is collected meanwhile is then subtracted twice, so no peak is
-     * too high. */
+    /* The queue is read first: a slot that is collected meanwhile is subtracted twice, so no peak is too high. */
     (void)weir__cache_posted(c, &posted, &posted_in_use);
     requested = weir__sum_now(&c->requested) - (int64_t)posted;
     in_use = weir__sum_now(&c->in_use) - (int64_t)posted_in_use;
@@ -38,8 +37,7 @@ static int is_above_peak(const struct weir_caches *f) {
 }
 
 /* Adds a cache's counts to the sums.  Returns the memory in use of all caches.  Before a peak rises, all caches report:
- * a block that was allocated from one cache and freed into another counts until the other cache reports.  The caller
- * holds `lock`. */
+ * a block that moves from one cache to another counts until the first one reports.  The caller holds `lock`. */
 static uint64_t tell_peaks(struct weir_caches *f, struct weir_cache *c) {
     struct weir_cache *other;
     uint64_t now;
@@ -64,8 +62,7 @@ static size_t share(const struct weir_caches *f, uint64_t in_use) {
 
     if (f->v->options->cache_limit.kind == WEIR_AMOUNT_DEFAULT)
         bytes = weir__size_larger(bytes, CACHE_LEAST);
-    /* A release threshold cannot free cached memory at a synchronisation, so the caches keep no more than the
-     * threshold. */
+    /* A release threshold cannot free cached memory at a synchronisation, so it caps the caches, too. */
     return (size_t)weir__size_smaller(bytes, f->engine->threshold);
 }
 
@@ -77,8 +74,8 @@ static void set_most(struct weir_cache *c, size_t most) {
         atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
 }
 
-/* Returns the idle memory of a cache or its cap, whichever is larger.  Blocks that are leaving do not count, since they
- * go at the next miss. */
+/* Returns the idle memory of a cache or its cap, whichever is larger.  Leaving blocks do not count: they go at the next
+ * miss. */
 static size_t most_kept(const struct weir_cache *c) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
     size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);
@@ -88,8 +85,7 @@ static size_t most_kept(const struct weir_cache *c) {
 }
 
 /* Returns the cap of one cache.  A limit that the user set covers all caches together: the cache gets less than its
- * part if other caches still hold the memory, since a stream that makes no calls cannot flush.  The caller holds
- * `lock`. */
+ * part if others still hold the memory, since a stream without calls cannot flush.  The caller holds `lock`. */
 static size_t share_left(const struct weir_caches *f, const struct weir_cache *c, uint64_t in_use) {
     uint64_t left = weir__budget_of_in_use(&f->v->options->cache_limit, in_use, f->in_use_peak);
     size_t most = share(f, in_use);
@@ -137,8 +133,6 @@ void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* ---- the recent peak ---- */
-
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now) {
     return now > then && f->hits.device->driver->ticks_to_ns(now - then) >= f->idle_ns;
 }
@@ -169,8 +163,7 @@ static void raise_peak(uint64_t *peak, const struct weir_peak_sum *sum) {
         weir__size_larger(*peak, (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed));
 }
 
-/* Reads sums and peaks.  Peaks are exact if only one cache has allocated or freed anything, except for slots in its
- * remote-free queue. */
+/* Reads sums and peaks.  Peaks are exact if one cache alone was used, except for slots in its remote-free queue. */
 static void read_peaks(struct weir_caches *f, weir_statistics *out) {
     const struct weir_cache *only = NULL;
     int several = 0;

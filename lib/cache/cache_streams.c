@@ -152,8 +152,6 @@ weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uin
     return weir__device_check_stream(f->hits.device, stream);
 }
 
-/* ---- making caches ---- */
-
 /* Returns 1 if a stream of this handle ended unseen and much memory waits for a device wait for that reason, else 0.
  * More streams with a cache could leave memory without bound.  A program that ends its streams gets the old handles
  * again, so streams with other handles are not refused a cache. */
@@ -176,8 +174,7 @@ static struct weir_cache *make_cache(struct weir_caches *f) {
     return c;
 }
 
-/* Writes the key of a cache, under its lock: threads that found the cache without the caches' lock check the key
- * there. */
+/* Writes the key of a cache, under its lock: threads that found the cache without a lock check the key there. */
 static void rename_cache(struct weir_cache *c, uint64_t key) {
     int taken = weir__bias_take(&c->lock);
 
@@ -196,8 +193,7 @@ static int take_name(struct weir_cache *c) {
     return idle;
 }
 
-/* A call pins a cache if it uses the cache over several holds of its lock.  A pinned cache is not given to another
- * stream. */
+/* A call pins a cache that it uses over several holds of the lock.  A pinned cache is not given to another stream. */
 static void pin_cache(struct weir_cache *c) {
     int taken = weir__bias_take(&c->lock);
 
@@ -248,8 +244,7 @@ static struct weir_cache *take_silent(struct weir_caches *f) {
 }
 
 /* Returns the cache of a stream whose id was just queried, and makes it if there is none.  Returns NULL without host
- * memory, or if there are too many caches of default streams and the stream shall not be bound.  The caller holds
- * `lock`. */
+ * memory, or if there are too many caches of unbound default streams.  The caller holds `lock`. */
 static struct weir_cache *cache_at(struct weir_caches *f, weir_stream stream, uint64_t id,
                                    int to_bind) {
     uint64_t key = key_of(stream, id);

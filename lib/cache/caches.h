@@ -17,8 +17,7 @@ struct weir_harden;
 
 /* Opens the caches above an open engine that cuts blocks.  `v` outlives them.  Returns OK or E_HOST_MEMORY. */
 weir_status weir__caches_open(struct weir_reserve *v, struct weir_caches **out);
-/* Frees the caches' host memory.  No block is live.  The caller closes the engine next, which frees the device memory.
- * `f` may be NULL. */
+/* Frees the caches' host memory.  No block is live.  The caller closes the engine next.  `f` may be NULL. */
 void weir__caches_close(struct weir_caches *f);
 
 /* Serves a request of r->asked bytes on r->stream as weir_alloc does.  The other fields of *r are 0; r->asked is above
@@ -50,13 +49,12 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, and its requested bytes.  Returns 1 on success, 0 if there is none or
- * the block is a graph's. */
+/* Finds the live block that contains the address, and its requested bytes.  Returns 1 on success, else 0; a graph's
+ * block is not found. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
-/* Binds the stream once more if `more` is nonzero, else once less.  A bound stream is one that the program vouches
- * for. */
+/* Binds the stream once more if `more`, else once less.  A bound stream is one that the program vouches for. */
 weir_status weir__caches_bind(struct weir_caches *f, weir_stream stream, int more);
 
 /* Flushes the cache of a stream that is about to end, and detaches the cache from it. */
@@ -69,8 +67,8 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream);
 int weir__caches_settle(struct weir_caches *f);
 /* Raises the reclaim epoch if a cache holds idle memory: each cache then flushes at its stream's next request. */
 void weir__caches_reclaim_epoch(struct weir_caches *f);
-/* Records that a new stream has this handle.  Memory that the cache holds from an earlier stream, whose end weir did
- * not see, is quarantined. */
+/* Records that a new stream has this handle.  Memory in the cache of an earlier one, whose end weir did not see, is
+ * quarantined. */
 void weir__caches_meet(struct weir_caches *f, weir_stream stream);
 /* Records that the adapter no longer sees the streams' captures and ends. */
 void weir__caches_distrust(struct weir_caches *f);
@@ -97,9 +95,8 @@ void weir__caches_live(struct weir_caches *f, weir__caches_live_fn *see, void *c
 
 /* Returns the bytes of all pieces that contain a live block or are larger than `most`, the largest that may be freed.
  * A piece is freed as a whole or not at all.  Returns 0 if that is not known.  Visits all blocks (about 10 ns each),
- * under the engine's lock and then the caches'.  With `harden` the callers' blocks count, and those kept out of use;
- * blocks on shelves do not, since a trim empties the shelves.  `caches` or `harden` may be NULL; with neither no block
- * is known. */
+ * under the engine's lock and then the caches'.  With `harden` callers' blocks and those kept out of use count; blocks
+ * on shelves do not, since a trim frees them.  `caches` or `harden` may be NULL. */
 uint64_t weir__held(struct weir_engine *engine, struct weir_caches *caches,
                     struct weir_harden *harden, uint64_t most);
 

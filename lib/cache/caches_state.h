@@ -2,9 +2,9 @@
 /* caches_state.h: the caches of all streams of one allocator, for the files that implement caches.h.
  *
  * cache_streams.c opens and closes the caches, and finds and makes the cache of a stream; cache_alloc.c serves the
- * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine, and
- * slots that were freed on other streams back to their slabs; cache_blocks.c finds live blocks; cache_stats.c says how
- * much each cache may keep, and makes the statistics.
+ * requests that hit.h does not serve; cache_free.c frees blocks; cache_flush.c gives idle memory back to the engine,
+ * and slots that were freed on other streams back to their slabs; cache_blocks.c finds live blocks; cache_stats.c says
+ * how much each cache may keep, and makes the statistics.
  *
  * Locks: `lock` guards writes of the stream tables, and the batches of remote frees.  Under it the engine's lock may be
  * taken, or the records', or a cache's, one at a time; under a cache's lock that of its remote-free queue.  Hits take
@@ -29,11 +29,9 @@ struct weir_caches {
     struct weir_reserve *v;
     struct weir_engine *engine; /* the engine of `v` */
     struct weir_pagemap pages;
-    /* Nonzero if there is a release threshold.  A whole block that leaves a cache is then freed to the engine at
-     * once. */
+    /* Nonzero if there is a release threshold.  Blocks that leave a cache are then freed to the engine at once. */
     int sheds;
-    /* Set if no other stream could use a free before the stream's next request, and no caller waits for reserved
-     * memory to fall. */
+    /* Set if no other stream could use a free before its stream's next request, and no release threshold is set. */
     _Atomic int alone;
     _Atomic int past; /* nonzero once the loose cache has counted the free of a block */
     /* The time after which a cache returns unused memory, or UINT64_MAX for never. */
@@ -59,8 +57,7 @@ struct weir_caches {
     int64_t requested, in_use; /* sums of the caches' reports */
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the peak since weir__caches_renew_peak */
-    /* The peak of the engine's blocks when all caches reported last. */
-    _Atomic uint64_t told_out;
+    _Atomic uint64_t told_out; /* the peak of the engine's blocks when all caches reported last */
     uint64_t lately[2]; /* the peak memory in use in this span of idle_ns, and in the span before */
     uint64_t span_ticks; /* the time at which this span began */
 };
@@ -97,8 +94,6 @@ static inline int may_lack_context(weir_stream stream) {
     return is_default(stream) && weir__device_lacks_context;
 }
 
-/* ---- state that all files read ---- */
-
 static inline int is_alone(const struct weir_caches *f) {
     return atomic_load_explicit(&f->alone, memory_order_relaxed);
 }
@@ -110,8 +105,8 @@ static inline int is_steady(const struct weir_caches *f) {
     return atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
 }
 
-/* Returns a sum, or 0 for a negative one.  A sum is negative if a cache has not reported a block whose free another
- * cache has reported. */
+/* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has
+ * reported. */
 static inline uint64_t at_least_none(int64_t sum) {
     return sum < 0 ? 0 : (uint64_t)sum;
 }
@@ -127,20 +122,17 @@ void weir__caches_unwatch(struct weir_cache *c);
 void weir__caches_unpin(struct weir_cache *c);
 /* Pins and returns the cache of a stream whose id was just queried.  Returns NULL if no cache serves the stream. */
 struct weir_cache *weir__caches_pin_of(struct weir_caches *f, weir_stream stream, uint64_t id);
-/* Queries the id of a stream, and checks that the stream belongs to this device unless its cache has that id
- * already. */
+/* Queries a stream's id.  Checks that the stream belongs to this device, unless its cache has that id already. */
 weir_status weir__caches_identify(struct weir_caches *f, weir_stream stream, uint64_t *id);
 /* Returns the cache of a stream that is not captured and has that id, in a call on the stream, or NULL if no cache
- * serves it.  Counts the calls of young streams.  With `pins` the cache is pinned; without `pins` the result is
- * NULL. */
+ * serves it.  Counts the calls of young streams.  Pins the cache with `pins`; otherwise the result is NULL. */
 struct weir_cache *weir__caches_visit(struct weir_caches *f, weir_stream stream, uint64_t id,
                                       int pins);
-/* Returns the cache of a stream that is being captured, in a call on the stream, or NULL.  `id` is used for a default
- * stream only. */
+/* Returns the cache of a stream that is being captured, in a call on it, or NULL.  Only default streams need `id`. */
 struct weir_cache *weir__caches_visit_captured(struct weir_caches *f, weir_stream stream,
                                                uint64_t id);
 
-/* ---- back to the engine: cache_flush.c ---- */
+/* ---- flushing: cache_flush.c ---- */
 
 /* Maintains a cache, in a call on its stream whose id was just found to be the cache's: adapts its cap, and flushes
  * what exceeds the cap or was unused for long. */
@@ -177,13 +169,10 @@ void weir__caches_tell_all(struct weir_caches *f, struct weir_cache *c, uint64_t
 void weir__caches_tell_own(struct weir_caches *f, struct weir_cache *c);
 /* Lowers the cap of each cache, since one more cache has a store.  The caller holds `lock`. */
 void weir__caches_lower_shares(struct weir_caches *f);
-/* Returns 1 if idle_ns has passed from `then` to `now`, else 0.  Another thread may have written a `then` that is later
- * than `now`. */
+/* Returns 1 if idle_ns has passed from `then`, which another thread may have set later than `now`, to `now`; else 0. */
 int weir__caches_is_over(const struct weir_caches *f, uint64_t then, uint64_t now);
 /* Drops the peak before the last span of time, once that span is over.  The caller holds `lock`. */
 void weir__caches_age(struct weir_caches *f, uint64_t now);
-
-/* ---- live blocks: cache_blocks.c ---- */
 
 /* Returns 1 if a live block starts at `address`, else 0.  Sets its requested bytes and its bytes in use. */
 int weir__slab_has_live(const struct weir_slab *s, uint64_t address, int64_t *requested,

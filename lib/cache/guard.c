@@ -54,8 +54,7 @@ enum { WEIR_POISON_BYTE = 0xdd };
 /* A block from the layer below. */
 struct weir_guarded {
     CUdeviceptr base;
-    /* The request below; the caller's request, behind the first gap. */
-    size_t total, bytes;
+    size_t total, bytes;       /* the request below; the caller's request, behind the first gap */
     weir_stream stream;        /* the stream of the free, for messages */
     struct weir_guarded *next; /* links blocks of a shelf, or blocks that are kept out of use */
     int is_refused; /* set if a block is kept out only because the layer below refused it */
@@ -82,9 +81,8 @@ struct weir_harden {
     struct weir_shelf *shelves;
     size_t shelf_count;
     struct weir_guarded *kept_out;
-    size_t refused; /* the number of those with is_refused */
-    /* Blocks on shelves or kept out of use, by size below. */
-    uint64_t held, held_bytes;
+    size_t refused;                     /* the number of those with is_refused */
+    uint64_t held, held_bytes;          /* blocks on shelves or kept out of use, by size below */
     uint64_t kept_out_bytes;            /* the bytes of blocks kept out of use */
     uint64_t live_bytes;                /* live blocks, by their size below */
     uint64_t requested, requested_peak; /* live blocks, by the callers' requests */
@@ -247,8 +245,6 @@ static CUresult guard_wait_for_uses(struct weir_harden *h, weir_stream stream,
     return result;
 }
 
-/* ---- gaps ---- */
-
 static size_t behind(const struct weir_harden *h, const struct weir_guarded *b) {
     return b->total - gap(h) - b->bytes;
 }
@@ -384,8 +380,7 @@ static void keep_out(struct weir_harden *h, struct weir_guarded *b, int is_refus
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Frees a block below, or keeps it out of use if the layer below refuses it.  `is_refused` is 0 for a block that is
- * bad. */
+/* Frees a block below, or keeps it out of use if the layer below refuses it.  A bad block is not `is_refused`. */
 static void guard_return_below(struct weir_harden *h, struct weir_guarded *b, weir_stream stream,
                                int is_refused) {
     if (h->below.free(h->below.context, b->base, stream, NULL) == WEIR_OK)
@@ -436,8 +431,7 @@ static struct weir_guarded *guard_take(struct weir_harden *h, uint64_t id, size_
     return b;
 }
 
-/* Takes the blocks that the layer below refused, or with `all` all blocks, out of the list of kept ones.  The caller
- * holds the lock. */
+/* Takes refused blocks, or with `all` all blocks, out of the list of kept ones.  The caller holds the lock. */
 static struct weir_guarded *take_kept(struct weir_harden *h, int all) {
     struct weir_guarded **at = &h->kept_out, *taken = NULL, *b;
 
@@ -919,8 +913,7 @@ void weir__harden_live(struct weir_harden *h,
     pthread_mutex_unlock(&h->lock);
 }
 
-/* Blocks on shelves and blocks kept out of use are freed for the caller, although they are live below.  Gaps belong to
- * no caller. */
+/* Blocks on shelves or kept out of use are freed for the caller, but live below.  Gaps belong to no caller. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
     uint64_t beside; /* bytes that are live below and are no caller's: gaps, and held blocks */
 

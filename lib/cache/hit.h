@@ -14,10 +14,11 @@
 
 /* ---- the table of streams ---- */
 
-/* Finds a stream's cache by its key, without a lock.  The table uses open addressing and is at most half full.  Writers
- * hold the caches' lock.  A table that has grown keeps the smaller one until the end, for threads that still read it.
- * While a key is removed, a reader may miss any key, or find a cache that has another key by then.  So a reader checks
- * the key under the cache's lock, and a reader that found nothing searches again under the caches' lock. */
+/* Leads from a stream's key to its cache, without a lock for readers.  The table uses open addressing and is at most
+ * half full.  Writers hold the caches' lock.  A table that has grown keeps the smaller one until the end, for threads
+ * that still read it.  While a key is removed, a reader may miss any key, or find a cache that has another key by then.
+ * So a reader checks the key under the cache's lock, and a reader that found nothing searches again under the caches'
+ * lock. */
 struct weir_cache_entry {
     _Atomic uint64_t key; /* 0 if the entry is free */
     _Atomic(struct weir_cache *) cache;
@@ -123,8 +124,6 @@ static inline int find_by_default(struct weir_hits *h, weir_stream stream,
     return weir__cache_table_find(&h->by_id, *key, cache);
 }
 
-/* ---- hits -------------------------------------------------------------------------------------- */
-
 /* Returns 1 if the cache still has this key and this stream id, else 0.  The id is 0 if the driver was not queried: the
  * program vouches for the stream, or a free uses the handle alone.  The caller holds the cache's lock. */
 static inline int is_its(const struct weir_cache *c, uint64_t key, uint64_t id) {
@@ -162,8 +161,7 @@ static inline void count_hit(struct weir_cache *c) {
  * no longer the stream's.  The caller holds the cache's lock. */
 static inline __attribute__((always_inline)) CUdeviceptr
 hit(const struct weir_hits *h, struct weir_cache *c, uint64_t key, uint64_t id, size_t bytes) {
-    /* unreached: the stream has lost the cache, or work was put off, in copies that search twice under one hold of the
-     * lock */
+    /* unreached: the stream has lost the cache, or work was put off, in copies that search twice */
     CUdeviceptr block = is_ready(h, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
     /* unreached: no block, or a block, in copies that search again after collecting the remote-free queue */
@@ -207,8 +205,6 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
     weir__bias_leave();
     return found;
 }
-
-/* ---- misses: cache_alloc.c --------------------------------------------------------------------------- */
 
 /* Serves a request that missed in the stream's cache.  r->id is the stream's id, or 0 if the program vouches for the
  * stream.  The caller holds the cache's lock (`taken`), which this function releases. */

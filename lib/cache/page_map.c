@@ -10,12 +10,12 @@
 
 /* The bytes of a leaf, rounded up to whole pages of any host. */
 #define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
-/* If the first reservation in a leaf needs this number of words, the whole leaf is mapped: one large page costs no
+/* If the first reservation in a leaf needs this number of words, the leaf is mapped whole: a large page costs no
  * more. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
 
-/* Maps a zeroed leaf.  calloc would clear memory that the process has used before, all of it at once.  Returns NULL if
- * there is no memory. */
+/* Maps a zeroed leaf, or returns NULL.  calloc would clear memory that the process has used before, all of it at
+ * once. */
 static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
     char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
@@ -56,8 +56,8 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
-/* Makes a leaf and maps all of it, in one large page if the kernel has one.  That costs a seventh of mapping small
- * pages on first use. */
+/* Makes a leaf and maps all of it, in one large page if possible, at a seventh of the cost of small pages on first
+ * use. */
 static struct weir__pagemap_leaf *make_dense(void) {
     struct weir__pagemap_leaf *leaf = map_leaf(sizeof leaf->value);
 

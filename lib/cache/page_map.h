@@ -64,9 +64,9 @@ struct weir_pagemap {
 /* Opens an empty map.  Returns 1 on success, 0 if there is no host memory. */
 int weir__pagemap_open(struct weir_pagemap *map);
 void weir__pagemap_close(struct weir_pagemap *map);
-/* Reserves the words of the pages of [address, address + bytes), or with `large` those of large blocks that begin there,
- * so that setting them cannot fail.  Returns 1 on success, 0 if there is no host memory, or the address is above 2^57 or
- * no multiple of a page. */
+/* Reserves the words of the pages of [address, address + bytes), or with `large` those of large blocks that begin
+ * there, so that setting them cannot fail.  Returns 1 on success, 0 if there is no host memory, or the address is above
+ * 2^57 or no multiple of a page. */
 int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int large);
 /* Sets the words of these pages, which must be reserved.  NULL clears them. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);

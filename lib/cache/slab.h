@@ -37,23 +37,17 @@ struct weir_cache;
  * the first part and writes the third one only. */
 struct weir_slab {
     _Alignas(64) _Atomic uint64_t base; /* valid for a large whole block only while it is live */
-    /* The bytes of the engine's block; 0 in the record of a whole block once the engine has it again. */
-    _Atomic size_t bytes;
-    /* The owner of a slab, or NULL if it has none any more. */
-    _Atomic(struct weir_cache *) cache;
+    _Atomic size_t bytes;               /* 0 for a whole block that the engine has again */
+    _Atomic(struct weir_cache *) cache; /* a slab's owner, or NULL if it has none any more */
     union {
-        /* For a slab: the inverse, modulo 2^64, of the odd factor of a slot's bytes. */
-        uint64_t inverse;
-        /* For a whole block: the id of the stream that requested it, or 0. */
-        _Atomic uint64_t fetched_for;
+        uint64_t inverse; /* for slabs: the inverse, modulo 2^64, of a slot's odd factor */
+        _Atomic uint64_t fetched_for; /* for whole blocks: the id of the requesting stream, or 0 */
     };
-    /* log2 of the other factor, so that weir divides without a division */
-    uint8_t shift;
+    uint8_t shift; /* log2 of a slot's other factor, for an exact division */
     uint8_t size_class, order;
     uint32_t slot_units; /* a slot's bytes in WEIR_SLAB_UNIT, or 0 for a whole block */
     uint32_t slots;
-    /* The bytes that a whole block's caller requested, or 0 if it is not live. */
-    _Atomic uint64_t asked;
+    _Atomic uint64_t asked; /* the request of a live whole block, else 0 */
 
     /* Guarded by the cache's lock. */
     _Alignas(64) struct weir_slab *next; /* the next one in its list */
@@ -62,12 +56,10 @@ struct weir_slab {
     uint32_t head;  /* the first slot in the free list, or SLOT_NONE */
     uint32_t epoch; /* the cache's epoch when the slab became empty */
 
-    /* These fields exist for slabs only.  They describe slots in the cache's remote-free queue, under the queue's
-     * lock. */
+    /* For slabs only: the slab's slots in the cache's remote-free queue, under the queue's lock. */
     _Alignas(64) struct weir_slab *posted_next; /* the next slab with slots in the queue */
-    /* Their number; they are linked as the slab's free slots are. */
-    uint32_t posted, posted_first, posted_last;
-    _Atomic uint32_t slot[]; /* the slots' states */
+    uint32_t posted, posted_first, posted_last; /* linked as the slab's free slots are */
+    _Atomic uint32_t slot[];                    /* the slots' states */
 };
 
 static inline uint64_t weir__slab_base(const struct weir_slab *s) {

@@ -40,8 +40,7 @@ static size_t bytes_of(unsigned order) {
     return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
-/* Adds a chunk of host memory.  The rest of the last chunk stays unused.  Returns 1 on success, 0 if there is no
- * memory. */
+/* Adds a chunk of host memory.  The rest of the last one stays unused.  Returns 1 on success, 0 without memory. */
 static int add_chunk(struct weir_records *r, size_t size) {
     struct weir_records_chunk *chunk =
         aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
@@ -84,8 +83,7 @@ static void drop(struct weir_records *r, struct weir_slab *s) {
     r->spare[s->order] = s;
 }
 
-/* Begins a record.  Returns NULL if there is no host memory or the page map could not be reserved.  The caller holds
- * the lock. */
+/* Begins a record.  Returns NULL without host memory or if the page map is not reserved.  The caller holds the lock. */
 static struct weir_slab *begin(struct weir_records *r, int reserved, uint64_t base, size_t bytes,
                                uint32_t slots) {
     struct weir_slab *s = reserved ? make(r, slots) : NULL;
@@ -218,7 +216,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
     weir__lock_give(&r->lock);
 }
 
-/* A dropped record is not found at its address.  The unused end of a chunk is zero, like a record that was never
+/* A dropped record is not found at its address.  The unused end of a chunk is zero, as in a record that was not
  * live. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {

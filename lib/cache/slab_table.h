@@ -4,14 +4,12 @@
  * A page map leads to the records: to a slab's from all its pages, to a whole block's from the first.  Slabs of 512
  * KiB, the most frequent ones in programs with many blocks, use the map's words for 512 KiB instead.  Such a slab
  * touches two of these words.  The first one has its record and a tag, the page of the 512 KiB at which the slab
- * begins; so for each page the two words tell which slab it belongs to.  A million blocks of 20 KiB need 300 KiB of
- * these words instead of 10 MiB, and a random word is in the processor's cache.  If the two words are in two leaves,
- * the slab uses words of pages.
- *
- * Large whole blocks, which are above the largest slot, use the words for 512 KiB, too: no two of them begin in one.
+ * begins; so for each page the two words tell which slab it belongs to.  (A million blocks of 20 KiB need 300 KiB of
+ * these words instead of 10 MiB.)  If the two words are in two leaves, the slab uses words of pages.  Large whole
+ * blocks, which are above the largest slot, use the words for 512 KiB, too: no two of them begin in one.
  *
  * The record of a whole block outlasts the block with bytes == 0, unless there are very many, until a slab needs its
- * word.  The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that
+ * word. The next block that begins there, or for large ones within those 512 KiB, gets this record; so a block that
  * comes and goes costs no write to the map.  The record belongs to the holder of the block.  Each large block that uses
  * a word contains the last page of its 512 KiB, so no two are live at once, and the holder of that page writes without
  * a lock.
@@ -71,8 +69,7 @@ static inline struct weir_slab *weir__records_large(uintptr_t word, uint64_t add
                : NULL;
 }
 
-/* Returns the record for any address, or NULL.  (Without the attribute gcc does not inline it into hits, which makes
- * them a tenth slower.) */
+/* Returns the record for any address, or NULL.  (gcc alone would not inline it into hits, at a tenth of their time.) */
 static inline __attribute__((always_inline)) struct weir_slab *
 weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(pages, address >> WEIR__PAGE_SHIFT);
@@ -112,12 +109,10 @@ void weir__records_close(struct weir_records *r);
  * host memory, or the block lies beyond the page map. */
 struct weir_slab *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots);
-/* Makes the record of a whole block of the caller's, which is not live yet.  Returns NULL as weir__records_slab
- * does. */
+/* Makes the record of a whole block that is not live yet.  Returns NULL as weir__records_slab does. */
 struct weir_slab *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Reserves the page map for memory where blocks will be, so that the first blocks need not: up to 2 MiB of host memory
- * for each 4 GiB of addresses, or up to 64 KiB if all blocks will be `large`.  Does as much as there is host memory
- * for. */
+ * for each 4 GiB of addresses, or up to 64 KiB if all blocks will be `large`.  Does nothing without host memory. */
 void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
 /* Allocates at most 128 KiB of host memory for the first records of blocks in that much device memory, if it can. */
 void weir__records_stock(struct weir_records *r, size_t bytes);

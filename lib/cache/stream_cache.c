@@ -302,8 +302,7 @@ static void leave(struct weir_cache *c, struct weir_slab *s, int alone, struct w
     }
 }
 
-/* Takes a whole block back for which there is no room.  The oldest blocks are removed, or the block itself if it
- * exceeds the cap. */
+/* Takes a whole block back without room for it.  The oldest blocks are removed, or this one if it exceeds the cap. */
 static int put_whole(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                      struct weir_slab **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);

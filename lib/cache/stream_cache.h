@@ -83,9 +83,8 @@ enum {
     WEIR_CACHE_RECENT = 16,  /* the most whole blocks that are kept: a power of two */
     WEIR_CACHE_LEAVING = 64, /* the most whole blocks that wait for the next miss */
     WEIR_CACHE_REMOTES = 64, /* the remote frees of a class that are sent to their slabs together */
-    /* Slots in the remote-free queue that are worth a collection. */
-    WEIR_CACHE_QUEUEFUL = 16,
-    WEIR_CACHE_LOOK = 4096 /* hits between two searches for unused memory: a power of two */
+    WEIR_CACHE_QUEUEFUL = 16, /* slots that are worth a collection of the remote-free queue */
+    WEIR_CACHE_LOOK = 4096    /* hits between two searches for unused memory: a power of two */
 };
 
 /* The remote-free queue may grow by this number of bytes before weir checks that its owner still allocates. */
@@ -96,8 +95,7 @@ struct weir_remote_slot {
     uint32_t slot;
 };
 
-/* Remote frees in one piece of host memory.  The piece itself is handed on when they leave the cache, so leaving cannot
- * fail. */
+/* Remote frees in one piece of host memory, which is handed on when they leave the cache, so leaving cannot fail. */
 struct weir_remote_slots {
     struct weir_remote_slots *next, *more; /* the next batch; the next piece of this batch */
     struct weir_fence *fence; /* the fence of a batch, for the code that returns remote frees */
@@ -114,11 +112,9 @@ struct weir_cache_store {
     /* Lists of slabs with free slots.  The first slab of a list serves requests, and may be full. */
     struct weir_slab *open[WEIR_SLAB_CLASSES];
     struct weir_cache_class small[WEIR_SLAB_CLASSES];
-    /* The ring of whole blocks begins at `oldest` and has `recents` entries. */
-    unsigned oldest, recents;
-    size_t whole; /* the bytes of the whole blocks */
-    /* The number of whole blocks, from the oldest on, that were not used since the last search. */
-    unsigned unused;
+    unsigned oldest, recents; /* the ring of whole blocks begins at `oldest` */
+    size_t whole;             /* the bytes of the whole blocks */
+    unsigned unused;          /* of these, the oldest that were not used since the last search */
     uint32_t pages[WEIR_CACHE_RECENT]; /* the sizes of the whole blocks */
     struct weir_slab *recent[WEIR_CACHE_RECENT];
     struct weir_slab *leaving; /* linked by next */
@@ -127,8 +123,8 @@ struct weir_cache_store {
     unsigned held_for; /* the number of new slabs for which that result still holds */
 };
 
-/* Slots that other threads have freed.  Its own lock guards all fields and is taken alone or under the cache's; `count`
- * is read without it. */
+/* Slots that other threads freed.  Its lock guards the fields, alone or under the cache's; `count` is read without
+ * it. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     int open; /* set while the cache serves; `key` and `id` are the cache's then */
@@ -137,11 +133,10 @@ struct weir_remote_queue {
     _Atomic uint32_t count;     /* the number of these slots */
     uint64_t requested, in_use; /* their bytes, as requested and as in use */
     uint64_t look; /* if in_use exceeds this, weir checks whether the owner allocates */
-    /* The cache's sum of requested bytes at the last check: it changes if the owner allocates. */
-    int64_t seen;
+    int64_t seen;  /* `requested` of the cache at the last check */
 };
 
-/* The bit of `trusted` that is set while the adapter sees the stream's captures and end, and the next use of its
+/* The bit of `trusted` that is set while the adapter sees the captures, the end and the next use of a stream's
  * handle. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
@@ -165,9 +160,8 @@ struct weir_cache {
     _Atomic size_t most;            /* the cap of idle memory */
     _Atomic size_t most_whole; /* the cap of whole blocks, which is 0 until the engine is steady */
     uint64_t reclaim_epoch;    /* the reclaim epoch at which the cache last flushed */
-    /* The number of bindings, and WATCHED; if it is not 0, the driver is not queried. */
-    _Atomic uint32_t trusted;
-    _Atomic int capturing; /* set if the stream was being captured at its last call */
+    _Atomic uint32_t trusted;  /* bindings, and WATCHED; above 0 the driver is not queried */
+    _Atomic int capturing;     /* set if the stream was being captured at its last call */
 
     /* The lock's owner is in the cache line above, its taken state in the one below. */
     struct weir_bias lock;
@@ -184,8 +178,7 @@ struct weir_cache {
     int serves; /* set if the cache has a store in which everything was freed on the stream `id` */
     int due;    /* set if the stream's next request shall maintain the cache */
     uint32_t epoch; /* the number of searches for unused memory so far */
-    /* Calls that use the cache but do not hold its lock now. */
-    uint32_t pins;
+    uint32_t pins;  /* calls that use the cache but do not hold its lock now */
     _Atomic uint64_t deferred;
     _Atomic uint64_t misses; /* requests that found nothing and took no caches' lock */
 
@@ -269,8 +262,8 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a few
- * cache lines, however many slots it returns.  If there are too few, a new slab serves, and the next collection is
+/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a
+ * few cache lines, however many slots it returns.  If there are few, a new slab serves, and the next collection is
  * larger. */
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
     uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
@@ -300,18 +293,17 @@ enum weir_cache_put {
 int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                     struct weir_slab **out);
 
-/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1 on success, else 0; nothing has
- * changed then. */
+/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1 on success; else 0, and changes
+ * nothing. */
 int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
 
-/* Returns the number of slots in the remote-free queue and sets their bytes.  They are freed, but the cache's counts do
- * not know of them yet. */
+/* Returns the number of slots in the remote-free queue and their bytes, of which the cache's counts do not know yet. */
 uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t *in_use);
 /* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve. */
 void weir__cache_readdress(struct weir_cache *c);
 
-/* Open and close the store, which must be empty when it is closed.  weir__cache_open returns 1 on success, 0 if there
- * is no host memory. */
+/* Open and close the store, which is empty at its close.  weir__cache_open returns 1 on success, 0 without host
+ * memory. */
 int weir__cache_open(struct weir_cache *c);
 void weir__cache_close(struct weir_cache *c);
 
@@ -347,8 +339,8 @@ void weir__cache_disown(struct weir_cache *c);
 
 /* Callers hold the cache's lock. */
 
-/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the slab that serves its class.  Returns 0 if that slab is
- * full or there is none. */
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class.  Returns 0 if that is full or
+ * missing. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
                                                                             size_t bytes) {
     struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
@@ -386,8 +378,7 @@ weir__cache_hand_out(struct weir_cache *c, struct weir_slab *s, size_t bytes) {
     return weir__slab_base(s);
 }
 
-/* Allocates the whole block that was freed last.  Returns 0 if there is none, or if its pages are not exactly those
- * that `bytes` need. */
+/* Allocates the whole block that was freed last.  Returns 0 if there is none, or if `bytes` need other pages. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_last(struct weir_cache *c,
                                                                             size_t bytes) {
     struct weir_cache_store *store = c->store;
@@ -420,8 +411,8 @@ weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
     weir__cache_welcome(c, slab, before);
 }
 
-/* Takes back a live whole block if the ring has room and at most `most` bytes.  Returns 1 on success, else 0; nothing
- * has changed then. */
+/* Takes back a live whole block if the ring has room, and `most` bytes.  Returns 1 on success; else 0, and changes
+ * nothing. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
     struct weir_cache_store *store = c->store;
@@ -443,9 +434,8 @@ weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t addre
     return 1;
 }
 
-/* Takes back a live block that was freed on the stream, in the two simple cases: a slot of the cache's own slabs, or
- * a whole block for which there is room.  Returns 1 on success, else 0; nothing has changed then.  The cache has a
- * store. */
+/* Takes back a live block that was freed on the stream, in the two simple cases: a slot of the cache's own slabs, or a
+ * whole block for which there is room.  Returns 1 on success; else 0, and changes nothing.  The cache has a store. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_plain(struct weir_cache *c, struct weir_slab *s, uint64_t address) {
     if (atomic_load_explicit(&s->cache, memory_order_relaxed) == c) {

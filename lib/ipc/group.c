@@ -15,23 +15,20 @@
  * drops when the process ends, in all namespaces of pids.  If that byte is unlocked, any process may make one more
  * change of the slot, to 0 bytes, and then free the slot.  Several processes may do so at once with one number of
  * change: only one compare-and-swap succeeds.  Values carry the number of their change, so a late process cannot
- * overwrite a later value.  (A change would be counted wrongly only if exactly 8192 changes of a slot, or a multiple,
+ * overwrite a later value. (A change would be counted wrongly only if exactly 8192 changes of a slot, or a multiple,
  * restored a word between two instructions of one process while another one is killed.)
  *
  * Each member also holds a lock of byte 0 for reading.  A process that can lock this byte for writing is alone, and may
  * remove the file or write another limit; the memory of members that are ending stays counted.  If a process is stopped
- * while it holds that lock, others wait for a while, and then give the name to a new file.  A member that was killed
- * leaves its file, which the next process removes that joins any group on the device.
+ * while it holds that lock, others wait for a while, and then give the name to a new file.  The next process that joins
+ * any group on the device removes a file whose members were all killed.
  *
  * A login session that ends removes the files of its user (RemoveIPC in logind.conf), and later processes make a new
- * file.  So a member that counts bytes or reads counts first checks whether its file still has the name.  If not, the
- * member joins the file of that name and counts its bytes there.  Until then the members of the two files do not know
- * of each other.  A member that cannot join the new file, for lack of a descriptor, say, logs that and counts no more
- * bytes until it can.
+ * file. So a member that counts bytes or reads counts first checks whether its file still has the name.  If not, the
+ * member joins the file of that name and counts its bytes there; until then the members of the two files do not know of
+ * each other.  A member that cannot join the new file logs that and counts no more bytes until it can.
  *
  * The file is mapped: if a process of the user truncates the file, the processes that use it get SIGBUS.
- *
- * Must not know: the use of the bytes, drivers.
  */
 #include "ipc/group.h"
 
@@ -99,8 +96,6 @@ _Static_assert(offsetof(struct weir_group_file, slot) == PAGE_BYTES,
 /* The locked bytes, one for each member's number, lie far behind the end of the file. */
 #define NUMBERS_AT ((off_t)1 << 61)
 
-/* ---- words --------------------------------------------------------------------------------------- */
-
 enum { BYTES_BITS = 43, CHANGE_BITS = 64 - BYTES_BITS, SLOT_BITS = 8, LATE_BITS = 13 };
 
 _Static_assert(BYTES_BITS + SLOT_BITS + LATE_BITS == 64, "no bit is left over");
@@ -145,8 +140,7 @@ static uint64_t bytes_of_group(struct weir_group_file *file) {
     return bytes_in(atomic_load(&file->used));
 }
 
-/* Makes one change of this member's slot.  Returns 1 on success, 0 if the limit forbids it.  The caller holds the
- * lock. */
+/* Makes one change of this member's slot.  Returns 0 if the limit forbids it, else 1.  The caller holds the lock. */
 static int change_count(struct weir_group *g, uint64_t more, uint64_t less, uint64_t limit) {
     struct weir_group_file *file = g->file;
     struct weir_group_slot *own = &file->slot[g->slot];
@@ -243,8 +237,8 @@ static void recover_slot(struct weir_group *g, int at, uint64_t number) {
     }
 }
 
-/* Recovers the bytes of ended members.  Returns the bytes that members which are still ending have counted.  The caller
- * holds the lock. */
+/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  The caller holds the
+ * lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     uint64_t ending = 0;
 
@@ -294,8 +288,6 @@ static int claim_slot(struct weir_group *g) {
     errno = EUSERS;
     return -1;
 }
-
-/* ---- the file ---- */
 
 const char *weir__group_kind_word(enum weir_group_kind kind) {
     static const char *const words[] = {
@@ -471,8 +463,7 @@ static int set_limit(int file, uint64_t limit) {
 enum joined { JOINED, NO_LIMIT, OTHER_LIMIT, CANNOT };
 
 /* Joins the file of the path, and makes it if there is none.  `limit` is in bytes; 0 stands for the group's limit,
- * which *has is set to.  A group with members keeps its limit: with `any_limit` this member accepts it.  CANNOT sets
- * errno. */
+ * which *has is set to.  A group with members keeps its limit, which `any_limit` accepts.  CANNOT sets errno. */
 static enum joined join_file(struct weir_group *g, const char *path, uint64_t limit, int any_limit,
                              uint64_t *has) {
     int removals = 0, file;
@@ -743,8 +734,6 @@ uint64_t weir__group_recover(struct weir_group *g) {
     pthread_mutex_unlock(&g->lock);
     return ending;
 }
-
-/* ---- leaving ------------------------------------------------------------------------------------- */
 
 /* Unlocks byte 0, and removes the file if no other process holds that byte.  If several members leave at once, the last
  * of them gets the write lock (tests/spin/group.pml).  The file stays while a killed member is ending, whose memory is

@@ -117,8 +117,7 @@ void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
 const char *weir__group_name(const struct weir_group *g);
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
-/* Recovers the bytes of members that have ended.  Returns the bytes that members which are still ending have
- * counted. */
+/* Recovers the bytes of members that have ended.  Returns the bytes of members that are still ending. */
 uint64_t weir__group_recover(struct weir_group *g);
 /* Lists the live members, at most `most`.  Returns their number. */
 size_t weir__group_members(struct weir_group *g, struct weir_group_member *out, size_t most);

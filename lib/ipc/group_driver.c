@@ -140,8 +140,8 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a handle.  The record goes first: once the driver has freed the memory, another thread may get the
- * number. */
+/* Frees a block or a handle.  The record goes first: the driver may give the number of freed memory to another
+ * thread. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = take(map, key);
     CUresult result = call(key);
@@ -263,8 +263,8 @@ static int is_done(CUstream stream) {
 }
 
 /* Counts whole units for a request to a pool.  If the group has no room for them, the pool may have enough idle memory,
- * but the driver need not use it.  So the pool is trimmed first, once the stream's frees are done.  Returns 1 on
- * success, else 0. */
+ * but the driver need not use it.  So the pool is trimmed once the stream's frees are done.  Returns 1 on success, else
+ * 0. */
 static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units) {
     CUstreamCaptureStatus status;
 

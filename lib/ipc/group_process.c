@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* group_process.c: see group_process.h.
+/* group_process.c: joins the group of the environment, and asks its members for memory.
  *
  * Locks: `lock` is held while the process joins a group, and guards the counts of contexts.  The lock of a group is
  * taken under it.
- *
- * Must not know: what an allocator is, which code allocates memory.
  */
 #include "ipc/group_process.h"
 
@@ -257,8 +255,6 @@ void weir__group_context_lost(struct weir_group *g) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------- */
-
 uint64_t weir__group_room(struct weir_group *g) {
     return weir__size_less(weir__group_limit(g), weir__group_used(g));
 }
@@ -271,7 +267,7 @@ struct weir_answers weir__group_ask_whom_it_concerns(struct weir_process_peers *
     return weir__process_peers_ask(n, bytes, began, deadline, is_limited ? g : NULL);
 }
 
-/* ---- who has what -------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void add(char text[WEIR_GROUP_SHOWN],
                                                       const char *format, ...) {

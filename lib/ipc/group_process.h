@@ -15,8 +15,7 @@
 #include "ipc/group.h"
 #include "ipc/process_peers.h"
 
-/* An estimate of the memory that the driver uses for a context.  On an H200 527 MiB less are free after its
- * creation. */
+/* An estimate of the memory that the driver uses for a context (527 MiB on an H200). */
 #define WEIR_GROUP_CONTEXT_BYTES ((uint64_t)528 << 20)
 
 struct weir_group_settings {
@@ -70,8 +69,7 @@ enum { WEIR_GROUP_SHOWN = 2400 };
 void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]);
 
 /* group_driver.c: returns a driver table that counts the device memory that it allocates for the group of this process,
- * if the environment names a group that this library counts for; else returns `inner`, which may be NULL.  A process
- * has one such table. */
+ * if the environment names a group that this library counts for; else returns `inner`, which may be NULL. */
 const struct weir_driver *weir__group_driver(const struct weir_driver *inner);
 
 #endif

@@ -36,8 +36,6 @@
 
 #define HEAD "weir-ipc-1"
 
-/* ---- the text -------------------------------------------------------------------------------- */
-
 void weir__memory_text_begin(struct weir_memory_text *t, const char *driver) {
     memset(t, 0, sizeof *t);
     snprintf(t->driver, sizeof t->driver, "%s", driver);

@@ -40,8 +40,7 @@ void weir__memory_text_begin(struct weir_memory_text *t, const char *driver);
 int weir__memory_text_add(struct weir_memory_text *t, const struct weir_memory_piece *piece);
 /* Writes the text, if it fits.  Returns its length without the NUL. */
 size_t weir__memory_text_write(const struct weir_memory_text *t, char *text, size_t text_bytes);
-/* Reads a text, which must be complete.  Returns OK, or E_PARSE or E_HOST_MEMORY, after which nothing need be
- * cleared. */
+/* Reads a text, which must be complete.  Returns OK; or E_PARSE or E_HOST_MEMORY, and nothing is to be cleared. */
 weir_status weir__memory_text_read(const char *text, struct weir_memory_text *t);
 void weir__memory_text_clear(struct weir_memory_text *t);
 

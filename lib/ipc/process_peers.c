@@ -2,20 +2,18 @@
 /* process_peers.c: asks other processes for memory, and answers them.
  *
  * The caller first rings the bell, so that all processes publish their present memory: hits change it unnoticed.  Then
- * the caller chooses how much to ask of which process, writes that into its own entry, and rings again.  An asked
- * process frees memory, writes the answer into its own entry, and rings.  Each process writes its own entry only.  Only
- * the caller waits, a quarter of its time for each round.  A process that has not answered by then is not asked for a
- * while, unless it is ending: this request still waits for it as long as it may, and later requests do not.
+ * the caller writes into its own entry how much it asks of which process, and rings again.  An asked process frees
+ * memory, writes the answer into its own entry, and rings.  Only the caller waits, a quarter of its time for each
+ * round.  A process that has not answered by then is not asked for a while, unless it is ending: this request still
+ * waits for it as long as it may, and later requests do not.
  *
  * At exit the driver is unloaded while the thread may be about to call it.  So the thread holds `stepping` during its
  * work, and works no more once exit has begun.  Exit waits for `stepping` one second at most, since the work may be in
  * a call that never ends.  A child of fork has no thread, and its public calls end before they would need one.
  *
  * Locks: `joining` guards the list, and is held while an entry is created or ends.  The thread that asks holds
- * `asking`.  A trim's locks are taken under `stepping`.  `lock` is innermost but for the locks of its registry and
+ * `asking`. A trim's locks are taken under `stepping`.  `lock` is innermost but for the locks of its registry and
  * group.
- *
- * Must not know: what an allocator is, settings' names.
  */
 #include "ipc/process_peers.h"
 
@@ -38,8 +36,8 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which a process that did not answer is not asked again. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* The time that requests wait for an ending process, in all; and the memory that it may have besides its reserved
- * one. */
+/* The time that requests wait for an ending process, in all; and the memory that it may have besides reserved
+ * memory. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* The time for others to publish, and the thread's sleep with and without shares: a killed process does not wake it. */
@@ -273,8 +271,6 @@ uint64_t weir__process_peers_weights(struct weir_process_peers *n) {
     return sum_of_weights(&n->registry, UINT64_MAX);
 }
 
-/* ---- giving -------------------------------------------------------------------------------------- */
-
 static uint64_t give(struct weir_process_peers *n, uint64_t bytes) {
     struct weir_local_peer *s = NULL;
     uint64_t given = 0;
@@ -413,8 +409,8 @@ struct members {
     struct weir_group_member is[WEIR_GROUP_SLOTS];
 };
 
-/* Returns the turn of a process, of which lower ones are asked first: 1 for a member that has more than its share, 2 for
- * another member, and for any process if `members` is NULL; or 0 for a process that is not asked. */
+/* Returns the turn of a process, of which lower ones are asked first: 1 for a member that has more than its share, 2
+ * for another member, 0 for a process that is not asked.  If `members` is NULL, all processes have one turn. */
 static int turn_of(const struct weir_registry_entry *entry, const struct members *members) {
     for (size_t i = 0; members && i < members->count; i++) {
         const struct weir_group_member *m = &members->is[i];
@@ -667,7 +663,7 @@ struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64
     return answers;
 }
 
-/* ---- who has what -------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------------- */
 
 static int by_reserve(const void *one, const void *other) {
     const struct weir_holder *a = one, *b = other;

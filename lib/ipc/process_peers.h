@@ -27,8 +27,7 @@ struct weir_holding {
     _Atomic uint64_t *shown; /* see weir__process_peers_note; may be NULL */
 };
 
-/* The claim of one allocator, from before its creation until its end.  A process publishes the largest values of its
- * claims. */
+/* The claim of one allocator, from before its creation until its end.  A process publishes its largest values. */
 struct weir_claim {
     struct weir_claim *next; /* private */
     uint64_t priority;
@@ -36,8 +35,8 @@ struct weir_claim {
     int shares; /* nonzero if the allocator's limit is a share, so that `resize` must be called */
 };
 
-/* Functions for the process's allocators, which are the owners in the list of local peers.  The thread calls them
- * without a lock. */
+/* Functions for the process's allocators, the owners in the list of local peers.  The thread calls them without a
+ * lock. */
 struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
     uint64_t (*give)(void *owner, uint64_t bytes); /* returns the freed bytes */
@@ -46,20 +45,17 @@ struct weir_process_peers_calls {
 };
 
 /* Joins the processes of a device, for one more allocator.  The caller keeps `claim` unchanged until it leaves.
- * Returns NULL with a reason on failure, or NULL with "" if nobody shares the device or the reason was reported
- * before. */
+ * Returns NULL with a reason on failure, or NULL with "" if nobody shares the device or the reason is known. */
 struct weir_process_peers *weir__process_peers_join(const struct weir_driver *driver,
                                                     CUdevice device,
                                                     const struct weir_process_peers_calls *calls,
                                                     struct weir_claim *claim, char *why,
                                                     size_t why_bytes);
-/* Leaves, for one allocator, and subtracts its memory.  Do not call this with a lock that one of the functions above
- * may want. */
+/* Leaves, for one allocator, and subtracts its memory.  Do not call it with a lock that a function above may want. */
 void weir__process_peers_leave(struct weir_process_peers *n, struct weir_claim *claim,
                                _Atomic uint64_t *shown);
 
-/* Publishes an allocator's reserved memory, which has changed.  `shown` holds the last value that was published for
- * it. */
+/* Publishes an allocator's reserved memory, which has changed.  `shown` holds the last value published for it. */
 void weir__process_peers_note(struct weir_process_peers *n, _Atomic uint64_t *shown,
                               uint64_t reserve);
 
@@ -69,9 +65,8 @@ struct weir_answers {
     /* The bytes that other processes use, or that cannot be asked for because their process did not answer an earlier
      * request.  Memory of ending processes does not count.  UINT64_MAX if there are no other processes. */
     uint64_t kept;
-    /* Set if a process has published its memory or answered, and so knew of this process's claim. */
-    int heard;
-    int late; /* set if a process has not answered */
+    int heard; /* a process has published its memory or answered, and knew of this one */
+    int late;  /* set if a process has not answered */
     /* Set if a process may still free memory: it has not answered this request, or another one that began later; or
      * there was no time to ask it; or it is ending. */
     int awaited;
@@ -86,10 +81,10 @@ struct weir_admission {
     int is_over; /* set once all processes have freed as much as they could */
 };
 
-/* Asks other processes for bytes until `deadline`: first members of the group that have more than their share, then those
- * with a lower priority, then those with most idle memory.  `began` is the start of the request; both are times of
- * CLOCK_MONOTONIC.  With `group` NULL all processes are asked.  Memory of processes that are not asked counts for nothing
- * in the answers. */
+/* Asks other processes for bytes until `deadline`: first members of the group that have more than their share, then
+ * those with a lower priority, then those with most idle memory.  `began` is the start of the request; both are times
+ * of CLOCK_MONOTONIC.  With `group` NULL all processes are asked.  Processes that are not asked do not count in the
+ * answers. */
 struct weir_answers weir__process_peers_ask(struct weir_process_peers *n, uint64_t bytes,
                                             uint64_t began, uint64_t deadline,
                                             struct weir_group *group);
@@ -134,8 +129,8 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
  * idle memory is not known here, since processes publish it only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* Writes the name of a device in registries.  Returns 1 on success, 0 if no other process can have memory of it or it
- * has no name. */
+/* Writes the name of a device in registries.  Returns 0 if it has none or no other process can have its memory, else
+ * 1. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

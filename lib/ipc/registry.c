@@ -6,29 +6,24 @@
  * has the lock, too, until it becomes another program: the slot then stays taken, but its entry names a process that
  * has ended, and does not count.  If the pid is of another namespace, only the lock is checked.
  *
- * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the
- * descriptor does not free the slot (kept.h).  If the descriptor has become another file's, weir opens the file again
- * and takes another slot before it gives up the old one.
+ * The lock belongs to the open file that the bell's page is a mapping of, so a program that closes the descriptor does
+ * not free the slot (kept.h).  If the descriptor has become another file's, weir opens the file again and takes another
+ * slot before it gives up the old one.
  *
  * All data are read and written by pread and pwrite: any process of the user may truncate the file, and access to
- * truncated memory raises a signal.  One pwrite writes an entry; the entry's checksum detects one that was read while
- * it was written, or that a foreign program wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and
- * FUTEX_WAKE_OP access it in the kernel, which returns an error if the page is gone.  WAKE_OP adds one to the bell and
- * wakes sleepers, in one step.
+ * truncated memory raises a signal.  One pwrite writes an entry; the entry's checksum detects a torn or a foreign one.
+ * The bell's page is mapped for its address alone: the kernel accesses it in FUTEX_WAIT and FUTEX_WAKE_OP, and returns
+ * an error if it is gone.
  *
- * A new file has no name until it is complete (O_TMPFILE), so that no incomplete file is left behind.  A process that
- * leaves unlocks its slot and then tries to lock all slots at once.  If that succeeds the process is alone and keeps
- * others out while it checks whether a process is still ending; if none is, it removes the name.  A process that had
- * opened the file before finds no slot or no name, and begins again.  So no file loses its name while a process has a
- * slot, and the last process that leaves removes the file.  A file that a killed process left is used by the next
- * process that joins, or removed by one that looks (doc/design.md, tests/spin/registry.pml).
+ * A new file has no name until it is complete (O_TMPFILE).  A process that leaves unlocks its slot and then tries to
+ * lock all slots at once.  If that succeeds it is alone and keeps others out while it checks whether a process is still
+ * ending; if none is, it removes the name.  A process that had opened the file before finds no slot or no name, and
+ * begins again. A file that a killed process left is used by the next process that joins, or removed by one that looks
+ * (tests/spin/registry.pml).
  *
- * A process that publishes checks whether the file still has its name, size and head.  If not, the process wakes all
- * sleepers of the old bell and finds or makes another file.  A sleeper wakes once a second to check the name: a login
- * session that ends removes the file (RemoveIPC in logind.conf).  If two processes make a file at once, one file is
- * lost, and its process finds that out in this way, too.
- *
- * Must not know: what an allocator is.
+ * A process that publishes checks whether the file still has its name, size and head.  If not, it wakes all sleepers of
+ * the old bell and finds or makes another file.  A sleeper checks the name once a second: a login session that ends
+ * removes the file (RemoveIPC in logind.conf), and of two files that are made at once one is lost.
  */
 #include "ipc/registry.h"
 
@@ -307,8 +302,7 @@ static void *bell_of(const struct weir_registry *l) {
 }
 
 void weir__registry_ring(struct weir_registry *l) {
-    /* Adds 1 to the bell and wakes all its sleepers.  No thread sleeps on the second word, which the call has to
-     * name. */
+    /* Adds 1 to the bell and wakes all its sleepers.  No thread sleeps on the second word, which the call requires. */
     (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
                   WEIR_FUTEX_ADD_1);
 }
@@ -357,7 +351,7 @@ void weir__registry_wait(struct weir_registry *l, uint32_t bell, unsigned millis
         nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
-/* ---- for others ---------------------------------------------------------------------------------- */
+/* ---- opening, publishing and reading ---------------------------------------------------------------- */
 
 static int begin(struct weir_registry *l, const char *device) {
     memset(l, 0, sizeof *l);
@@ -412,8 +406,7 @@ int weir__registry_look(struct weir_registry *l, const char *device) {
     return 0;
 }
 
-/* Visits the entries of processes that have lost their slots and are about to end.  Returns their number.  `visit` may
- * be NULL. */
+/* Visits the entries of processes without a slot that are about to end.  Returns their number.  `visit` may be NULL. */
 static int visit_ending(const struct weir_registry *l,
                         void (*visit)(int slot, const struct weir_registry_entry *entry,
                                       void *context),

@@ -52,12 +52,10 @@ struct weir_registry_entry {
     uint64_t priority; /* processes with a lower priority are asked first */
     uint64_t weight;   /* the weight for its share of the device, in millionths */
     uint64_t limit;    /* in bytes; UINT64_MAX without a limit, 0 before it is published */
-    uint64_t reserved, in_use, idle; /* in bytes; idle: the bytes that it could free */
-    /* In bytes, when it last queried the driver; 0 before that. */
-    uint64_t device_total, device_free;
-    /* Total bytes: asked of others, received from them, freed for them. */
-    uint64_t asked, got, given;
-    uint64_t sequence; /* the number of its present or last request; 0 before the first */
+    uint64_t reserved, in_use, idle;    /* in bytes; idle: the bytes that it could free */
+    uint64_t device_total, device_free; /* in bytes, at its last query of the driver; or 0 */
+    uint64_t asked, got, given; /* sums of bytes: asked of others, received, freed for others */
+    uint64_t sequence;          /* the number of its present or last request; 0 before the first */
     uint64_t until_ns; /* the time until which it waits for answers, or 0 without a request */
     struct weir_registry_ask ask[WEIR_REGISTRY_ASKS];
     struct weir_registry_answer answer[WEIR_REGISTRY_ANSWERS];
@@ -70,15 +68,13 @@ struct weir_registry {
     struct weir_kept file; /* none if the file was lost and could not be made again */
     int slot;              /* the own slot, or -1 if the process only looks or has left */
     int has_left;
-    /* The bell's page, which is never accessed; its address is fixed while the registry is open. */
-    void *page;
+    void *page; /* the bell's page, at a fixed address, which is never accessed */
     uint64_t start, namespace;
     uint64_t looked_ns; /* when the file was last found to be valid */
     char path[WEIR_REGISTRY_PATH];
 };
 
-/* Opens the registry of a device, makes it if there is none, and claims a slot.  Returns 0 on success, -1 with errno on
- * failure. */
+/* Opens the registry of a device, or makes it, and claims a slot.  Returns 0 on success, -1 with errno on failure. */
 int weir__registry_open(struct weir_registry *l, const char *device);
 /* Opens the registry for reading only.  Returns 0 on success, -1 if there is none. */
 int weir__registry_look(struct weir_registry *l, const char *device);

@@ -12,8 +12,8 @@
  *     whole if first is even and last equals it
  *
  * If a reader gets a word of a later publication, (a) and (d) make `last` at least that publication's odd value, so
- * `last` is larger than `first`.  If `first` is a publication's even value, (b) and (c) make the reader see all words
- * of that publication.
+ * `last` is larger than `first`.  If `first` is a publication's even value, (b) and (c) make the reader see all its
+ * words.
  *
  * The file's memory is never accessed directly.  Any process of the user may truncate the file, and access to truncated
  * memory raises a signal; read(2) returns less instead, and write(2) extends the file.  The kernel then does the loads
@@ -21,10 +21,8 @@
  * byte.  A mixture of two values is odd, or older, or 2^15 publications ahead, since it only arises while the lowest
  * byte overflows.
  *
- * A reader writes one word: the time of its read.  The writer sleeps on the lower half of that word.  For this both map
- * the page, and access it only by the system call, which returns an error if the page is gone.
- *
- * Must not know: the meaning of a body.
+ * A reader writes one word, the time of its read, and the writer sleeps on the lower half of that word.  For this both
+ * map the page, and access it only by the system call, which returns an error if the page is gone.
  */
 #include "ipc/segment.h"
 
@@ -76,8 +74,6 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
 
     return texts[fault];
 }
-
-/* ---- names --------------------------------------------------------------------------------------- */
 
 /* Writes "KIND-NAMESPACE-". */
 static void write_prefix(char prefix[PREFIX_BYTES], const struct weir_segment_kind *kind) {
@@ -195,8 +191,7 @@ int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind 
                : create_file(s, &head);
 }
 
-/* Returns the descriptor of the file, and opens the file again if the program has closed it.  Returns -1 if it cannot
- * be opened. */
+/* Returns the file's descriptor, or -1.  Opens the file again if the program has closed it. */
 static int file_of(struct weir_segment *s) {
     struct weir_kept again;
     int file;

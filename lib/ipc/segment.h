@@ -63,8 +63,7 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* A segment that this process writes.  Only one thread uses it, except for weir__segment_remove.  A zeroed one does not
- * exist. */
+/* A segment that this process writes, or zeroed.  Only one thread uses it, except for weir__segment_remove. */
 struct weir_segment {
     struct weir_segment_file *page; /* used to sleep on only; NULL if there is no segment */
     struct weir_kept file;
@@ -103,8 +102,7 @@ typedef void weir_segment_visitor(const struct weir_segment_name *name, void *co
 void weir__segment_each(const struct weir_segment_kind *kind, weir_segment_visitor *visit,
                         void *context);
 
-/* Returns 1 if the process of that name lives, else 0.  A process that has ended does not live, even if its parent has
- * not waited for it. */
+/* Returns 1 if the process of that name lives, else 0, even if its parent has not waited for it. */
 int weir__segment_lives(const struct weir_segment_name *name);
 
 /* Marks the segment as watched, and copies the body that was published last as a whole.  After NOT_YET and TORN the

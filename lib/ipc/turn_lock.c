@@ -5,8 +5,6 @@
  * shares the open file, but not the lock once it was released.)  Only the holder removes the file, before it releases
  * the lock; a process that gets the lock of a file without a name opens another file.  A holder that was killed leaves
  * the file to the next process.  A file that is not a plain file of this user is not used.
- *
- * Must not know: the use of the lock.
  */
 #include "ipc/turn_lock.h"
 
