@@ -230,7 +230,7 @@ static void read_group(weir_allocator *a, weir_oom_report *v) {
 
     if (!g)
         return;
-    snprintf(v->process_group, sizeof v->process_group, "%s", weir__group_name(g));
+    snprintf(v->process_group, sizeof v->process_group, "%s", g->name);
     v->group_limit = weir__group_limit(g);
     v->group_used = weir__group_used(g);
     members = malloc(WEIR_GROUP_SLOTS * sizeof *members);

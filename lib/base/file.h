@@ -35,8 +35,7 @@ ssize_t weir__file_read_up_to(int file, char *text, size_t most);
 /* The largest text that weir reads at once from a file that a user has named. */
 enum { WEIR_FILE_TEXT_BYTES = 1 << 20 };
 
-/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns its text, which the caller frees, or NULL with a reason in
- * `why`. */
+/* Reads a file of at most WEIR_FILE_TEXT_BYTES.  Returns its text, which the caller frees, or NULL and `why`. */
 char *weir__file_text(const char *path, char *why, size_t why_bytes);
 
 /* The state of SIGXFSZ in this thread before weir__file_guard(). */

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* futex.h: the constants of futex(2), since not every C library has the kernel's header.
- *
- * Must not know: the waiting threads.
- */
+/* futex.h: the constants of futex(2), since not every C library has the kernel's header. */
 #ifndef WEIR_FUTEX_H
 #define WEIR_FUTEX_H
 

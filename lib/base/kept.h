@@ -30,8 +30,7 @@ int weir__kept_set(struct weir_kept *kept, int file);
 int weir__kept_is(const struct weir_kept *kept);
 /* Returns 1 if both are one file, whether or not the numbers still belong to it; else 0. */
 int weir__kept_are_same(const struct weir_kept *one, const struct weir_kept *other);
-/* Closes the file if the number still belongs to it, and sets the number to -1.  If that is not known, changes
- * nothing. */
+/* Closes the file if the number still belongs to it, and sets the number to -1.  If that is unknown, does nothing. */
 void weir__kept_close(struct weir_kept *kept);
 
 #endif

@@ -27,8 +27,7 @@ enum { WEIR_SPELL_BYTES = 48 };
 int weir__problem(struct weir_problem *problem, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit; parts of a byte are
- * dropped. */
+/* Reads bytes such as "4GiB", "512MB", "1.5G" or "1073741824".  A fraction needs a unit, and is cut to bytes. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
 /* Reads a size of memory.  Refuses a plain number below 2^20 other than 0, since its writer probably meant MiB. */
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);

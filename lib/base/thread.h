@@ -12,8 +12,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts a thread in which all signals are blocked, since programs expect signals in their own.  Returns 0 or an
- * errno. */
+/* Starts a thread with all signals blocked, since programs expect signals in their own.  Returns 0 or an errno. */
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* Every thread of weir's calls this function first. */
 void weir__thread_begin(void);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* who.h: the identity of processes: start time, namespace of pids, command.
- *
- * Must not know: the caller.
- */
+/* who.h: the identity of processes: start time, namespace of pids, command. */
 #ifndef WEIR_WHO_H
 #define WEIR_WHO_H
 

@@ -103,8 +103,7 @@ static uint32_t enlist(void) {
     return number;
 }
 
-/* Puts the mark of an ending thread into the list of spares.  If that thread takes a lock again, it gets a new
- * number. */
+/* Puts an ending thread's mark into the list of spares.  If the thread takes a lock again, it gets a new number. */
 static void leave_mark(void *of_thread) {
     struct weir_bias_mark *mark = of_thread;
 

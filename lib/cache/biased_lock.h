@@ -69,8 +69,7 @@ enum weir_bias_manner {
     WEIR_BIAS_POLITE, /* a guest that does not revoke a bias: it does not get the lock then */
 };
 
-/* Takes a lock that is not biased to this thread.  Returns 0 if it is biased to another thread and the manner is
- * POLITE, else 1. */
+/* Takes a lock that is not biased to this thread.  Returns 1, or 0 if a POLITE caller finds it biased to another. */
 int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
 /* Functions with a name in _at take the level as an argument, which must be that of the lock.  All other functions are
@@ -116,22 +115,13 @@ static inline void weir__bias_give_at(struct weir_bias *bias, int taken, int lev
         weir__lock_give(&bias->lock);
 }
 
-static inline void weir__bias_leave(void) {
-    weir__bias_leave_at(WEIR_BIAS_INNER);
-}
-
-static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias *bias) {
-    return weir__bias_try_at(bias, WEIR_BIAS_INNER);
-}
-
 static inline int weir__bias_take(struct weir_bias *bias) {
     return weir__bias_take_at(bias, WEIR_BIAS_INNER, WEIR_BIAS_USER);
 }
 
-/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if a polite caller finds it biased to
- * another. */
+/* Takes the lock as a guest.  Returns the value for weir__bias_give(), or -1 if a polite caller finds it biased. */
 static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely) {
-    if (weir__bias_try(bias))
+    if (weir__bias_try_at(bias, WEIR_BIAS_INNER))
         return 1;
     return weir__bias_take_slow(bias, politely ? WEIR_BIAS_POLITE : WEIR_BIAS_GUEST) ? 0 : -1;
 }

@@ -158,8 +158,7 @@ static weir_status add_slab(struct weir_caches *f, struct weir_cache *c, struct 
     return WEIR_OK;
 }
 
-/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, where a whole block may have any
- * size. */
+/* Gets a whole block from the engine.  `c` is NULL for a stream without a cache, whose blocks may have any size. */
 static inline __attribute__((always_inline)) weir_status
 add_whole(struct weir_caches *f, struct weir_cache *c, struct weir_request *r) {
     struct weir_slab *s;

@@ -23,6 +23,8 @@ static void count_loose_free(struct weir_caches *f, int64_t requested, int64_t i
 
     weir__cache_account(f->loose, -requested, -in_use);
     weir__bias_give(&f->loose->lock, taken);
+    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
+    count(f, WEIR_STRIPED_FREES);
 }
 
 /* Marks a live slot as freed but not in its slab's free list.  Returns 1 on success, 0 if the slot is not live. */
@@ -106,8 +108,6 @@ static weir_status free_past(struct weir_caches *f, struct weir_slab *s, uint64_
     if (status != WEIR_OK)
         return status;
     count_loose_free(f, requested, in_use);
-    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
-    count(f, WEIR_STRIPED_FREES);
     if (captured)
         count(f, WEIR_STRIPED_CACHES_DEFERRED);
     return WEIR_OK;
@@ -369,8 +369,6 @@ weir_status weir__caches_free_done(struct weir_caches *f, CUdeviceptr block) {
     if (!done) /* unreached: freed meanwhile */
         return weir__without_driver(WEIR_E_NOT_OWNED);
     count_loose_free(f, requested, in_use);
-    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
-    count(f, WEIR_STRIPED_FREES);
     return WEIR_OK;
 }
 
@@ -384,19 +382,8 @@ static inline __attribute__((always_inline)) int bring_back(const struct weir_ca
     if (!enter_at_once(&f->hits, c))
         return 0;
     done = weir__cache_put_plain(c, s, address);
-    weir__bias_leave();
+    weir__bias_leave_at(WEIR_BIAS_INNER);
     return done;
-}
-
-static weir_status free_as_asked(struct weir_caches *f, CUdeviceptr block, weir_stream stream,
-                                 struct weir_use_list *uses) {
-    struct weir_slab *s = weir__records_find(&f->pages, block);
-    weir_status status = s && weir__slab_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
-                                                      : free_other(f, block, stream, uses);
-
-    if (status != WEIR_OK)
-        weir__device_log_free(f->hits.device, block, status);
-    return status;
 }
 
 /* weir_free ends with this function, so it restores the thread's last driver result: see weir__ended. */
@@ -404,8 +391,12 @@ weir_status weir__caches_free_used(struct weir_caches *f, CUdeviceptr block, wei
                                    struct weir_use_list *uses) {
     int result_before = weir__driver_result;
     int lent = may_lack_context(stream) && weir__device_lend_context(f->hits.device);
-    weir_status status = free_as_asked(f, block, stream, uses);
+    struct weir_slab *s = weir__records_find(&f->pages, block);
+    weir_status status = s && weir__slab_bytes(s) > 0 ? free_by_cache(f, s, block, stream, uses)
+                                                      : free_other(f, block, stream, uses);
 
+    if (status != WEIR_OK)
+        weir__device_log_free(f->hits.device, block, status);
     weir__device_end_context(f->hits.device, lent);
     if (status == WEIR_OK)
         weir__set_driver_result(result_before);
@@ -428,7 +419,7 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_caches *f,
             done = is_alone(f) ? weir__cache_leave(c, s, block)
                                : weir__cache_put(c, s, block, 0, &out) == WEIR_CACHE_TAKEN;
         }
-        weir__bias_leave();
+        weir__bias_leave_at(WEIR_BIAS_INNER);
     }
     if (out)
         give_up(f, c, stream, id, known, out);
@@ -458,7 +449,7 @@ free_keyed(struct weir_caches *f, struct weir_cache *c, uint64_t key, struct wei
         return free_leaving(f, c, s, block, stream, key >> 1);
     if (enter_at_once(&f->hits, c)) {
         done = is_its(c, key, 0) && weir__cache_put_plain(c, s, block);
-        weir__bias_leave();
+        weir__bias_leave_at(WEIR_BIAS_INNER);
         if (done)
             return WEIR_OK;
     }

@@ -74,8 +74,7 @@ static void set_most(struct weir_cache *c, size_t most) {
         atomic_store_explicit(&c->most_whole, most - most / 4, memory_order_relaxed);
 }
 
-/* Returns the idle memory of a cache or its cap, whichever is larger.  Leaving blocks do not count: they go at the next
- * miss. */
+/* Returns the idle memory of a cache or its cap, whichever is larger, without blocks that are leaving. */
 static size_t most_kept(const struct weir_cache *c) {
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
     size_t leaving = atomic_load_explicit(&c->leaving, memory_order_relaxed);

@@ -49,8 +49,8 @@ size_t weir__caches_fit(size_t bytes);
 /* Returns 1 if a live block starts at the address, else 0. */
 int weir__caches_is_live(struct weir_caches *f, CUdeviceptr block);
 
-/* Finds the live block that contains the address, and its requested bytes.  Returns 1 on success, else 0; a graph's
- * block is not found. */
+/* Finds the live block that contains the address, if it is no graph's, and its request.  Returns 1 on success, else
+ * 0. */
 int weir__caches_find(struct weir_caches *f, CUdeviceptr address, CUdeviceptr *block,
                       size_t *bytes);
 
@@ -67,7 +67,7 @@ void weir__caches_ask(struct weir_caches *f, weir_stream stream);
 int weir__caches_settle(struct weir_caches *f);
 /* Raises the reclaim epoch if a cache holds idle memory: each cache then flushes at its stream's next request. */
 void weir__caches_reclaim_epoch(struct weir_caches *f);
-/* Records that a new stream has this handle.  Memory in the cache of an earlier one, whose end weir did not see, is
+/* Records that a new stream has this handle.  Cached memory of an earlier one, whose end weir missed, is
  * quarantined. */
 void weir__caches_meet(struct weir_caches *f, weir_stream stream);
 /* Records that the adapter no longer sees the streams' captures and ends. */

@@ -105,8 +105,7 @@ static inline int is_steady(const struct weir_caches *f) {
     return atomic_load_explicit(&f->steady, memory_order_relaxed) >= WEIR_CACHES_STEADY;
 }
 
-/* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has
- * reported. */
+/* Returns a sum, or 0 if it is negative, because a cache has not reported a block whose free another one has. */
 static inline uint64_t at_least_none(int64_t sum) {
     return sum < 0 ? 0 : (uint64_t)sum;
 }

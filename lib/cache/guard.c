@@ -457,15 +457,6 @@ static void give_down(struct weir_harden *h, struct weir_guarded *b, weir_stream
         guard_return_below(h, b, stream, 1);
 }
 
-static void keep_out_all(struct weir_harden *h, struct weir_guarded *blocks) {
-    struct weir_guarded *b;
-
-    while ((b = blocks)) {
-        blocks = b->next;
-        keep_out(h, b, b->is_refused);
-    }
-}
-
 /* Waits for the device and frees below, on `stream`, all blocks of shelves and all refused blocks, or with `all` all
  * blocks that are kept out of use. */
 static weir_status guard_empty(struct weir_harden *h, int all, weir_stream stream) {
@@ -488,7 +479,10 @@ static weir_status guard_empty(struct weir_harden *h, int all, weir_stream strea
         *last = h->shelves;
         h->shelves = shelves;
         pthread_mutex_unlock(&h->lock);
-        keep_out_all(h, bad);
+        while ((b = bad)) {
+            bad = b->next;
+            keep_out(h, b, b->is_refused);
+        }
         return status;
     }
     while (shelves) {
@@ -872,7 +866,6 @@ static void forget(struct weir_guarded *blocks) {
 }
 
 void weir__harden_close(struct weir_harden *h) {
-
     if (!h)
         return;
     (void)WEIR_IN_SCOPE(h->device->driver, h->device->context,

@@ -40,8 +40,7 @@ size_t weir__harden_fit(const weir_options *options, size_t bytes);
 
 /* Returns 1 if a live block or a graph's block starts at the address, else 0. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
-/* Finds the live block for which the block at `base` was requested, and its requested bytes.  Returns 1 on success,
- * else 0. */
+/* Finds the live block whose request below returned `base`, and its requested bytes.  Returns 1 on success, else 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
 /* Visits callers' live blocks and blocks kept out of use, with their extents below, under the guard's lock. */
 void weir__harden_live(struct weir_harden *h,

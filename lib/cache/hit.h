@@ -73,8 +73,8 @@ static inline struct weir_hits *weir__hits_of(struct weir_caches *caches) {
 
 /* ---- the cache of a stream ------------------------------------------------------------------------ */
 
-/* Returns the key of a stream: an odd one by the id of a default stream, an even one by the handle of a created stream,
- * or 0 if there is none. */
+/* Returns a stream's key: an odd one by a default stream's id, an even one by a created stream's handle, or 0 for
+ * none. */
 static inline uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
@@ -189,11 +189,11 @@ static inline __attribute__((always_inline)) CUdeviceptr take_cached(const struc
  * on success, else 0; never waits. */
 static inline __attribute__((always_inline)) int enter_at_once(const struct weir_hits *h,
                                                                struct weir_cache *c) {
-    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+    if (__builtin_expect(!weir__bias_try_at(&c->lock, WEIR_BIAS_INNER), 0))
         return 0;
     if (__builtin_expect(is_ready(h, c), 1))
         return 1;
-    weir__bias_leave();
+    weir__bias_leave_at(WEIR_BIAS_INNER);
     return 0;
 }
 
@@ -202,7 +202,7 @@ static inline __attribute__((always_inline)) CUdeviceptr leave_with(struct weir_
                                                                     CUdeviceptr found) {
     if (__builtin_expect(found != 0, 1)) /* unreached: no block, in the copy that has found one */
         count_hit(c);
-    weir__bias_leave();
+    weir__bias_leave_at(WEIR_BIAS_INNER);
     return found;
 }
 

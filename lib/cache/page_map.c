@@ -10,12 +10,10 @@
 
 /* The bytes of a leaf, rounded up to whole pages of any host. */
 #define LEAF_BYTES ((sizeof(struct weir__pagemap_leaf) + 0xffff) & ~(size_t)0xffff)
-/* If the first reservation in a leaf needs this number of words, the leaf is mapped whole: a large page costs no
- * more. */
+/* If the first reservation in a leaf needs this number of words, it maps the whole leaf: a large page costs no more. */
 #define DENSE (WEIR__PAGEMAP_LEAF_SLOTS / 8)
 
-/* Maps a zeroed leaf, or returns NULL.  calloc would clear memory that the process has used before, all of it at
- * once. */
+/* Maps a zeroed leaf, or returns NULL.  calloc would clear memory that the process has used before, all at once. */
 static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
     char *all = mmap(NULL, LEAF_BYTES + alignment, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
@@ -31,11 +29,6 @@ static struct weir__pagemap_leaf *map_leaf(size_t alignment) {
     return (struct weir__pagemap_leaf *)(void *)leaf;
 }
 
-static void unmap_leaf(struct weir__pagemap_leaf *leaf) {
-    if (leaf)
-        (void)munmap(leaf, LEAF_BYTES);
-}
-
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
     map->nodes = NULL;
@@ -44,11 +37,16 @@ int weir__pagemap_open(struct weir_pagemap *map) {
 }
 
 void weir__pagemap_close(struct weir_pagemap *map) {
+    struct weir__pagemap_leaf *leaf;
+
     while (map->nodes) {
         struct weir__pagemap_node *node = map->nodes;
 
-        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++)
-            unmap_leaf(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+        for (size_t k = 0; k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
+            leaf = atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
+            if (leaf)
+                (void)munmap(leaf, LEAF_BYTES);
+        }
         map->nodes = node->next;
         free(node);
     }
@@ -56,8 +54,7 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
-/* Makes a leaf and maps all of it, in one large page if possible, at a seventh of the cost of small pages on first
- * use. */
+/* Makes a leaf and maps all of it, in one large page if possible, at a seventh of the cost of small pages. */
 static struct weir__pagemap_leaf *make_dense(void) {
     struct weir__pagemap_leaf *leaf = map_leaf(sizeof leaf->value);
 

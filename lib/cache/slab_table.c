@@ -216,8 +216,7 @@ void weir__records_end(struct weir_records *r, struct weir_slab *s) {
     weir__lock_give(&r->lock);
 }
 
-/* A dropped record is not found at its address.  The unused end of a chunk is zero, as in a record that was not
- * live. */
+/* A dropped record is not found at its address.  The unused end of a chunk is zero, as in a record before its use. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_slab *s),
                         void *context) {
     weir__lock_take(&r->lock);

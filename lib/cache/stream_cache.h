@@ -114,7 +114,7 @@ struct weir_cache_store {
     struct weir_cache_class small[WEIR_SLAB_CLASSES];
     unsigned oldest, recents; /* the ring of whole blocks begins at `oldest` */
     size_t whole;             /* the bytes of the whole blocks */
-    unsigned unused;          /* of these, the oldest that were not used since the last search */
+    unsigned unused;          /* the oldest ones that were not used since the last search */
     uint32_t pages[WEIR_CACHE_RECENT]; /* the sizes of the whole blocks */
     struct weir_slab *recent[WEIR_CACHE_RECENT];
     struct weir_slab *leaving; /* linked by next */
@@ -123,8 +123,7 @@ struct weir_cache_store {
     unsigned held_for; /* the number of new slabs for which that result still holds */
 };
 
-/* Slots that other threads freed.  Its lock guards the fields, alone or under the cache's; `count` is read without
- * it. */
+/* Slots that other threads freed.  Its lock guards it, alone or under the cache's; `count` is read without it. */
 struct weir_remote_queue {
     _Alignas(128) struct weir_lock lock;
     int open; /* set while the cache serves; `key` and `id` are the cache's then */
@@ -136,8 +135,7 @@ struct weir_remote_queue {
     int64_t seen;  /* `requested` of the cache at the last check */
 };
 
-/* The bit of `trusted` that is set while the adapter sees the captures, the end and the next use of a stream's
- * handle. */
+/* The bit of `trusted` that is set while the adapter sees the captures, end and next use of a stream's handle. */
 #define WEIR_CACHE_WATCHED (UINT32_C(1) << 31)
 
 struct weir_cache {
@@ -262,9 +260,8 @@ static inline void weir__cache_link(struct weir_cache *c, struct weir_slab *s) {
     *open = s;
 }
 
-/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a
- * few cache lines, however many slots it returns.  If there are few, a new slab serves, and the next collection is
- * larger. */
+/* Returns 1 if the remote-free queue is worth a collection for a request of `bytes`, else 0.  A collection moves a few
+ * cache lines, however many slots it returns.  If there are few, a new slab serves, and the next one is larger. */
 static inline int weir__cache_has_post(const struct weir_cache *c, size_t bytes) {
     uint32_t count = atomic_load_explicit(&c->queue.count, memory_order_relaxed);
 
@@ -293,8 +290,7 @@ enum weir_cache_put {
 int weir__cache_put(struct weir_cache *c, struct weir_slab *s, uint64_t address, int alone,
                     struct weir_slab **out);
 
-/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1 on success; else 0, and changes
- * nothing. */
+/* Takes back a live whole block as weir__cache_put does with `alone`.  Returns 1, or 0 and changes nothing. */
 int weir__cache_leave(struct weir_cache *c, struct weir_slab *s, uint64_t address);
 
 /* Returns the number of slots in the remote-free queue and their bytes, of which the cache's counts do not know yet. */
@@ -302,8 +298,7 @@ uint32_t weir__cache_posted(struct weir_cache *c, uint64_t *requested, uint64_t 
 /* Makes the remote-free queue accept slots for the cache's present key and id, or none if the cache does not serve. */
 void weir__cache_readdress(struct weir_cache *c);
 
-/* Open and close the store, which is empty at its close.  weir__cache_open returns 1 on success, 0 without host
- * memory. */
+/* Open and close the store, which is empty at its close.  weir__cache_open returns 0 without host memory, else 1. */
 int weir__cache_open(struct weir_cache *c);
 void weir__cache_close(struct weir_cache *c);
 
@@ -339,8 +334,7 @@ void weir__cache_disown(struct weir_cache *c);
 
 /* Callers hold the cache's lock. */
 
-/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class.  Returns 0 if that is full or
- * missing. */
+/* Allocates a slot for `bytes` (1 to WEIR_SLAB_SMALL) from the first slab of its class, or returns 0. */
 static inline __attribute__((always_inline)) uint64_t weir__cache_take_home(struct weir_cache *c,
                                                                             size_t bytes) {
     struct weir_slab *s = c->store->open[weir__slab_class(bytes)];
@@ -411,8 +405,7 @@ weir__cache_home(struct weir_cache *c, struct weir_slab *slab, uint32_t slot) {
     weir__cache_welcome(c, slab, before);
 }
 
-/* Takes back a live whole block if the ring has room, and `most` bytes.  Returns 1 on success; else 0, and changes
- * nothing. */
+/* Takes back a live whole block if the ring has room, and `most` bytes.  Returns 1, or 0 and changes nothing. */
 static inline __attribute__((always_inline)) int
 weir__cache_put_recent(struct weir_cache *c, struct weir_slab *s, uint64_t address, size_t most) {
     struct weir_cache_store *store = c->store;

@@ -237,8 +237,7 @@ static void recover_slot(struct weir_group *g, int at, uint64_t number) {
     }
 }
 
-/* Recovers the bytes of ended members.  Returns the bytes of members that are still ending.  The caller holds the
- * lock. */
+/* Recovers the bytes of ended members.  Returns those of members that are still ending.  The caller holds the lock. */
 static uint64_t recover_ended(struct weir_group *g) {
     uint64_t ending = 0;
 
@@ -390,11 +389,6 @@ static void drop(struct weir_group *g) {
 static int refuse(char *why, const char *name, const char *what, const char *detail) {
     snprintf(why, WEIR_GROUP_WHY, "group '%s': %s%s", name, what, detail);
     return -1;
-}
-
-static int refuse_no_limit(char *why, const char *name) {
-    return refuse(why, name, "it has no members on this device, so it has no limit yet: ",
-                  "expected group-limit with an amount such as 40GiB");
 }
 
 static int refuse_limit(char *why, const char *name, uint64_t has, uint64_t limit) {
@@ -617,7 +611,8 @@ int weir__group_join(struct weir_group *g, const char *name, const char *device,
         weir__group_each_on(device, remove_if_left, (void *)(uintptr_t)device);
         return 0;
     case NO_LIMIT:
-        return refuse_no_limit(why, name);
+        return refuse(why, name, "it has no members on this device, so it has no limit yet: ",
+                      "expected group-limit with an amount such as 40GiB");
     case OTHER_LIMIT:
         return refuse_limit(why, name, has, limit);
     default:
@@ -830,10 +825,6 @@ void weir__group_tell_idle(struct weir_group *g, uint64_t bytes) {
     lock_in_named_file(g);
     atomic_store_explicit(&g->file->slot[g->slot].idle, bytes, memory_order_relaxed);
     pthread_mutex_unlock(&g->lock);
-}
-
-const char *weir__group_name(const struct weir_group *g) {
-    return g->name;
 }
 
 uint64_t weir__group_limit(const struct weir_group *g) {

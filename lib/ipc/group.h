@@ -114,7 +114,6 @@ void weir__group_add(struct weir_group *g, enum weir_group_kind kind, uint64_t b
 /* Publishes how many of this member's bytes are idle. */
 void weir__group_tell_idle(struct weir_group *g, uint64_t bytes);
 
-const char *weir__group_name(const struct weir_group *g);
 uint64_t weir__group_limit(const struct weir_group *g);
 uint64_t weir__group_used(struct weir_group *g);
 /* Recovers the bytes of members that have ended.  Returns the bytes of members that are still ending. */

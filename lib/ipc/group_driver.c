@@ -11,8 +11,6 @@
  *
  * Locks: `settling` is held while a pool is queried and counted; under it `lock`, which guards the maps; under that the
  * group's own.
- *
- * Must not know: the caller.
  */
 #include "ipc/group_process.h"
 
@@ -140,8 +138,7 @@ static CUresult record_bytes(struct weir_group *g, struct weir_map *map,
     return result;
 }
 
-/* Frees a block or a handle.  The record goes first: the driver may give the number of freed memory to another
- * thread. */
+/* Frees a block or a handle.  The record goes first: the driver may give a freed number to another thread. */
 static CUresult free_recorded(struct weir_map *map, unsigned long long key, free_call *call) {
     uintptr_t word = take(map, key);
     CUresult result = call(key);
@@ -263,8 +260,8 @@ static int is_done(CUstream stream) {
 }
 
 /* Counts whole units for a request to a pool.  If the group has no room for them, the pool may have enough idle memory,
- * but the driver need not use it.  So the pool is trimmed once the stream's frees are done.  Returns 1 on success, else
- * 0. */
+ * but the driver need not use it.  So the pool is trimmed once the stream's frees are done.  Returns 0 on failure, else
+ * 1. */
 static int take_units(struct weir_group *g, CUmemoryPool pool, CUstream stream, uint64_t units) {
     CUstreamCaptureStatus status;
 

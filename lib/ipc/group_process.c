@@ -49,25 +49,24 @@ static int refuse(char *message, size_t bytes, const char *what, const char *val
 }
 
 static int check_folder(const struct weir_group_texts *t, char *message, size_t bytes) {
+    const char *problem = NULL;
     struct stat is;
     char text[200];
     int file;
 
     if (t->folder[0] != '/')
-        return refuse(message, bytes, t->folder_is, t->folder,
-                      "not an absolute path; expected a folder that the members share, such as "
-                      "/run/weir");
-    if (stat(t->folder, &is) != 0)
-        return refuse(message, bytes, t->folder_is, t->folder,
-                      "no such folder; expected one that all members have mounted");
-    if (!S_ISDIR(is.st_mode))
-        return refuse(message, bytes, t->folder_is, t->folder,
-                      "it is not a folder; expected one that all members have mounted");
-    if (access(t->folder, W_OK | X_OK) != 0)
-        return refuse(message, bytes, t->folder_is, t->folder,
-                      "this user may not write to it; expected a folder that the user of all "
-                      "members may write to");
-    /* Group.c makes its file with O_TMPFILE, too. */
+        problem = "not an absolute path; expected a folder that the members share, such as "
+                  "/run/weir";
+    else if (stat(t->folder, &is) != 0)
+        problem = "no such folder; expected one that all members have mounted";
+    else if (!S_ISDIR(is.st_mode))
+        problem = "it is not a folder; expected one that all members have mounted";
+    else if (access(t->folder, W_OK | X_OK) != 0)
+        problem = "this user may not write to it; expected a folder that the user of all "
+                  "members may write to";
+    if (problem)
+        return refuse(message, bytes, t->folder_is, t->folder, problem);
+    /* group.c makes its file with O_TMPFILE, too */
     file = weir__file_open(t->folder, O_TMPFILE | O_RDWR, 0600);
     if (file < 0) {
         snprintf(text, sizeof text,
@@ -309,7 +308,7 @@ void weir__group_show(struct weir_group *g, char text[WEIR_GROUP_SHOWN]) {
     weir__bytes_show(weir__group_limit(g), limit, sizeof limit);
     weir__bytes_show(weir__group_used(g), used, sizeof used);
     weir__bytes_show(weir__group_room(g), room, sizeof room);
-    add(text, "group '%s': limit %s, used %s, room %s", weir__group_name(g), limit, used, room);
+    add(text, "group '%s': limit %s, used %s, room %s", g->name, limit, used, room);
     if (!members)
         return;
     count = weir__group_largest_members(g, members, WEIR_GROUP_SLOTS);

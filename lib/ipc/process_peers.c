@@ -36,8 +36,8 @@
 #define MILLISECOND UINT64_C(1000000)
 /* The time for which a process that did not answer is not asked again. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* The time that requests wait for an ending process, in all; and the memory that it may have besides reserved
- * memory. */
+/* The time that requests wait for an ending process, in all; and the memory that it may have beside its reserved
+ * one. */
 #define ENDING_NS (2000 * MILLISECOND)
 #define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* The time for others to publish, and the thread's sleep with and without shares: a killed process does not wake it. */

@@ -35,7 +35,7 @@ struct weir_claim {
     int shares; /* nonzero if the allocator's limit is a share, so that `resize` must be called */
 };
 
-/* Functions for the process's allocators, the owners in the list of local peers.  The thread calls them without a
+/* Functions for the process's allocators, the owners in the list of local peers, which the thread calls without a
  * lock. */
 struct weir_process_peers_calls {
     void (*holding)(void *owner, struct weir_holding *out);
@@ -129,8 +129,7 @@ uint64_t weir__process_peers_look(const struct weir_driver *driver, CUdevice dev
  * idle memory is not known here, since processes publish it only when they are asked. */
 uint64_t weir__process_peers_reserve(const struct weir_driver *driver, CUdevice device);
 
-/* Writes the name of a device in registries.  Returns 0 if it has none or no other process can have its memory, else
- * 1. */
+/* Writes a device's name in registries.  Returns 0 if it has none or no other process can have its memory, else 1. */
 int weir__process_peers_device(const struct weir_driver *driver, CUdevice device,
                                char name[WEIR_UUID_BYTES]);
 

@@ -139,7 +139,7 @@ static void hold_up(int number) {
 static void *come_and_go(void *unused) {
     (void)unused;
     while (!atomic_load(&late.end)) {
-        if (weir__bias_try(&lock))
+        if (weir__bias_try_at(&lock, WEIR_BIAS_INNER))
             weir__bias_give(&lock, 1);
         else
             pass_through();

@@ -167,7 +167,7 @@ TEST(the_owner_is_looked_for_behind_the_barrier) {
     usleep(20000); /* it would come, did it not wait */
     MUST_EQ(atomic_load(&kernel.barriers), 1);
     MUST(!atomic_load(&has_come));
-    weir__bias_leave();
+    weir__bias_leave_at(WEIR_BIAS_INNER);
     MUST(pthread_join(thread, NULL) == 0);
     MUST(atomic_load(&has_come));
     MUST_EQ(atomic_load(&kernel.was_late), 0);
