@@ -20,7 +20,7 @@ struct weir_problem {
     char text[160];
 };
 
-/* The room for any amount, and for any factor that was read.  A factor of 1e308, which a program may set, is cut. */
+/* The room for any amount, and for any factor that was read.  The text of a larger factor, such as 1e308, is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
 /* Writes the reason.  Returns 0, which a reader can return. */

@@ -50,7 +50,7 @@ struct weir_caches {
     struct weir_order order;   /* used for fences only */
     struct weir_remote_slots *batches; /* batches behind fences; the last ones were queried last */
     struct weir_remote_slots **batches_end;
-    struct weir_remote_slots *unfenced; /* batches that only a wait for the device brings home */
+    struct weir_remote_slots *unfenced; /* batches that only a wait for the device completes */
     _Atomic size_t stranded;            /* the bytes of their slots */
     _Atomic size_t sent; /* the number of batches behind fences; read without the lock */
     size_t host_bytes;

@@ -81,7 +81,7 @@ struct weir_harden {
     struct weir_shelf *shelves;
     size_t shelf_count;
     struct weir_guarded *kept_out;
-    size_t refused;                     /* the number of those with is_refused */
+    size_t refused;                     /* the number of blocks in kept_out with is_refused */
     uint64_t held, held_bytes;          /* blocks on shelves or kept out of use, by size below */
     uint64_t kept_out_bytes;            /* the bytes of blocks kept out of use */
     uint64_t live_bytes;                /* live blocks, by their size below */

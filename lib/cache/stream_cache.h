@@ -114,10 +114,10 @@ struct weir_cache_store {
     struct weir_cache_class small[WEIR_SLAB_CLASSES];
     unsigned oldest, recents; /* the ring of whole blocks begins at `oldest` */
     size_t whole;             /* the bytes of the whole blocks */
-    unsigned unused;          /* the oldest ones that were not used since the last search */
+    unsigned unused; /* the number of oldest ones that were not used since the last search */
     uint32_t pages[WEIR_CACHE_RECENT]; /* the sizes of the whole blocks */
     struct weir_slab *recent[WEIR_CACHE_RECENT];
-    struct weir_slab *leaving; /* linked by next */
+    struct weir_slab *leaving; /* blocks that are leaving, linked by next */
     unsigned leavings;
     int is_held;       /* the last result of weir__cache_is_held */
     unsigned held_for; /* the number of new slabs for which that result still holds */
@@ -170,7 +170,7 @@ struct weir_cache {
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
     _Atomic size_t leaving; /* the part of `idle` in whole blocks that are leaving */
-    struct weir_peak_sum requested, in_use; /* allocated here minus freed here; may be negative */
+    struct weir_peak_sum requested, in_use; /* allocated here less freed here; may be negative */
 
     /* Fields that seldom change, under the lock. */
     int serves; /* set if the cache has a store in which everything was freed on the stream `id` */

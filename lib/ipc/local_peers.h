@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* An entry of the list, or zeroed.  The owner sets `driver`, `device` and `owner`; all other fields are private. */
+/* An entry of the list; zeroed outside it.  The owner sets `driver`, `device` and `owner`; other fields are private. */
 struct weir_local_peer {
     const void *driver;
     int device;

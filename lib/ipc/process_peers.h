@@ -67,7 +67,7 @@ struct weir_answers {
     uint64_t kept;
     int heard; /* a process has published its memory or answered, and knew of this one */
     int late;  /* set if a process has not answered */
-    /* Set if a process may still free memory: it has not answered this request, or another one that began later; or
+    /* Set if a process may still free memory: it has not answered this request, or another one since this one began; or
      * there was no time to ask it; or it is ending. */
     int awaited;
     /* The bytes that ending processes may still return to the device.  They are not computed if enough was freed.  A

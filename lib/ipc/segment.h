@@ -63,7 +63,7 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
 struct weir_segment_file;
 
-/* A segment that this process writes, or zeroed.  Only one thread uses it, except for weir__segment_remove. */
+/* A segment that this process writes; zeroed without one.  Only weir__segment_remove is for other threads, too. */
 struct weir_segment {
     struct weir_segment_file *page; /* used to sleep on only; NULL if there is no segment */
     struct weir_kept file;
