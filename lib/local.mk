@@ -78,7 +78,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_shared.h \
 	lib/driver/model/model_span.c \
 	lib/driver/model/model_span.h \
-	lib/driver/model/model_state.h \
 	lib/driver/model/model_stream.c \
 	lib/driver/model/model_tree.c \
 	lib/driver/model/model_tree.h \

@@ -35,10 +35,6 @@
 
 /* ------------------------------------------------------------- the clock ---- */
 
-static uint64_t monotonic_ns(void) {
-    return weir__clock_ns();
-}
-
 static uint64_t same_ns(uint64_t ticks) {
     return ticks;
 }
@@ -110,7 +106,7 @@ static struct clock_pair read_pair(void) {
     uint64_t best = UINT64_MAX;
 
     for (int i = 0; i < 9; i++) {
-        uint64_t before = counter(), ns = monotonic_ns(), after = counter();
+        uint64_t before = counter(), ns = weir__clock_ns(), after = counter();
 
         if (after - before < best) {
             best = after - before;
@@ -129,7 +125,7 @@ static struct clock_pair read_pair(void) {
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
     const uint64_t least = 1000000, most = 60000000000;
     struct clock_pair now;
-    uint64_t passed = monotonic_ns() - start.ns;
+    uint64_t passed = weir__clock_ns() - start.ns;
 
     if (passed > most) {
         start = read_pair();
@@ -353,7 +349,7 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
 
     memset(&table, 0, sizeof table);
     table.name = "cuda";
-    table.ticks = monotonic_ns;
+    table.ticks = weir__clock_ns;
     table.ticks_to_ns = same_ns;
     table.sleep_ns = sleep_ns;
     /* NOW makes an incomplete installation fail here, where it can be reported.  LOCAL keeps weir's driver from

@@ -30,13 +30,23 @@ static _Thread_local struct model_thread *own_state;
 
 /* ---- Handles ---- */
 
+static const struct slab_size {
+    struct model_slab *slab;
+    size_t stride, limit;
+} slabs[] = {
+    {&weir__model.streams, 128, 1 << 16}, {&weir__model.events, 128, 1 << 18},
+    {&weir__model.pools, 1024, 1 << 12},  {&weir__model.graphs, 64, 1 << 14},
+    {&weir__model.execs, 64, 1 << 14},    {&weir__model.memories, MODEL_MEMORY_STRIDE, 1 << 17}};
+
+#define SLABS (sizeof slabs / sizeof slabs[0])
+
 /* Makes a slab.  It is on the heap, where a leak checker follows pointers in its slots.  So large an allocation is
  * mapped by itself and committed page by page. */
-static int slab_make(struct model_slab *slab, size_t stride, size_t limit) {
-    slab->base = calloc(limit, stride);
-    slab->stride = stride;
-    slab->limit = limit;
-    return slab->base ? 0 : -1;
+static int slab_make(const struct slab_size *size) {
+    size->slab->base = calloc(size->limit, size->stride);
+    size->slab->stride = size->stride;
+    size->slab->limit = size->limit;
+    return size->slab->base ? 0 : -1;
 }
 
 void *weir__model_slab_take(struct model_slab *slab, uint64_t id) {
@@ -104,12 +114,7 @@ static void retire_thread(void *pointer) {
             weir__model_stream_drop(own);
     }
     weir__model_capture_drop_thread(self);
-    if (self->prev)
-        self->prev->next = self->next;
-    else
-        weir__model.threads = self->next;
-    if (self->next)
-        self->next->prev = self->prev;
+    MODEL_LIST_REMOVE(weir__model.threads, self);
     weir__model_unlock();
     free(self);
     own_state = NULL;
@@ -133,10 +138,7 @@ static struct model_thread *renew_thread(struct model_thread *self) {
     if (!is_new)
         return self;
     weir__model_lock();
-    self->next = weir__model.threads;
-    if (self->next)
-        self->next->prev = self;
-    weir__model.threads = self;
+    MODEL_LIST_ADD(weir__model.threads, self);
     weir__model_unlock();
     return self;
 }
@@ -234,8 +236,7 @@ static CUresult planned_fault(enum weir_driver_entry entry) {
         weir__model.faults_met++;
         weir__model.last_fault = entry;
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 static CUresult begin_unusual(enum weir_driver_entry entry, uint64_t state) {
@@ -311,12 +312,18 @@ static inline CUresult finish(const struct call *call) {
     ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
                  NULL, NULL)
 
+/* Returns 1 if the device of the profile has no memory mapping, to which the group of entries belongs; else 0. */
+static inline int lacks_group(unsigned group) {
+    return group & (WEIR_CAP_VIRTUAL | WEIR_CAP_IPC) && !weir__model.profile.virtual_memory;
+}
+
 #define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
     static CUresult entry_##name params {                                                          \
         struct call call;                                                                          \
         call.result = begin(WEIR_ENTRY_##name, &call);                                             \
         if (call.result == CUDA_SUCCESS)                                                           \
-            call.result = weir__model_##name args;                                                 \
+            call.result = lacks_group(WEIR_CAP_##group) ? CUDA_ERROR_NOT_SUPPORTED                 \
+                                                        : weir__model_##name args;                 \
         if (call.is_noted)                                                                         \
             weir__model_sequence_add(                                                              \
                 WEIR_ENTRY_##name, (const struct model_argument[]){ARGUMENTS args}, call.result);  \
@@ -501,21 +508,12 @@ static void mark_child(void) {
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
-    if ((!weir__model.streams.base &&
-         slab_make(&weir__model.streams, 128, 1 << 16) != 0) ||
-        (!weir__model.events.base &&
-         slab_make(&weir__model.events, 128, 1 << 18) != 0) ||
-        (!weir__model.pools.base &&
-         slab_make(&weir__model.pools, 1024, 1 << 12) != 0) ||
-        (!weir__model.graphs.base &&
-         slab_make(&weir__model.graphs, 64, 1 << 14) != 0) ||
-        (!weir__model.execs.base && slab_make(&weir__model.execs, 64, 1 << 14) != 0) ||
-        (!weir__model.memories.base &&
-         slab_make(&weir__model.memories, MODEL_MEMORY_STRIDE, 1 << 17) != 0)) {
-        snprintf(failure->text, sizeof failure->text,
-                 "the device model needs 54 MiB of address space (a limit, `ulimit -v`?)");
-        return -1;
-    }
+    for (size_t i = 0; i < SLABS; i++)
+        if (!slabs[i].slab->base && slab_make(&slabs[i]) != 0) {
+            snprintf(failure->text, sizeof failure->text,
+                     "the device model needs 54 MiB of address space (a limit, `ulimit -v`?)");
+            return -1;
+        }
     if (pthread_key_create(&thread_key, retire_thread) != 0 ||
         pthread_atfork(NULL, NULL, mark_child) != 0) {
         snprintf(failure->text, sizeof failure->text, "out of memory");
@@ -597,12 +595,8 @@ static void drop_everything(void) {
     }
     weir__model_graphs_drop();
     weir__model_oracle_reset();
-    slab_clear(&weir__model.streams);
-    slab_clear(&weir__model.events);
-    slab_clear(&weir__model.pools);
-    slab_clear(&weir__model.graphs);
-    slab_clear(&weir__model.execs);
-    slab_clear(&weir__model.memories);
+    for (size_t s = 0; s < SLABS; s++)
+        slab_clear(slabs[s].slab);
     memset(weir__model.devices, 0, sizeof weir__model.devices);
     memset(weir__model.faults, 0, sizeof weir__model.faults);
     weir__model.faults_met = 0;

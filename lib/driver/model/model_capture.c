@@ -318,8 +318,7 @@ CUresult weir__model_cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStat
     stream = weir__model_stream(handle, &why);
     if (stream && stream->branch && id)
         *id = stream->branch->capture->id;
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode) {
@@ -332,8 +331,7 @@ CUresult weir__model_cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode m
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     why = begin(stream, mode);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 static int all_joined(const struct model_capture *capture) {
@@ -382,8 +380,7 @@ CUresult weir__model_cuStreamEndCapture(CUstream handle, CUgraph *graph) {
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     why = end(stream, graph);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 /* ---- Checking ---- */

@@ -181,8 +181,7 @@ CUresult weir__model_cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device
         atomic_fetch_add_explicit(&context->retained, 1, memory_order_release);
         *handle = (CUcontext)(void *)context;
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -202,8 +201,7 @@ CUresult weir__model_cuDevicePrimaryCtxRelease(CUdevice device) {
         context->legacy = NULL;
         weir__model_give(&weir__model.devices[device], weir__model.devices[device].context_bytes);
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuCtxGetCurrent(CUcontext *handle) {

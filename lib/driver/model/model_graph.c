@@ -346,8 +346,7 @@ CUresult weir__model_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph hand
     graph = weir__model_slab_find(&weir__model.graphs, handle);
     if (graph)
         result = instantiate(graph->plan, flags, exec);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
@@ -515,8 +514,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     why = exec ? weir__model_capture_enter(stream, &branch) : CUDA_ERROR_INVALID_VALUE;
     if (why == CUDA_SUCCESS)
         why = branch ? capture_launch(exec->graph.plan, branch) : run(exec, stream);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 /* ---- The end, and checking ---- */

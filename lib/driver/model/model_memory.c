@@ -33,7 +33,6 @@ struct model_page {
     char *base;
     size_t live; /* blocks in it */
     size_t free_grains;
-    int listed; /* in device->pages */
     struct model_page *prev, *next;
     uint64_t taken[GRAIN_WORDS]; /* a bit for each grain */
 };
@@ -88,25 +87,6 @@ void weir__model_give(struct model_device *device, uint64_t bytes) {
 
 /* ---- Pages of small blocks ---- */
 
-static void list_page(struct model_device *device, struct model_page *page) {
-    page->listed = 1;
-    page->prev = NULL;
-    page->next = device->pages;
-    if (page->next)
-        page->next->prev = page;
-    device->pages = page;
-}
-
-static void unlist_page(struct model_device *device, struct model_page *page) {
-    page->listed = 0;
-    if (page->prev)
-        page->prev->next = page->next;
-    else
-        device->pages = page->next;
-    if (page->next)
-        page->next->prev = page->prev;
-}
-
 static int grain_taken(const struct model_page *page, size_t grain) {
     return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
 }
@@ -150,13 +130,12 @@ static struct model_page *make_page(struct model_device *device) {
     }
     page->free_grains = bytes / GRAIN;
     device->page_count++;
-    list_page(device, page);
+    MODEL_LIST_ADD(device->pages, page);
     return page;
 }
 
 static void drop_page(struct model_device *device, struct model_page *page) {
-    if (page->listed)
-        unlist_page(device, page);
+    MODEL_LIST_REMOVE(device->pages, page);
     munmap(page->base, weir__model.profile.page_bytes);
     weir__model_give(device, weir__model.profile.page_bytes);
     device->page_count--;
@@ -187,7 +166,7 @@ static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     mark_grains(page, first, count, 1);
     page->live++;
     if (page->free_grains == 0)
-        unlist_page(device, page);
+        MODEL_LIST_REMOVE(device->pages, page);
     direct->page = page;
     direct->base = page->base + first * GRAIN;
     return 0;
@@ -210,23 +189,6 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     return 0;
 }
 
-static void link_direct(struct model_direct **list, struct model_direct *direct) {
-    direct->prev = NULL;
-    direct->next = *list;
-    if (direct->next)
-        direct->next->prev = direct;
-    *list = direct;
-}
-
-static void unlink_direct(struct model_direct **list, struct model_direct *direct) {
-    if (direct->prev)
-        direct->prev->next = direct->next;
-    else
-        *list = direct->next;
-    if (direct->next)
-        direct->next->prev = direct->prev;
-}
-
 /* Gives the memory back; the block is in no list any more. */
 static void release_direct(struct model_direct *direct) {
     struct model_device *device = direct->device;
@@ -235,9 +197,9 @@ static void release_direct(struct model_direct *direct) {
     if (page) {
         size_t count = (direct->block.bytes + GRAIN - 1) / GRAIN;
 
+        if (page->free_grains == 0)
+            MODEL_LIST_ADD(device->pages, page);
         mark_grains(page, (size_t)(direct->base - page->base) / GRAIN, count, 0);
-        if (!page->listed)
-            list_page(device, page);
         if (--page->live == 0)
             drop_page(device, page);
     } else {
@@ -253,7 +215,7 @@ void weir__model_direct_settle(struct model_device *device) {
     for (; direct; direct = next) {
         next = direct->next;
         if (direct->end_ns <= weir__model_now()) {
-            unlink_direct(&device->leaving, direct);
+            MODEL_LIST_REMOVE(device->leaving, direct);
             release_direct(direct);
         }
     }
@@ -264,13 +226,13 @@ void weir__model_direct_drop_device(struct model_device *device) {
         struct model_direct *direct = device->blocks;
 
         weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
-        unlink_direct(&device->blocks, direct);
+        MODEL_LIST_REMOVE(device->blocks, direct);
         release_direct(direct);
     }
     while (device->leaving) {
         struct model_direct *direct = device->leaving;
 
-        unlink_direct(&device->leaving, direct);
+        MODEL_LIST_REMOVE(device->leaving, direct);
         release_direct(direct);
     }
 }
@@ -337,7 +299,7 @@ static struct model_block *find_block(CUdeviceptr address) {
 /* ---- Entries ---- */
 
 /* The caller holds the lock. */
-static CUresult alloc_direct(struct model_device *device, size_t bytes, CUdeviceptr *address) {
+static CUresult alloc_direct(struct model_device *device, size_t bytes, void *address) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_direct *direct = calloc(1, sizeof *direct);
     int small = bytes <= profile->small_bytes, fresh = 1, failed;
@@ -357,12 +319,15 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, CUdevice
     direct->block.bytes = bytes;
     direct->block.node.key = (uintptr_t)direct->base;
     weir__model_block_enter(&direct->block, device->context.device);
-    link_direct(&device->blocks, direct);
-    *address = (uintptr_t)direct->base;
+    MODEL_LIST_ADD(device->blocks, direct);
+    *(CUdeviceptr *)address = (uintptr_t)direct->base;
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+/* Allocates memory of the device, or of the host, in the current context by `alloc`, and stores its address. */
+static CUresult alloc_in_context(CUresult (*alloc)(struct model_device *device, size_t bytes,
+                                                   void *address),
+                                 size_t bytes, void *address) {
     CUresult result = CUDA_SUCCESS;
     struct model_context *context;
 
@@ -374,9 +339,12 @@ CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     weir__model_lock();
     result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS)
-        result = alloc_direct(&weir__model.devices[context->device], bytes, address);
-    weir__model_unlock();
-    return result;
+        result = alloc(&weir__model.devices[context->device], bytes, address);
+    return weir__model_unlocked(result);
+}
+
+CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+    return alloc_in_context(alloc_direct, bytes, address);
 }
 
 static uint64_t free_cost(const struct model_direct *direct) {
@@ -393,10 +361,10 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
 
     weir__model_charge(free_cost(direct));
     weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
-    unlink_direct(&device->blocks, direct);
+    MODEL_LIST_REMOVE(device->blocks, direct);
     if (stream && stream->end_ns > weir__model_now()) {
         direct->end_ns = stream->end_ns;
-        link_direct(&device->leaving, direct);
+        MODEL_LIST_ADD(device->leaving, direct);
         return;
     }
     if (!stream) {
@@ -440,8 +408,7 @@ CUresult weir__model_cuMemFree(CUdeviceptr address) {
     result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS)
         result = free_block(address, NULL);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
@@ -461,8 +428,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
         why = weir__model_graph_free(branch, address);
     else if (why == CUDA_SUCCESS)
         why = free_block(address, stream);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 /* The block around an address: where it begins, and the bytes that were asked for (measured). */
@@ -558,8 +524,7 @@ static CUresult submit_on(CUstream handle, struct model_step *step, uint64_t byt
     step->duration_ns = (uint64_t)((double)step->bytes * 1000.0 / (double)bytes_per_us);
     weir__model_lock();
     why = submit(stream, step);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 static void *host_address(CUdeviceptr address) {
@@ -590,30 +555,25 @@ CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, s
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
+/* Copies between device memory at `address` and host memory: one of the two is `from`, the other one `to`. */
+static CUresult copy(void *to, const void *from, CUdeviceptr address, size_t bytes,
+                     CUstream handle) {
+    struct model_step step = {
+        .kind = STEP_COPY, .address = address, .bytes = bytes, .from = from, .to = to};
+
+    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+}
+
 CUresult weir__model_cuMemcpyHtoDAsync(CUdeviceptr address, const void *host, size_t bytes,
                                        CUstream handle) {
-    struct model_step step = {.kind = STEP_COPY,
-                              .address = address,
-                              .bytes = bytes,
-                              .from = host,
-                              .to = host_address(address)};
-
-    if (!host && bytes > 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+    return !host && bytes > 0 ? CUDA_ERROR_INVALID_VALUE
+                              : copy(host_address(address), host, address, bytes, handle);
 }
 
 CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t bytes,
                                        CUstream handle) {
-    struct model_step step = {.kind = STEP_COPY,
-                              .address = address,
-                              .bytes = bytes,
-                              .from = host_address(address),
-                              .to = host};
-
-    if (!host && bytes > 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
+    return !host && bytes > 0 ? CUDA_ERROR_INVALID_VALUE
+                              : copy(host, host_address(address), address, bytes, handle);
 }
 
 /* ---- Page-locked memory of the host ---- */
@@ -625,7 +585,7 @@ struct model_host_block {
 };
 
 /* Plays page-locked memory by plain memory.  The caller holds the lock. */
-static CUresult alloc_host(struct model_device *device, size_t bytes, void **host) {
+static CUresult alloc_host(struct model_device *device, size_t bytes, void *host) {
     struct model_host_block *block = malloc(sizeof *block);
 
     if (!block)
@@ -638,7 +598,7 @@ static CUresult alloc_host(struct model_device *device, size_t bytes, void **hos
     block->bytes = bytes;
     block->next = device->host_blocks;
     device->host_blocks = block;
-    *host = block->base;
+    *(void **)host = block->base;
     return CUDA_SUCCESS;
 }
 
@@ -683,20 +643,7 @@ static CUresult free_host(struct model_device *device, const void *host) {
 }
 
 CUresult weir__model_cuMemAllocHost(void **host, size_t bytes) {
-    CUresult result = CUDA_SUCCESS;
-    struct model_context *context;
-
-    if (!host || bytes == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    context = weir__model_current(&result);
-    if (!context)
-        return result;
-    weir__model_lock();
-    result = weir__model_capture_unsafe();
-    if (result == CUDA_SUCCESS)
-        result = alloc_host(&weir__model.devices[context->device], bytes, host);
-    weir__model_unlock();
-    return result;
+    return alloc_in_context(alloc_host, bytes, host);
 }
 
 CUresult weir__model_cuMemFreeHost(void *host) {
@@ -709,6 +656,5 @@ CUresult weir__model_cuMemFreeHost(void *host) {
     result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS)
         result = free_host(&weir__model.devices[context->device], host);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }

@@ -125,10 +125,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->identity = (struct model_identity){
         (uint64_t)getpid(), atomic_load_explicit(&pool->slot.id, memory_order_relaxed)};
-    pool->next = weir__model.live_pools;
-    if (pool->next)
-        pool->next->prev = pool;
-    weir__model.live_pools = pool;
+    MODEL_LIST_ADD(weir__model.live_pools, pool);
     return pool;
 }
 
@@ -137,12 +134,7 @@ void weir__model_pool_drop(struct model_pool *pool) {
     weir__model_range_close(&pool->range);
     if (pool->import)
         weir__model_import_close(pool->import);
-    if (pool->prev)
-        pool->prev->next = pool->next;
-    else
-        weir__model.live_pools = pool->next;
-    if (pool->next)
-        pool->next->prev = pool->prev;
+    MODEL_LIST_REMOVE(weir__model.live_pools, pool);
     pool->gone_after = weir__model.handles_made + 1;
     weir__model_slab_give(&weir__model.pools, pool);
 }
@@ -277,8 +269,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
         pool->device->current_pool = pool;
     else
         result = CUDA_ERROR_INVALID_VALUE;
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 /* The same by location.  Here only whole devices have default and current pools. */
@@ -363,8 +354,7 @@ CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDe
         result = check_access(pool, &access[i]);
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
         set_access(pool, access[i].location.id, access[i].flags);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
@@ -464,8 +454,7 @@ CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS && !pool->is_shared)
         shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 /* ---- attributes ---- */
@@ -526,17 +515,11 @@ static int is_attribute(CUmemPool_attribute attribute) {
 
 CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
                                            void *value) {
-    struct model_pool *pool;
-    CUresult result;
+    struct model_pool *pool =
+        value && is_attribute(attribute) ? weir__model_pool_find(handle) : NULL;
 
-    if (!value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = weir__model_pool_find(handle);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    result = set_attribute(pool, attribute, value);
-    weir__model_unlock();
-    return result;
+    return pool ? weir__model_unlocked(set_attribute(pool, attribute, value))
+                : CUDA_ERROR_INVALID_VALUE;
 }
 
 static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute attribute) {
@@ -602,19 +585,16 @@ static void get_attribute(struct model_pool *pool, CUmemPool_attribute attribute
 
 CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
                                            void *value) {
-    struct model_pool *pool;
+    struct model_pool *pool =
+        value && is_attribute(attribute) ? weir__model_pool_find(handle) : NULL;
     CUresult result;
 
-    if (!value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
-    pool = weir__model_pool_find(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     result = weir__model_capture_unsafe();
     if (result == CUDA_SUCCESS)
         get_attribute(pool, attribute, value);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 /* ---- pools of several processes ---- */
@@ -635,8 +615,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
         if (file >= 0)
             memcpy(shared, &file, sizeof file);
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 /* Makes a pool for the memory of the file. */
@@ -669,8 +648,7 @@ CUresult weir__model_cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, vo
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     result = import_pool(handle, (int)(intptr_t)shared);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
@@ -687,8 +665,7 @@ CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdevi
                                  block->bytes, address - block->node.key, data);
         result = CUDA_SUCCESS;
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool handle,

@@ -280,8 +280,7 @@ static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, siz
         why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     if (why == CUDA_ERROR_OUT_OF_MEMORY)
         *address = 0; /* measured (580) */
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,

@@ -74,33 +74,20 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
     weir__model.next_stream_id++;
     stream->context = context;
     stream->flags = flags;
-    stream->next = context->streams;
-    if (stream->next)
-        stream->next->prev = stream;
-    context->streams = stream;
+    MODEL_LIST_ADD(context->streams, stream);
     return stream;
 }
 
 void weir__model_stream_drop(struct model_stream *stream) {
     weir__model_capture_drop_stream(stream);
     weir__model_pools_forget(stream_id(stream));
-    if (stream->prev)
-        stream->prev->next = stream->next;
-    else
-        stream->context->streams = stream->next;
-    if (stream->next)
-        stream->next->prev = stream->prev;
+    MODEL_LIST_REMOVE(stream->context->streams, stream);
     weir__model_forget_all(&stream->after);
     weir__model_slab_give(&weir__model.streams, stream);
 }
 
 static void drop_event(struct model_event *event) {
-    if (event->prev)
-        event->prev->next = event->next;
-    else
-        event->context->events = event->next;
-    if (event->next)
-        event->next->prev = event->prev;
+    MODEL_LIST_REMOVE(event->context->events, event);
     weir__model_forget_all(&event->after);
     weir__model_slab_give(&weir__model.events, event);
 }
@@ -222,8 +209,7 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
         observe(stream_id(stream), stream->seq, &stream->after);
         weir__model_pools_synchronised(stream->context->device);
     }
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuStreamQuery(CUstream handle) {
@@ -238,8 +224,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
         weir__model_oracle_seen(stream_id(stream), stream->seq, &stream->after);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuCtxSynchronize(void) {
@@ -257,8 +242,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
         forget_orders(context);
         weir__model_pools_synchronised(context->device);
     }
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 /* Refuses a query of a stream's properties while the stream is captured, and breaks the capture in any mode (measured,
@@ -367,8 +351,7 @@ static CUresult launch(CUstream handle, const struct model_step *step) {
     weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
     why = run_kernel(stream, step);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns) {
@@ -400,8 +383,8 @@ CUresult weir__model_cuLaunchHostFunc(CUstream handle, CUhostFn function, void *
         CU_STREAM_CAPTURE_STATUS_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
     weir__model_lock();
-    why = run_kernel(
-        stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = HOST_FUNCTION_NS});
+    why = run_kernel(stream,
+                     &(struct model_step){.kind = STEP_KERNEL, .duration_ns = HOST_FUNCTION_NS});
     weir__model_unlock();
     if (why == CUDA_SUCCESS)
         function(data);
@@ -425,10 +408,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     if (event) {
         event->context = context;
         event->flags = flags;
-        event->next = context->events;
-        if (event->next)
-            event->next->prev = event;
-        context->events = event;
+        MODEL_LIST_ADD(context->events, event);
         *handle = (CUevent)(void *)event;
     }
     weir__model_unlock();
@@ -461,8 +441,7 @@ CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
         weir__model_capture_record(branch, event);
     else if (why == CUDA_SUCCESS)
         record(event, stream);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuEventQuery(CUevent handle) {
@@ -479,8 +458,7 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
         result = CUDA_ERROR_NOT_READY;
     else if (result == CUDA_SUCCESS && event->stream_id)
         weir__model_oracle_seen(event->stream_id, event->seq, &event->after);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuEventSynchronize(CUevent handle) {
@@ -498,8 +476,7 @@ CUresult weir__model_cuEventSynchronize(CUevent handle) {
         observe(event->stream_id, event->seq, &event->after);
         weir__model_pools_synchronised(event->context->device);
     }
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
@@ -525,8 +502,7 @@ CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUev
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
     result = elapsed(from, to, milliseconds);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 /* Makes the stream wait for the event.  An event that was never recorded needs no wait. */
@@ -558,8 +534,7 @@ CUresult weir__model_cuStreamWaitEvent(CUstream stream_handle, CUevent handle, u
         why = weir__model_capture_wait(stream, branch, event);
     else if (why == CUDA_SUCCESS)
         wait_for(stream, event);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }
 
 CUresult weir__model_cuEventDestroy(CUevent handle) {
@@ -630,6 +605,5 @@ CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, un
     memcpy(&step.duration_ns, parameters[0], sizeof step.duration_ns);
     weir__model_lock();
     why = run_kernel(stream, &step);
-    weir__model_unlock();
-    return why;
+    return weir__model_unlocked(why);
 }

@@ -513,11 +513,6 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Checks that the profile has virtual memory, before each entry. */
-static CUresult enter(void) {
-    return weir__model.profile.virtual_memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 /* Refuses properties that the model does not have. */
 static CUresult check_properties(const CUmemAllocationProp *properties) {
     size_t i;
@@ -539,10 +534,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
 CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
                                                    const CUmemAllocationProp *properties,
                                                    CUmemAllocationGranularity_flags option) {
-    CUresult result = enter();
+    CUresult result;
 
-    if (result != CUDA_SUCCESS)
-        return result;
     if (!bytes || !properties || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
     result = check_properties(properties);
@@ -554,35 +547,24 @@ CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
 CUresult weir__model_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
                                          CUdeviceptr hint, unsigned long long flags) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    CUresult result;
 
     if (!address || !is_range(0, bytes) || hint % page != 0 || (alignment & (alignment - 1)) != 0 ||
         flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS)
-        result = add_reservation(bytes, alignment, hint, address);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(add_reservation(bytes, alignment, hint, address));
 }
 
 CUresult weir__model_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     struct model_reservation *reservation;
-    CUresult result;
 
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS) {
-        reservation = reservation_before(address);
-        if (!reservation || reservation->node.key != address || reservation->bytes != bytes ||
-            any_mapped(address, bytes))
-            result = CUDA_ERROR_INVALID_VALUE;
-        else
-            drop_reservation(reservation);
-    }
-    weir__model_unlock();
-    return result;
+    reservation = reservation_before(address);
+    if (!reservation || reservation->node.key != address || reservation->bytes != bytes ||
+        any_mapped(address, bytes))
+        return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
+    drop_reservation(reservation);
+    return weir__model_unlocked(CUDA_SUCCESS);
 }
 
 CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -595,32 +577,22 @@ CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     if (result != CUDA_SUCCESS)
         return result;
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS)
-        result = make_memory(&weir__model.devices[properties->location.id], bytes,
-                             properties->allocFlags.usage != 0,
-                             properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, handle);
-    weir__model_unlock();
-    return result;
+    result = make_memory(&weir__model.devices[properties->location.id], bytes,
+                         properties->allocFlags.usage != 0,
+                         properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE, handle);
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct model_memory *memory;
-    CUresult result;
 
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS) {
-        memory = find_memory(handle);
-        if (memory) {
-            memory->names--;
-            drop_if_done(memory);
-        } else {
-            result = CUDA_ERROR_INVALID_VALUE; /* the documentation leaves the result undefined */
-        }
-    }
-    weir__model_unlock();
-    return result;
+    memory = find_memory(handle);
+    if (!memory) /* the documentation leaves the result undefined */
+        return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
+    memory->names--;
+    drop_if_done(memory);
+    return weir__model_unlocked(CUDA_SUCCESS);
 }
 
 /* Maps all of a handle; a part is refused (V5, M2).  The caller holds the lock. */
@@ -633,34 +605,22 @@ static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
 
 CUresult weir__model_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    CUresult result;
-
     if (!is_range(address, bytes) || !is_whole(offset) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS)
-        result = map_part(address, bytes, offset, find_memory(handle));
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(map_part(address, bytes, offset, find_memory(handle)));
 }
 
 CUresult weir__model_cuMemUnmap(CUdeviceptr address, size_t bytes) {
-    CUresult result;
-
     if (!is_range(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS)
-        result = unmap(address, bytes);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(unmap(address, bytes));
 }
 
 CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
                                     const CUmemAccessDesc *access, size_t count) {
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
     size_t i;
 
     if (!is_range(address, bytes) || !access || count == 0)
@@ -672,13 +632,11 @@ CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
              access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
             return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check_access(address, bytes, access[i].location.id);
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = set_access(address, bytes, access[i].location.id, access[i].flags);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(result);
 }
 
 CUresult weir__model_cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle,
@@ -686,41 +644,29 @@ CUresult weir__model_cuMemExportToShareableHandle(void *shared, CUmemGenericAllo
                                                   unsigned long long flags) {
     const struct model_memory *memory;
     struct model_identity identity;
-    CUresult result;
     int file;
 
     if (!shared || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
-    memory = result == CUDA_SUCCESS ? find_memory(handle) : NULL;
-    if (memory && memory->file >= 0 && !memory->belongs_to_other) {
-        identity = identity_of(memory);
-        file = weir__model_ipc_export(memory->file, MODEL_FILE_MEMORY, memory->bytes,
-                                      memory->device->context.device, &identity);
-        if (file < 0)
-            result = CUDA_ERROR_OPERATING_SYSTEM;
-        else
-            memcpy(shared, &file, sizeof file);
-    } else if (result == CUDA_SUCCESS) {
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    weir__model_unlock();
-    return result;
+    memory = find_memory(handle);
+    if (!memory || memory->file < 0 || memory->belongs_to_other)
+        return weir__model_unlocked(CUDA_ERROR_INVALID_VALUE);
+    identity = identity_of(memory);
+    file = weir__model_ipc_export(memory->file, MODEL_FILE_MEMORY, memory->bytes,
+                                  memory->device->context.device, &identity);
+    if (file < 0)
+        return weir__model_unlocked(CUDA_ERROR_OPERATING_SYSTEM);
+    memcpy(shared, &file, sizeof file);
+    return weir__model_unlocked(CUDA_SUCCESS);
 }
 
 CUresult weir__model_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
                                                     void *shared, CUmemAllocationHandleType type) {
-    CUresult result;
-
     if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    result = enter();
-    if (result == CUDA_SUCCESS)
-        result = import_memory((int)(intptr_t)shared, handle);
-    weir__model_unlock();
-    return result;
+    return weir__model_unlocked(import_memory((int)(intptr_t)shared, handle));
 }
 
 /* ---- The end, and checking ---- */
