@@ -249,68 +249,30 @@ static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     return result;
 }
 
-CUresult weir__serve_cuStreamBeginCapture(CUstream stream) {
-    capture_begins();
-    return capture_began(stream, REAL(cuStreamBeginCapture)(stream));
-}
-
-CUresult weir__serve_cuStreamBeginCapture_ptsz(CUstream stream) {
-    capture_begins();
-    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture)(stream));
-}
-
-CUresult weir__serve_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
-    capture_begins();
-    return capture_began(stream, REAL(cuStreamBeginCapture_v2)(stream, mode));
-}
-
-CUresult weir__serve_cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode) {
-    capture_begins();
-    return capture_began(stream, REAL_PTSZ(cuStreamBeginCapture_v2)(stream, mode));
-}
-
-CUresult weir__serve_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-                                                 const CUgraphNode *nodes, const void *edges,
-                                                 size_t count, CUstreamCaptureMode mode) {
-    capture_begins();
-    return capture_began(
-        stream, REAL(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
-}
-
-CUresult weir__serve_cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
-                                                      const CUgraphNode *nodes, const void *edges,
-                                                      size_t count, CUstreamCaptureMode mode) {
-    capture_begins();
-    return capture_began(
-        stream, REAL_PTSZ(cuStreamBeginCaptureToGraph)(stream, graph, nodes, edges, count, mode));
-}
-
-/* A capture into a command list of a graphics interface.  weir does not look for its end, so it asks about each
- * stream from then on. */
-CUresult weir__serve_cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
-    capture_begins();
-    return capture_began(stream, REAL(cuStreamBeginCaptureToCig)(stream, parameters));
-}
-
-CUresult weir__serve_cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
-    capture_begins();
-    return capture_began(stream, REAL_PTSZ(cuStreamBeginCaptureToCig)(stream, parameters));
-}
-
-/* `callback` is a function of the program's. */
-CUresult weir__serve_cuStreamBeginRecaptureToGraph(CUstream stream, CUstreamCaptureMode mode,
-                                                   CUgraph graph, void *callback, void *data) {
-    capture_begins();
-    return capture_began(stream,
-                         REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
-}
-
-CUresult weir__serve_cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, CUstreamCaptureMode mode,
-                                                        CUgraph graph, void *callback, void *data) {
-    capture_begins();
-    return capture_began(
-        stream, REAL_PTSZ(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
-}
+/* Define both forms of a call that begins a capture. */
+#define BEGINS_CAPTURE(symbol, params, args)                                                       \
+    CUresult weir__serve_##symbol params {                                                         \
+        capture_begins();                                                                          \
+        return capture_began(stream, REAL(symbol) args);                                           \
+    }                                                                                              \
+    CUresult weir__serve_##symbol##_ptsz params {                                                  \
+        capture_begins();                                                                          \
+        return capture_began(stream, REAL_PTSZ(symbol) args);                                      \
+    }
+BEGINS_CAPTURE(cuStreamBeginCapture, (CUstream stream), (stream))
+BEGINS_CAPTURE(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
+               (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
+                size_t count, CUstreamCaptureMode mode),
+               (stream, graph, nodes, edges, count, mode))
+/* A capture into a command list of a graphics interface.  weir does not see its end, so weir queries each stream from
+ * then on. */
+BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
+/* `callback` is a function of the program. */
+BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,
+               (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback,
+                void *data),
+               (stream, mode, graph, callback, data))
 
 CUresult weir__serve_cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     int had = has_capture(stream);

@@ -129,33 +129,31 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Returns the record of memory that the program got from the driver by itself, or NULL. */
-static struct weir_plain_record *freeing(CUdeviceptr block) {
-    return block && !weir__inside ? weir__plain_freeing(block) : NULL;
-}
+/* Passes the free of a block on to the driver by `call`, and ends the record of memory that the program allocated by
+ * itself. */
+#define FREE_BY_DRIVER(block, call)                                                                \
+    __extension__({                                                                                \
+        struct weir_plain_record *its_record =                                                     \
+            (block) && !weir__inside ? weir__plain_freeing(block) : NULL;                          \
+        CUresult its_result = call;                                                                \
+        weir__plain_freed(its_record, block, its_result);                                          \
+        its_result;                                                                                \
+    })
 
 CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
-    struct weir_plain_record *record;
     CUresult result;
 
-    if (serve_free(block, stream, &result))
-        return result;
-    record = freeing(block);
-    result = REAL(cuMemFreeAsync)(block, stream);
-    weir__plain_freed(record, block, result);
-    return result;
+    return serve_free(block, stream, &result)
+               ? result
+               : FREE_BY_DRIVER(block, REAL(cuMemFreeAsync)(block, stream));
 }
 
 CUresult weir__serve_cuMemFreeAsync_ptsz(CUdeviceptr block, CUstream stream) {
-    struct weir_plain_record *record;
     CUresult result;
 
-    if (serve_free(block, own(stream), &result))
-        return result;
-    record = freeing(block);
-    result = REAL_PTSZ(cuMemFreeAsync)(block, stream);
-    weir__plain_freed(record, block, result);
-    return result;
+    return serve_free(block, own(stream), &result)
+               ? result
+               : FREE_BY_DRIVER(block, REAL_PTSZ(cuMemFreeAsync)(block, stream));
 }
 
 /* Frees a block whose work is over.  The driver considers all work that uses a pool's memory as complete, so weir waits
@@ -174,7 +172,6 @@ static CUresult free_done(const struct weir_found *found) {
 
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
     enum to_free what = FREE_PASSES;
-    struct weir_plain_record *record;
     CUresult result = CUDA_SUCCESS;
     struct weir_found found;
 
@@ -184,10 +181,5 @@ CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
             result = free_done(&found);
         leave();
     }
-    if (what != FREE_PASSES)
-        return result;
-    record = freeing(block);
-    result = REAL(cuMemFree_v2)(block);
-    weir__plain_freed(record, block, result);
-    return result;
+    return what != FREE_PASSES ? result : FREE_BY_DRIVER(block, REAL(cuMemFree_v2)(block));
 }

@@ -5,6 +5,9 @@
  */
 #include "adapters/preload/preload_inside.h"
 
+/* Evaluates to the result of `call`, which is only made if the pool is not known to have ended. */
+#define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
+
 /* Served is memory of a device. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
@@ -102,7 +105,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
-    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(pool);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolDestroy)(pool));
 
     if (result != CUDA_SUCCESS || !p || !enter())
         return result;
@@ -119,8 +122,7 @@ static struct weir_served *serving(CUmemoryPool pool) {
 }
 
 CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-    CUresult result =
-        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolTrimTo)(pool, keep);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolTrimTo)(pool, keep));
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || !enter())
@@ -137,8 +139,7 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
  * setting of the user says whether it makes one stream wait for another. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
-    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                                      : REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAttribute)(pool, attribute, value));
     struct weir_pool *p;
     struct weir_served *s;
 
@@ -176,8 +177,7 @@ static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
 
 CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
-    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                                      : REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolGetAttribute)(pool, attribute, value));
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
@@ -209,8 +209,7 @@ static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
 
 CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
                                         size_t count) {
-    CUresult result =
-        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolSetAccess)(pool, access, count);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemPoolSetAccess)(pool, access, count));
     struct weir_pool *p;
 
     if (result != CUDA_SUCCESS || !enter())
@@ -226,21 +225,18 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
 
 CUresult weir__serve_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool,
                                         CUmemLocation *location) {
-    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                           : REAL(cuMemPoolGetAccess)(flags, pool, location);
+    return UNLESS_ENDED(pool, REAL(cuMemPoolGetAccess)(flags, pool, location));
 }
 
 CUresult weir__serve_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool pool,
                                                       CUmemAllocationHandleType type,
                                                       unsigned long long flags) {
-    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                           : REAL(cuMemPoolExportToShareableHandle)(shared, pool, type, flags);
+    return UNLESS_ENDED(pool, REAL(cuMemPoolExportToShareableHandle)(shared, pool, type, flags));
 }
 
 CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
                                             CUmemPoolPtrExportData *data) {
-    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                           : REAL(cuMemPoolImportPointer)(address, pool, data);
+    return UNLESS_ENDED(pool, REAL(cuMemPoolImportPointer)(address, pool, data));
 }
 
 /* ---- which pool is current ---- */
@@ -272,8 +268,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 }
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
-                           : note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1);
+    return UNLESS_ENDED(pool, note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1));
 }
 
 CUresult weir__serve_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
@@ -286,8 +281,7 @@ CUresult weir__serve_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice devi
 
 CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                      CUmemoryPool pool) {
-    CUresult result =
-        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetMemPool)(location, type, pool);
+    CUresult result = UNLESS_ENDED(pool, REAL(cuMemSetMemPool)(location, type, pool));
 
     return note_pool_at(result, &pool, location, type, 1);
 }

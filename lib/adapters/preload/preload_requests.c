@@ -184,72 +184,62 @@ static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream st
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-static CUresult refuse(CUdeviceptr *block) {
-    if (block)
-        *block = 0;
-    return CUDA_ERROR_OUT_OF_MEMORY;
+/* The calls that request memory of a pool: of the current one or of a named one, and whether stream 0 is the thread's
+ * own. */
+enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
+
+/* Passes a request on to the driver. */
+static CUresult call_driver(enum pool_call call, CUdeviceptr *block, size_t bytes,
+                            CUmemoryPool pool, CUstream stream) {
+    switch (call) {
+    case CURRENT:
+        return REAL(cuMemAllocAsync)(block, bytes, stream);
+    case CURRENT_PTSZ:
+        return REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
+    case NAMED:
+        return REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    default:
+        return REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    }
+}
+
+/* Serves a request of a pool, or passes it on to the driver. */
+static inline CUresult serve_pool_call(enum pool_call call, CUdeviceptr *block, size_t bytes,
+                                       CUmemoryPool pool, CUstream stream) {
+    CUstream meant = call == CURRENT_PTSZ || call == NAMED_PTSZ ? own(stream) : stream;
+    struct weir_plain plain;
+    CUresult result;
+
+    if ((pool || call < NAMED) && serve_request(pool, block, bytes, meant, &result))
+        return result;
+    if (!begin_left(&plain, pool, meant, bytes)) {
+        if (block)
+            *block = 0;
+        return passed(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    do
+        result = call_driver(call, block, bytes, pool, stream);
+    while (weir__plain_may_have_room(&plain, result));
+    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
+    return passed(result);
 }
 
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (serve_request(NULL, block, bytes, stream, &result))
-        return result;
-    if (!begin_left(&plain, NULL, stream, bytes))
-        return passed(refuse(block));
-    do
-        result = REAL(cuMemAllocAsync)(block, bytes, stream);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return passed(result);
+    return serve_pool_call(CURRENT, block, bytes, NULL, stream);
 }
 
 CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (serve_request(NULL, block, bytes, own(stream), &result))
-        return result;
-    if (!begin_left(&plain, NULL, own(stream), bytes))
-        return passed(refuse(block));
-    do
-        result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return passed(result);
+    return serve_pool_call(CURRENT_PTSZ, block, bytes, NULL, stream);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (pool && serve_request(pool, block, bytes, stream, &result))
-        return result;
-    if (!begin_left(&plain, pool, stream, bytes))
-        return passed(refuse(block));
-    do
-        result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return passed(result);
+    return serve_pool_call(NAMED, block, bytes, pool, stream);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (pool && serve_request(pool, block, bytes, own(stream), &result))
-        return result;
-    if (!begin_left(&plain, pool, own(stream), bytes))
-        return passed(refuse(block));
-    do
-        result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return passed(result);
+    return serve_pool_call(NAMED_PTSZ, block, bytes, pool, stream);
 }
 
 /* ---- of plain memory ---- */
@@ -313,80 +303,72 @@ static void count_left(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
+/* Passes a request for `asked` bytes on to the driver by `call`, which is repeated while others free memory for it.  The
+ * driver takes `got` bytes, which it identifies by `*key`. */
+#define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
+    __extension__({                                                                                \
+        struct weir_plain its_plain;                                                               \
+        CUresult its_result = CUDA_ERROR_OUT_OF_MEMORY;                                            \
+        count_left(which);                                                                         \
+        if (weir__plain_begin(&its_plain, kind, device, asked)) {                                  \
+            do                                                                                     \
+                its_result = call;                                                                 \
+            while (weir__plain_may_have_room(&its_plain, its_result));                             \
+            weir__plain_end(&its_plain, its_result, its_result == CUDA_SUCCESS ? *(key) : 0,       \
+                            its_result == CUDA_SUCCESS ? (got) : 0);                               \
+        }                                                                                          \
+        its_result;                                                                                \
+    })
+
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
-    struct weir_plain plain;
     CUresult result;
 
     if (serve_plain(block, bytes, &result))
         return result;
-    count_left(WEIR_UNSERVED_ALLOC);
-    if (!weir__plain_begin(&plain, WEIR_GROUP_ALLOC, -1, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        result = REAL(cuMemAlloc_v2)(block, bytes);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return result;
+    return REQUEST_OF_DRIVER(WEIR_UNSERVED_ALLOC, WEIR_GROUP_ALLOC, -1, bytes,
+                             REAL(cuMemAlloc_v2)(block, bytes), block, bytes);
 }
 
-/* Before the driver says so, lines have whole multiples of what it aligns them to (580). */
+/* The multiple to which the driver (580) rounds up a line.  The driver only tells its choice afterwards. */
 enum { PITCH = 512 };
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
                                         size_t height, unsigned int element) {
     size_t line = (width + PITCH - 1) / PITCH * PITCH, bytes;
-    struct weir_plain plain;
-    CUresult result;
 
-    count_left(WEIR_UNSERVED_PITCH);
     bytes = line >= width && (height == 0 || line <= SIZE_MAX / height) ? line * height : 0;
-    if (!weir__plain_begin(&plain, WEIR_GROUP_ALLOC, -1, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        result = REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0,
-                    result == CUDA_SUCCESS ? *pitch * height : 0);
-    return result;
+    return REQUEST_OF_DRIVER(WEIR_UNSERVED_PITCH, WEIR_GROUP_ALLOC, -1, bytes,
+                             REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element), block,
+                             *pitch * height);
 }
 
 CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigned int flags) {
-    struct weir_plain plain;
-    CUresult result;
-
-    count_left(WEIR_UNSERVED_MANAGED);
-    if (!weir__plain_begin(&plain, WEIR_GROUP_MANAGED, -1, bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        result = REAL(cuMemAllocManaged)(block, bytes, flags);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *block : 0, bytes);
-    return result;
-}
-
-/* Memory of the host has no part in a device's. */
-static size_t device_bytes(const CUmemAllocationProp *properties, size_t bytes) {
-    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? bytes : 0;
+    return REQUEST_OF_DRIVER(WEIR_UNSERVED_MANAGED, WEIR_GROUP_MANAGED, -1, bytes,
+                             REAL(cuMemAllocManaged)(block, bytes, flags), block, bytes);
 }
 
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
-    size_t counted = device_bytes(properties, bytes);
-    struct weir_plain plain;
-    CUresult result;
+    int is_device = properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    size_t counted = is_device ? bytes : 0; /* memory of the host does not count */
 
-    count_left(WEIR_UNSERVED_CREATE);
-    if (!weir__plain_begin(&plain, WEIR_GROUP_CREATE, counted ? properties->location.id : -1,
-                           counted))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    do
-        result = REAL(cuMemCreate)(handle, bytes, properties, flags);
-    while (weir__plain_may_have_room(&plain, result));
-    weir__plain_end(&plain, result, result == CUDA_SUCCESS ? *handle : 0, counted);
-    return result;
+    return REQUEST_OF_DRIVER(WEIR_UNSERVED_CREATE, WEIR_GROUP_CREATE,
+                             counted ? properties->location.id : -1, counted,
+                             REAL(cuMemCreate)(handle, bytes, properties, flags), handle, counted);
 }
 
-/* Of a node that the program adds to a graph itself. */
+/* Adds a node to a graph by `call`, and counts the memory that the node allocates, if it allocates any. */
+#define ADD_NODE(alloc, call)                                                                      \
+    __extension__({                                                                                \
+        struct weir_plain its_plain;                                                               \
+        CUresult its_result = CUDA_ERROR_OUT_OF_MEMORY;                                            \
+        if (begin_node(&its_plain, alloc)) {                                                       \
+            its_result = call;                                                                     \
+            weir__plain_end(&its_plain, its_result, 0, its_plain.bytes);                           \
+        }                                                                                          \
+        its_result;                                                                                \
+    })
+
 static int begin_node(struct weir_plain *plain, const struct weir_alloc_node *alloc) {
     size_t bytes =
         alloc && alloc->pool.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? alloc->bytes : 0;
@@ -401,38 +383,17 @@ static const struct weir_alloc_node *alloc_in(const struct weir_any_node *any) {
 CUresult weir__serve_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
                                             const CUgraphNode *after, size_t count,
                                             struct weir_alloc_node *alloc) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (!begin_node(&plain, alloc))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = REAL(cuGraphAddMemAllocNode)(node, graph, after, count, alloc);
-    weir__plain_end(&plain, result, 0, plain.bytes);
-    return result;
+    return ADD_NODE(alloc, REAL(cuGraphAddMemAllocNode)(node, graph, after, count, alloc));
 }
 
 CUresult weir__serve_cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                     size_t count, struct weir_any_node *any) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (!begin_node(&plain, alloc_in(any)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = REAL(cuGraphAddNode)(node, graph, after, count, any);
-    weir__plain_end(&plain, result, 0, plain.bytes);
-    return result;
+    return ADD_NODE(alloc_in(any), REAL(cuGraphAddNode)(node, graph, after, count, any));
 }
 
 CUresult weir__serve_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                        const void *edges, size_t count, struct weir_any_node *any) {
-    struct weir_plain plain;
-    CUresult result;
-
-    if (!begin_node(&plain, alloc_in(any)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    result = REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, any);
-    weir__plain_end(&plain, result, 0, plain.bytes);
-    return result;
+    return ADD_NODE(alloc_in(any), REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, any));
 }
 
 /* ---- what the driver has served ---- */
