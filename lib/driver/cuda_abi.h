@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_abi.h: the CUDA driver API as weir calls it: types, constants, entry points.
+/* cuda_abi.h: the part of the CUDA driver API that weir calls: types, constants, entry points.
  *
- * Written from the documented ABI so that a build needs no toolkit; tests/driver/abi_check.c compares every
- * line with <cuda.h> where configure finds one.  Enumerations are `unsigned int` here, which is
- * what they are in the ABI.  An entry names the base symbol (what cuGetProcAddress wants), the
- * suffixed symbol that the library exports, and the first driver version that has it.
+ * It is written from the documented ABI, so that a build needs no toolkit.  Where configure finds <cuda.h>,
+ * tests/driver/abi_check.c compares every line with that.  Enumerations are `unsigned int` here, as in the ABI. An
+ * entry has its base symbol, which cuGetProcAddress takes; the suffixed symbol that the library exports; and the first
+ * driver version that has it.
  *
  * Must not know: that a library is loaded, or that a device model exists.
  */
@@ -50,8 +50,8 @@ typedef struct CUmemLocation_st {
     int id;
 } CUmemLocation;
 
-/* 88 bytes in every driver.  maxSize counts from 12.2 on, `usage` from 12.8 on.  From 13.4 on the first reserved byte
- * stands for GPUDirect RDMA.  Before these versions the bytes were reserved and had to be zero. */
+/* The struct has 88 bytes in every driver.  Drivers read maxSize from 12.2 on and `usage` from 12.8 on; from 13.4 on
+ * the first reserved byte selects GPUDirect RDMA. Older drivers require zero there. */
 typedef struct CUmemPoolProps_st {
     CUmemAllocationType allocType;
     CUmemAllocationHandleType handleTypes;
@@ -84,9 +84,9 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).
- * All return CUresult.  Group BASE is required; the others are optional as a whole, and each sets a
- * capability bit of the table (driver.h) when all of its entries are there. */
+/* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).  All return CUresult.
+ * Group BASE is required.  Each other group is optional as a whole, and sets a capability bit of the table (driver.h)
+ * if none of its entries is missing. */
 /* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_constants.h: the CUDA driver API's constants that weir uses, by their values.
+/* cuda_constants.h: the constants of the CUDA driver API that weir uses, by their values.
  *
- * tests/driver/abi_check.c compares them with <cuda.h>, where that is there.
+ * Where configure finds <cuda.h>, tests/driver/abi_check.c compares them with that.
  */
 #ifndef WEIR_CUDA_CONSTANTS_H
 #define WEIR_CUDA_CONSTANTS_H
@@ -61,13 +61,13 @@
     X(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, 0)                                                       \
     X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
-    X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* of pools, from 13.0 on */                              \
+    X(CU_MEM_ALLOCATION_TYPE_MANAGED, 2) /* for pools, from 13.0 on */                             \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
     X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, as is */                         \
     X(CU_MEM_CREATE_USAGE_HW_DECOMPRESS, 2)                                                        \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
-    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, as the next two */                            \
+    X(CU_MEM_LOCATION_TYPE_HOST, 2) /* from 12.2 on, also for the next two */                      \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)                                                           \
     X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)                                                   \
     X(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, 6) /* from 13.4 on; id: device + 256 domain */  \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cuda_nodes.h: what programs make nodes of graphs of, in the driver's ABI, as cuda_abi.h has it.
+/* cuda_nodes.h: the parameters of graph nodes in the ABI of the driver, beside cuda_abi.h.
  *
- * Must not know: who makes them.
+ * Must not know: who makes nodes.
  */
 #ifndef WEIR_CUDA_NODES_H
 #define WEIR_CUDA_NODES_H
 
 #include "driver/cuda_abi.h"
 
-/* What a node of a graph that allocates is made of: CUDA_MEM_ALLOC_NODE_PARAMS, and in a CUgraphNodeParams. */
+/* CUDA_MEM_ALLOC_NODE_PARAMS, the parameters of a graph node that allocates; and the start of CUgraphNodeParams. */
 struct weir_alloc_node {
     CUmemPoolProps pool;
     const void *access;
@@ -16,7 +16,7 @@ struct weir_alloc_node {
     CUdeviceptr block;
 };
 struct weir_any_node {
-    unsigned int type; /* another: it is no alloc node */
+    unsigned int type; /* WEIR_NODE_ALLOC if the node allocates */
     int reserved[3];
     struct weir_alloc_node alloc;
 };

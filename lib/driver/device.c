@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "base/text.h"
 
-/* What large blocks of cuMemAlloc are made of. */
+/* The driver allocates large blocks of cuMemAlloc in whole pages of this size. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
 _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
@@ -62,8 +62,8 @@ int weir__device_is_idle(struct weir_device *device, weir_stream stream) {
     return WEIR_RELAXED(device->driver, device->driver->cuStreamQuery(stream)) == CUDA_SUCCESS;
 }
 
-/* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
- * process or context that is going away. */
+/* Returns 1 for a result after which the context is unusable (CUDA calls such errors "sticky"), and for a result of a
+ * process or context that is ending.  Returns 0 for all other results. */
 static int is_fatal(CUresult result) {
     switch (result) {
     case CUDA_ERROR_DEINITIALIZED:
@@ -73,13 +73,13 @@ static int is_fatal(CUresult result) {
     case 710: /* a kernel's assert() */
         return 1;
     default:
-        /* 714 to 719: hardware stack error ... launch failed */
+        /* 714 to 719: from a hardware stack error to a failed launch */
         return result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED;
     }
 }
 
-/* A destroyed context may be the caller's current one, which is no concern of others, or the
- * device's own, with which all its streams went. */
+/* Enters the device's own context once.  It fails if that context was destroyed, with which all its streams ended.  It
+ * succeeds if only the caller's current context was destroyed. */
 static CUresult enter_own_context(struct weir_device *device) {
     return WEIR_IN_SCOPE(device->driver, device->context, CUDA_SUCCESS);
 }
@@ -99,7 +99,7 @@ weir_status weir__device_status(struct weir_device *device, CUresult result) {
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE)
         own = enter_own_context(device);
     if (is_fatal(result) || own != CUDA_SUCCESS) {
-        /* As the process ends the driver goes first, and that is no error. */
+        /* The driver ends before the process does, which is no error. */
         int goes = result == CUDA_ERROR_DEINITIALIZED || own == CUDA_ERROR_DEINITIALIZED;
 
         if (weir__slow_path_set(&device->slow_path, WEIR_SLOW_PATH_LOST, 1))
@@ -151,8 +151,8 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* A legacy stream beside a capture (906) is as good as captured: nothing may be asked or recorded
- * there. */
+/* The legacy stream counts as captured while a blocking stream is captured (906): a query or a record there would break
+ * that capture. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));
@@ -174,8 +174,8 @@ uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream)
     return id;
 }
 
-/* The capture status comes first: asking a captured stream for its id breaks the capture, in any mode
- * (H200, driver 580). */
+/* Asks the driver for the id of a stream.  Checks the capture status first, since a query of the id of a captured
+ * stream breaks the capture in any mode (H200, driver 580). */
 static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
                        unsigned long long *id) {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -255,7 +255,7 @@ __attribute__((cold)) void weir__device_log_alloc(const struct weir_device *devi
 
 __attribute__((cold)) void weir__device_log_free(const struct weir_device *device,
                                                  CUdeviceptr block, weir_status status) {
-    if (device->drop_in) /* the driver does not say so either, or serves */
+    if (device->drop_in) /* the driver does not report this free either, or serves it */
         return;
     weir__log(device->log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
               weir_status_message(status));

@@ -106,8 +106,8 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
 /* Returns E_CAPTURE while `stream` is being captured or a capture forbids to query it, OK if it is not captured, else
  * the driver's error for the stream. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
-/* Returns the id of the capture that `stream` takes part in; the driver uses no such id again.  Returns 0 if there is none,
- * or if the driver does not tell. */
+/* Returns the id of the capture that `stream` takes part in.  The driver never reuses such an id.  Returns 0 if there
+ * is none, or if the driver does not tell. */
 uint64_t weir__device_capture_id(struct weir_device *device, weir_stream stream);
 /* Returns the id of a stream.  A default stream is that of the current context or, without one, of the device's
  * context.  The id is 0 if the driver has no ids.  For a stream that is being captured the function returns

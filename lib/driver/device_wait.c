@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* device_wait.c: waiting for all work of a device while other streams may be captured.
+/* device_wait.c: waits for all work of a device while other streams may be captured.
  *
- * cuCtxSynchronize is the documented call, but while any stream of the context is being captured it is refused, and
- * breaks the capture (H200, driver 580).  Other threads may capture at any time, and the driver does not say so.
- * cuMemFree and cuMemFreeHost break no capture in relaxed mode.  NVIDIA's documentation says of both only that they
- * may wait for the device.  So the first wait of a process on a device proves that the call does: it queues a
- * millisecond of work on a stream of its own, and asks after the call whether that is done.  If it is not, this wait and
- * each later one is made with cuCtxSynchronize.  Where there is no proof available now (no memory for a stream, or the
- * thread was held up), the call is trusted, and the next wait tries again.
+ * cuCtxSynchronize is the documented call.  But while any stream of the context is captured, the driver refuses that
+ * call and breaks the capture (H200, driver 580).  Other threads may capture at any time, and the driver does not
+ * report it. cuMemFree and cuMemFreeHost break no capture in relaxed mode.  NVIDIA's documentation only says that both
+ * calls may wait for the device.  So the first wait of a process on a device proves that the call waits: weir submits a
+ * millisecond of work to its own stream, and after the call queries whether that work is done.  If it is not done, weir
+ * makes this wait and each later one by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the
+ * thread was held up), weir trusts the call, and the next wait tries again.
  */
 #include "driver/device.h"
 
@@ -18,18 +18,18 @@
 
 #define BLOCK_BYTES ((size_t)2 << 20)
 #define HOST_BYTES ((size_t)64 << 10)
-/* Longer than either call takes where it does not wait (H200: 30 and 280 us). */
+/* The length of the work.  It is longer than either call takes if the call does not wait (H200: 30 and 280 us). */
 #define PROOF_NS 1000000L
 
-/* The call must return so soon after the work that it waited for. */
+/* The longest time between the end of the work and the return of the call that proves a wait. */
 #define SOON_NS 300000
 
 enum way { BY_BLOCK, BY_HOST_BLOCK, WAYS };
 enum { UNKNOWN, WAITS, DOES_NOT };
 
-/* Of a device of this process: what is known of the call. */
+/* The result of the proof of each call, for each device of this process. */
 static _Atomic unsigned char known[WEIR_MOST_PEERS][WAYS];
-/* Of the proof that is under way, of which there is one at a time. */
+/* The proof that runs: set while there is one, and the time when its work ended. */
 static atomic_int proving;
 static _Atomic uint64_t ended_ns;
 
@@ -43,7 +43,8 @@ static void take_time(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* A stream with work to wait for; NULL: there is nothing to prove, or no proof available now. */
+/* Returns a stream with work to wait for.  Returns NULL if there is nothing to prove, or if no proof is possible
+ * now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -86,7 +87,8 @@ static void end_proof(struct weir_device *device, enum way way, CUstream stream,
     atomic_store_explicit(&proving, 0, memory_order_release);
 }
 
-/* After the call, which said `result`: the wait is made if that was none. */
+/* Ends the proof after the call, which returned `result`.  If the call succeeded but is known not to wait, waits by
+ * cuCtxSynchronize. */
 static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
     end_proof(device, way, proof, result == CUDA_SUCCESS);
     if (result == CUDA_SUCCESS &&
@@ -95,7 +97,7 @@ static CUresult waited(struct weir_device *device, enum way way, CUstream proof,
     return result;
 }
 
-/* A block that the driver does not take back is the next wait's. */
+/* Waits by the free of a block of device memory.  If the driver does not free the block, the next wait frees it. */
 static CUresult wait_by_block(struct weir_device *device) {
     CUdeviceptr block = atomic_exchange_explicit(&device->waited_by, 0, memory_order_relaxed);
     CUresult result = CUDA_SUCCESS;
@@ -119,7 +121,8 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* A free that is refused once is tried again: what it leaves would be lost. */
+/* Waits by the free of host memory.  If the driver refuses the free, tries it once more, since the memory would be
+ * leaked. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -135,7 +138,8 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return waited(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Memory of the host is dearer by a quarter of a millisecond, and there is some on a full device too. */
+/* Tries device memory first, since a wait by host memory takes a quarter of a millisecond longer.  Host memory is
+ * available on a full device, too. */
 CUresult weir__device_wait(struct weir_device *device) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(device->driver, device->context, &scope);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* driver.c: opens driver tables once, the few rules that hold for every driver call, and a table that counts the calls of
- * another one.
+/* driver.c: opens each driver table once, makes scopes for driver calls, and has a table that counts the calls of
+ * another table.
  *
  * Tables are made under one lock and published with a release store.  So an open of a table that exists is one load.  A
- * load that failed leaves nothing behind and may be tried again: the driver may have been installed, or a device may have
- * come back.
+ * failed open leaves nothing behind, and a later call tries again.
  *
- * Fork: a driver does not survive fork(), and the child's copies of its locks may be held by threads
- * that the child does not have.  A child handler therefore raises a flag that every entry point
- * reads before it takes a lock.  `in_use` is raised before any lock is taken under which a driver may be
- * opened, here or by the caller, so that a fork in the middle of that is covered too.
+ * Fork: a driver does not survive fork(), and threads that the child does not have may hold the child's copies of
+ * locks.  So a child handler sets a flag, which every entry point reads before it takes a lock.  `in_use` is raised
+ * before any lock is taken under which a driver may be opened, here or by the caller, so that a fork during an open is
+ * covered, too.
  *
- * Must not know: what is behind a table; who calls it.
+ * Must not know: the implementation of a table; the caller.
  */
 #include "driver/driver.h"
 
@@ -32,10 +31,10 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the calls of makers */
 static atomic_int handler_registered;
-static atomic_int in_use;          /* tables that stand, and calls under way that may make one */
-atomic_int weir__driver_is_forked; /* this is a child of a process with in_use */
+static atomic_int in_use; /* the number of open tables and of running calls that may open one */
+atomic_int weir__driver_is_forked; /* set in a child of a process whose in_use was not 0 */
 
 unsigned weir__driver_capabilities(int version) {
     unsigned capabilities = 0;
@@ -64,7 +63,7 @@ void weir__driver_settle(struct weir_driver *table) {
     table->capabilities = capabilities;
 }
 
-/* Runs in the child of a fork: only lock-free atomics are allowed here. */
+/* Marks the child of a fork.  Only lock-free atomics are allowed here. */
 static void mark_child(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
@@ -74,7 +73,7 @@ int weir__driver_begin_use(void) {
     int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
 
     if (!registered && pthread_atfork(NULL, NULL, mark_child) == 0) {
-        registered = 1; /* by another thread too, perhaps: twice does no harm */
+        registered = 1; /* if another thread registers it, too, a second handler does no harm */
         atomic_store_explicit(&handler_registered, 1, memory_order_release);
     }
     atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
@@ -85,7 +84,7 @@ void weir__driver_end_use(void) {
     atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
 }
 
-/* A table is handed out started, whether or not its maker did that: cuInit may be called again. */
+/* Starts the driver of a table.  Its maker may have started it: cuInit may be called again. */
 static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
 
@@ -95,7 +94,7 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
     return result == CUDA_SUCCESS;
 }
 
-/* The caller holds open_lock. */
+/* Returns the table, and makes it if there is none.  The caller holds open_lock. */
 static const struct weir_driver *make_table(size_t i, struct weir_driver_failure *failure) {
     const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
 
@@ -146,7 +145,7 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     return table;
 }
 
-/* The capture mode comes first: it needs no context, and the push then already runs relaxed. */
+/* Sets the capture mode first: that call needs no context, and the push of the context then runs in relaxed mode. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
     CUresult result = weir__driver_relax(driver, scope);
@@ -159,8 +158,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* A result that fails here has no cure: the driver is shutting down or the context is gone, and the
- * caller's own next call will say so.  The mode is restored in any case. */
+/* Ignores failures: the driver is ending or the context was destroyed, which the caller's own next call will report.
+ * The mode is restored in any case. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -195,25 +194,26 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* Each thread counts in a page of its own, which only its owner writes: without a locked instruction and without a shared
- * cache line, so that counting neither costs nor serialises what is being measured.  Pages are linked into a list that
- * only grows.  A thread that ends leaves its page, with the counts in it, to the next thread that starts.  So the sum over
- * the list is exact, and no count is ever folded.  A thread that gets no page (out of memory) counts in a shared one with
- * locked additions. */
+/* The counts of one thread.  Only the owner writes to a page, so counting needs no locked instruction and no shared
+ * cache line, and neither slows nor serialises the calls that are measured.  Pages are in a list that only grows.  A
+ * thread that ends leaves its page, with its counts, to the next thread that starts, so the sum over the list is exact.
+ * Threads without a page (no host memory) count in a shared page with locked additions. */
 struct page {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
     struct page *next; /* set before the page is linked, never changed */
-    atomic_int owned;  /* by a live thread */
+    atomic_int owned;  /* set while a live thread has the page */
 };
 
 static const struct weir_driver *inner_table; /* set before the counted table is handed out */
 static struct weir_driver counted_table;
-static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER; /* guards both while they are made */
+static pthread_mutex_t count_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards both tables while they are made */
 
 static _Atomic(struct page *) pages;
 static struct page shared_page;
 static _Thread_local struct page *own_page;
-static pthread_key_t page_key; /* its destructor gives a page back at the end of a thread */
+/* Its destructor frees the page of a thread that ends for other threads. */
+static pthread_key_t page_key;
 
 static void leave_page(void *page) {
     own_page = NULL;
@@ -243,7 +243,7 @@ static struct page *take_page(void) {
     return page;
 }
 
-/* The first call of a thread, and each call of one that gets no page. */
+/* Counts the first call of a thread, and each call of a thread that has no page. */
 static __attribute__((noinline)) void count_slowly(enum weir_driver_entry entry) {
     struct page *page = take_page();
 
@@ -282,7 +282,7 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
         return NULL;
     pthread_mutex_lock(&count_lock);
     if (!inner_table && pthread_key_create(&page_key, leave_page) == 0) {
-        counted_table = *inner; /* the clock, the capabilities, and NULL where there is NULL */
+        counted_table = *inner; /* copies the clock, the capabilities and entries that are NULL */
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \
         counted_table.entry = counted_##entry;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* driver.h: the table of driver entry points that everything above calls.
+/* driver.h: the table of driver entry points that all layers above call.
  *
- * One table, two makers: driver_cuda.c fills it from libcuda.so.1, model/ in software.  The names
- * and types are CUDA's own.  Beside the entry points it carries the clock, since time on the device
- * model is virtual.  A table is made once, is never freed, and never changes afterwards, so it is
- * read without a lock.
+ * There are two makers of tables: driver_cuda.c fills one from libcuda.so.1, and model/ implements one in software.
+ * The names and types are CUDA's.  The table also has a clock, since time on the device model is virtual.  A table is
+ * made once, is never freed, and never changes afterwards, so threads read it without a lock.
  *
  * Must not know: who calls it; engines, settings, the public API.
  */
@@ -17,19 +16,19 @@
 
 enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
 
-/* What not every driver can: X(name, word in output, first driver version that can).  The optional
- * groups of WEIR_DRIVER_ENTRIES are among them; the others come with a version alone.
+/* The capabilities that not every driver has: X(name, word in output, first driver version).  Some are groups of
+ * WEIR_DRIVER_ENTRIES, which need all their entries; the rest need the version alone.  `Complete' below means a driver
+ * that lacks none of the group's entries.
  *   STREAM_ID      cuStreamGetId
  *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
- *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  Toolkit 12.2 is the first whose cuda.h
- *                  says so; 12.1 has reserved bytes there, which a driver wants to be zero
+ *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  cuda.h documents it since toolkit 12.2; 12.1 has reserved
+ *                  bytes there, which a driver requires to be zero
  *   GRAPH          stream capture into graphs that allocate (graph memory nodes)
- *   KERNEL         modules, launches, times between events, ranges of blocks; in every driver that is
- *                  complete
- *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
- *                  is complete.  Whether a device can, its attribute 102 says
- *   PEER           who reaches whose memory, and access to pools; in every driver that is complete
- *   IPC            physical memory for several processes, by files; in every driver that is complete */
+ *   KERNEL         modules, launches, times between events, ranges of blocks; in every complete driver
+ *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every complete driver.  Attribute 102
+ *                  of a device says whether the device supports it
+ *   PEER           access between devices, and to pools; in every complete driver
+ *   IPC            physical memory for several processes, by files; in every complete driver */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
@@ -46,7 +45,7 @@ enum weir_driver_capability {
 #undef WEIR_CAPABILITY
 };
 
-/* The same as bits; BASE is the group of the entries that every driver has. */
+/* The capabilities as bits.  BASE is the group of entries that every driver has. */
 enum {
     WEIR_CAP_BASE = 0,
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAP_##name = 1 << WEIR_CAPABILITY_##name,
@@ -61,32 +60,33 @@ enum weir_driver_entry {
         WEIR_ENTRY_COUNT
 };
 
-/* What a modelled device has charged since the process began. */
+/* The time that a modelled device has charged since the process began. */
 struct weir_driver_charge {
-    uint64_t driver_ns; /* virtual time of all calls; the virtual clock */
-    uint64_t host_ns;   /* real time inside the model while it is measured, without waits for a processor */
+    uint64_t driver_ns; /* the virtual time of all calls, which is the virtual clock */
+    uint64_t
+        host_ns; /* real time inside the model since the first charge() call, without waits for a processor */
 };
 
 struct weir_driver {
     const char *name;      /* "cuda" or "model" */
-    int version;           /* as cuDriverGetVersion: 1000 * major + 10 * minor */
+    int version;           /* cuDriverGetVersion's number: 1000 * major + 10 * minor */
     unsigned capabilities; /* WEIR_CAP_ bits */
 
-    /* A counter that never runs backwards, cheap enough for every call (about 10 ns), and its
-     * differences in nanoseconds.  On the model: the virtual clock. */
+    /* Return a counter that never runs backwards, and a difference of its values in nanoseconds.  The counter is cheap
+     * enough for every call (about 10 ns).  On the model it is the virtual clock. */
     uint64_t (*ticks)(void);
     uint64_t (*ticks_to_ns)(uint64_t ticks);
-    /* Lets at least `ns` nanoseconds pass (on the model: of virtual time). */
+    /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Modelled devices only, else NULL: the charge so far; real time inside the model is measured
-     * from the first call on. */
+    /* Reads the charge so far.  The real time inside the model is measured from the first call on.  NULL for real
+     * devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Likewise.  The clock is one for all threads, so what a thread beside the caller's would do at the
-     * same time is played by the caller between aside(1) and aside(0): what its calls take is no part
-     * of the clock, and the second returns it.  Meanwhile this thread's clock runs on from where it was.
-     * What the others would wait for it is not charged to them. */
+    /* Begins (1) or ends (0) a part of a thread that plays another thread, since all threads share one clock.  The
+     * clock does not contain the time of the calls between aside(1) and aside(0), which the second call returns.
+     * Meanwhile the clock of this thread goes on from where it was.  Other threads are not charged for waits for this
+     * work.  NULL for real devices. */
     uint64_t (*aside)(int begins);
-    /* Likewise.  1 if other processes may have memory of its devices too. */
+    /* Returns 1 if other processes may also use memory of the model's devices, else 0.  NULL for real devices. */
     int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
@@ -94,30 +94,31 @@ struct weir_driver {
 #undef WEIR_ENTRY
 };
 
-/* The reason that no table could be made, for a message; static text or a buffer of the maker. */
+/* The reason why no table could be made, for a message. */
 struct weir_driver_failure {
     char text[256];
 };
 
-/* "cuda" or "model".  The table of a started driver (cuInit is done), or NULL with *failure filled
- * in: then nothing was kept, and a later call tries again.  Thread-safe; the first call loads, which
- * may take seconds, later ones return the same table.  NULL in a forked child, without waiting for
- * any lock. */
+/* Returns the table of the driver "cuda" or "model", on which cuInit was called.  Returns NULL with *failure if that
+ * fails; then a later call tries again.  Any thread may call it.  The first call loads the driver, which may take
+ * seconds; later calls return the table of the first one.  In a forked child it returns NULL without waiting for any
+ * lock. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
-/* Around a lock under which a driver may be opened: a child that is born in between finds the lock held by nobody,
- * and is refused as if the driver stood already.  0: no memory to see a fork by, which an open then says. */
+/* Begin and end a time in which the caller holds a lock and may open a driver.  A child that is forked meanwhile would
+ * find that lock held by no thread; so it is refused as if the driver were open.  Returns 1, or 0 if there is no host
+ * memory to detect forks, which a later open reports. */
 int weir__driver_begin_use(void);
 void weir__driver_end_use(void);
 
-/* The makers (driver_cuda.c, model/), for weir__driver_open alone. */
+/* The makers of the two tables, for weir__driver_open alone. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* The capabilities of a driver of that version in which no entry is missing. */
+/* Returns the capabilities of a driver of that version in which no entry is missing. */
 unsigned weir__driver_capabilities(int version);
-/* For makers, once version and entries stand: sets the capabilities to those of the version, but for
- * groups of which an entry is missing; the entries of a group without its bit become NULL. */
+/* Sets the capabilities of a table whose version and entries are set.  A group that lacks an entry loses its
+ * capability, and the entries of a group without its capability become NULL. For makers. */
 void weir__driver_settle(struct weir_driver *table);
 
 /* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in
@@ -125,15 +126,15 @@ void weir__driver_settle(struct weir_driver *table);
  * returns NULL.  The call also returns NULL if no thread key is left.  Counting costs one to three nanoseconds a
  * call with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
-/* Calls so far of each entry, by enum weir_driver_entry; exact when no call is under way. */
+/* Reads the number of calls of each entry, by enum weir_driver_entry.  The numbers are exact if no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
-/* The exported symbol, "cuMemAlloc_v2"; NULL for a number that is no entry. */
+/* Returns the exported symbol of an entry, such as "cuMemAlloc_v2"; or NULL for a number that is no entry. */
 const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
-/* Makes the device's context current and this thread's capture mode relaxed, so that internal
- * calls neither depend on nor disturb the caller.  Nestable; each enter that succeeded is left, in
- * reverse order, by the same thread; leave puts back exactly what enter found.  CUDA_SUCCESS, or the
- * failing call's result with everything as before. */
+/* Enter a scope: makes the device's context current and the thread's capture mode relaxed, so that internal calls
+ * neither depend on the caller's state nor change it.  Scopes may be nested.  The thread that has entered a scope
+ * leaves it, in reverse order, which restores what enter has found.  Returns CUDA_SUCCESS, or the result of the call
+ * that failed, with nothing changed. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -141,8 +142,8 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* The mode alone, for calls that need no context.  A result other than CUDA_SUCCESS: the mode is what it
- * was, and there is nothing to put back. */
+/* Set and restore the capture mode alone, for calls that need no context.  If the first one fails, the mode is
+ * unchanged, and there is nothing to restore. */
 static inline CUresult weir__driver_relax(const struct weir_driver *driver,
                                           struct weir_driver_scope *scope) {
     scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -155,7 +156,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* The CUresult of `call', which is made in a scope; or why there is no scope. */
+/* Evaluates to the result of `call`, which is made in a scope; or to the reason why the scope cannot be entered. */
 #define WEIR_IN_SCOPE(driver, context, call)                                                       \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -167,7 +168,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Likewise, in relaxed mode alone. */
+/* Evaluates to the result of `call`, which is made in relaxed mode; or to the reason why the mode cannot be set. */
 #define WEIR_RELAXED(driver, call)                                                                 \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -179,22 +180,21 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Which device it is, as nvidia-smi has it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  Where the driver does not
- * tell, all of it is 0. */
+/* Writes the id of a device as nvidia-smi prints it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  If the driver does
+ * not know the id, all digits are 0. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" for what the driver cannot name (this
- * text holds until the thread's next call).  Never NULL. */
+/* Returns the name of a result, such as "CUDA_ERROR_OUT_OF_MEMORY".  For a result that the driver cannot name it
+ * returns "CUDA_ERROR_<number>", which stays valid until the thread's next call.  Never returns NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
-/* Written by driver.c alone; read through weir__driver_forked, on every call. */
+/* Only driver.c writes it.  All others call weir__driver_forked, on every call. */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* 1 in a child of fork() of a process that had opened a driver or was about to, else 0; such a
- * child must make no driver call.  One load.  A child made without fork handlers (_Fork, a bare
- * clone) is not recognised. */
+/* Returns 1 in a child of fork() of a process that had opened a driver or was opening one, else 0.  Such a child must
+ * make no driver call.  A child that was made without fork handlers (_Fork, a bare clone) is not recognised. */
 static inline int weir__driver_forked(void) {
     return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
 }

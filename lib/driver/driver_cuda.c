@@ -7,13 +7,13 @@
  * none, or it does not know the entry, dlsym finds the exported symbol.  Flags 0 select the legacy meaning of stream 0;
  * a caller that means the per-thread default stream passes 0x2.
  *
- * No entry but the version is called before all required entries are found and the version is new enough, so a failure
- * up to then closes the library again.  After cuInit the library stays open, since the driver has threads of its own.
+ * Until all required entries are found and the version is new enough, only the version is asked for, so a failure until
+ * then closes the library.  After cuInit the library stays open, since the driver has started threads.
  *
  * The clock is the time stamp counter if the processor and the kernel vouch for it, else CLOCK_MONOTONIC.
  *
- * All of this runs under weir__driver_open's lock.  Must not know: who opens the driver; that there is a device model.
- * No other file may know that libcuda exists.
+ * Locks: weir__driver_open holds its lock.  Must not know: who opens the driver; that there is a device model.  No
+ * other file may know that libcuda exists.
  */
 #include "driver/driver.h"
 
@@ -33,7 +33,7 @@
 
 #define LIBRARY "libcuda.so.1"
 
-/* ------------------------------------------------------------- the clock ---- */
+/* ---- the clock ---- */
 
 static uint64_t same_ns(uint64_t ticks) {
     return ticks;
@@ -56,7 +56,7 @@ static void sleep_ns(uint64_t ns) {
 #if defined(__x86_64__) || defined(__aarch64__)
 #define HAVE_COUNTER 1
 
-/* Nanoseconds per counter tick in 32.32 fixed point; set before the table is published. */
+/* The nanoseconds per counter tick in 32.32 fixed point, which are set before the table is published. */
 static uint64_t ns_per_tick;
 
 /* Returns ticks * ns_per_tick / 2^32 without a wider type.  It only overflows if the result itself exceeds 64 bits,
@@ -100,7 +100,7 @@ struct clock_pair {
     uint64_t ticks, ns;
 };
 
-/* Reads both clocks at one moment: of nine tries the one that took least time. */
+/* Reads both clocks at one moment.  It uses the fastest of nine tries. */
 static struct clock_pair read_pair(void) {
     struct clock_pair pair = {0, 0};
     uint64_t best = UINT64_MAX;
@@ -185,7 +185,7 @@ static __attribute__((constructor)) void note_load(void) {
 }
 #endif
 
-/* ------------------------------------------------------- the entry points ---- */
+/* ---- the entry points ---- */
 
 typedef CUresult (*resolver_v2)(const char *name, void **entry, int version, uint64_t flags,
                                 unsigned *status);
@@ -197,7 +197,8 @@ struct library {
     resolver_v1 resolve_v1;
 };
 
-/* The entries: capability bit (0: required), first version, both names, offset in the table. */
+/* Each entry has its capability bit, 0 if it is required; the first version; both names; and its offset in the
+ * table. */
 static const struct entry {
     unsigned group;
     int version;
@@ -211,7 +212,7 @@ static const struct entry {
 #undef WEIR_ENTRY
 };
 
-/* ISO C has no conversion between the two kinds of pointer; by POSIX their bytes are equal. */
+/* Copies a pointer to data into a pointer to a function: ISO C has no conversion, but POSIX makes their bytes equal. */
 #define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
 
 /* Finds the driver's resolver.  Returns 0, or CUDA_ERROR_STUB_LIBRARY for the toolkit's stub, which answers every call
@@ -263,7 +264,7 @@ static const struct entry *find_entries(const struct library *library, struct we
     return missing;
 }
 
-/* -------------------------------------------------------------- the load ---- */
+/* ---- the load ---- */
 
 static __attribute__((format(printf, 2, 3))) void say(struct weir_driver_failure *failure,
                                                       const char *format, ...) {

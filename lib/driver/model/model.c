@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
  *
- * Every entry of the table goes through begin(), which counts the call, applies the fault plan, and charges the fixed
- * cost.  Then the function weir__model_<entry> does the work and charges the rest.  The fast path of begin() is one
- * comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault plan, a
- * measurement, a reset, a fork) leads to the slow path.  The fast path takes no lock.
+ * Every entry of the table calls begin(), which counts the call, applies the fault plan, and charges the fixed cost.
+ * Then the function weir__model_<entry> does the work and charges the rest.  The fast path of begin() takes no lock and
+ * is one comparison: a thread keeps the value that weir__model.state has in the usual case, and any difference (a fault
+ * plan, a measurement, a reset, a fork) leads to the slow path.
  *
  * The clock is one counter of nanoseconds, which every call of every thread advances, at the latest when that thread
  * reads the clock.  So calls of several threads take as long together as one after the other.  The real driver's lock
- * has this effect for most calls, but not for the five that scale; and a wait for that lock costs more than the model
- * charges.
+ * has this effect for most calls.
  *
- * Must not know: what an entry does; anything above driver.h.
+ * Must not know: the work of an entry; anything above driver.h.
  */
 #include "base/clock.h"
 #include "base/thread.h"
@@ -40,8 +39,8 @@ static const struct slab_size {
 
 #define SLABS (sizeof slabs / sizeof slabs[0])
 
-/* Makes a slab.  It is on the heap, where a leak checker follows pointers in its slots.  So large an allocation is
- * mapped by itself and committed page by page. */
+/* Makes a slab on the heap, where a leak checker follows pointers in its slots.  The kernel maps so large an allocation
+ * separately and commits it page by page. */
 static int slab_make(const struct slab_size *size) {
     size->slab->base = calloc(size->limit, size->stride);
     size->slab->stride = size->stride;
@@ -166,7 +165,7 @@ uint64_t weir__model_now_ns(void) {
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
-    (void)weir__model_now(); /* so that all threads see the time at once */
+    (void)weir__model_now(); /* other threads see the time at once */
 }
 
 void weir__model_wait_until(uint64_t ns) {
@@ -186,7 +185,7 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
     return ticks;
 }
 
-/* ---- Where each entry begins and ends ---- */
+/* ---- The beginning and the end of each entry ---- */
 
 struct call {
     uint64_t start_ns; /* real time, or 0 if it is not measured */
@@ -273,7 +272,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     return result;
 }
 
-/* The processor waits of this thread, and when charge() last looked at the clock. */
+/* The time that this thread has waited for a processor, and the time of its last charge(). */
 static _Thread_local struct weir_waits own_waits;
 static _Thread_local uint64_t own_charged_ns;
 
@@ -504,7 +503,7 @@ static void mark_child(void) {
     atomic_fetch_or(&weir__model.state, MODEL_FORKED);
 }
 
-/* Makes what a process needs once.  The caller holds the lock. */
+/* Makes the parts of the model that a process keeps across resets.  The caller holds the lock. */
 static int prepare_process(struct weir_driver_failure *failure) {
     if (prepared)
         return 0;
@@ -561,7 +560,7 @@ static int read_device_count(int *count, struct weir_driver_failure *failure) {
     return 0;
 }
 
-/* Fills in `profile` and the number of devices, which the setup may override. */
+/* Reads the profile and the number of devices, which the setup may override. */
 static int read_setup(const struct weir_model_setup *setup, struct model_profile *profile,
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");

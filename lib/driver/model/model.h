@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model.h: what tests and the bench may do to the device model beside calling the driver table.
+/* model.h: the functions by which tests and the bench control the device model, beside the driver table.
  *
- * The model is one per process, as a driver is.  weir__driver_model (driver.h) makes it from the
- * built-in profile, or from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES
- * devices; weir__model_reset makes it again.  Time on it is virtual: calls advance one clock by what
- * the profile says they cost, so the same calls take the same time in every run.
+ * A process has one model, as it has one driver. weir__driver_model (driver.h) makes it from the built-in profile, or
+ * from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES devices; weir__model_reset makes it again.  Time
+ * is virtual: calls advance one clock by their costs in the profile, so equal calls take equal time in every run.
  *
  * Must not know: anything above driver.h.
  */
@@ -15,62 +14,65 @@
 
 #include "driver/driver.h"
 
-/* Zero in any field means what the environment and the profile say. */
+/* A field that is zero takes its value from the environment or the profile. */
 struct weir_model_setup {
-    int devices;         /* how many, 1 to 16 */
-    uint64_t capacity;   /* bytes of each device, all of them for allocations: with this set, a
-                          * context takes none */
-    const char *profile; /* path of a profile; it overrides the built-in one key by key */
-    struct weir_driver_failure *failure; /* NULL or where the reason goes */
+    int devices; /* 1 to 16 */
+    uint64_t
+        capacity; /* the bytes of each device, which are all for allocations: contexts then take none */
+    const char *profile; /* a profile's file, which overrides the built-in profile key by key */
+    struct weir_driver_failure *failure; /* gets the reason of a failure, or NULL */
 };
 
-/* Drops every device, context, stream, event, pool, block, capture and graph, the fault plan and the
- * counts, and sets the clock to 0.  What cuInit did stays done.  The table follows the driver
- * version of the profile.  NULL: default setup.  0, or -1 with the reason in setup->failure and the
- * model as it was.  No other call may be under way. */
+/* Drops every device, context, stream, event, pool, block, capture and graph, the fault plan and the counts, and sets
+ * the clock to 0.  The effect of cuInit stays.  The table gets the entries of the profile's driver version.  NULL is
+ * the default setup.  Returns 0; or -1 with the reason in setup->failure and the model unchanged.  No other call may be
+ * running. */
 int weir__model_reset(const struct weir_model_setup *setup);
 
 uint64_t weir__model_now_ns(void);
 /* Lets virtual time pass on the host. */
 void weir__model_advance(uint64_t ns);
 
-/* Launches work of that length on a stream, as a kernel would; under capture it becomes a step. */
+/* Launches work of that length on a stream, as a kernel would.  Under capture the work becomes a step of the
+ * capture. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
-/* The same, of work that reads and writes these bytes (> 0) for an owner: a number of the caller's
- * that stands for one block of his, from its allocation to its free, and never for another. */
+/* Launches work that reads and writes these bytes (more than 0) for an owner.  The owner is a number that the caller
+ * chooses for one block, from its allocation to its free, and for no other block. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
-/* NULL, or the first use since the last reset that was not ordered behind what another owner did with
- * the same bytes, or that its memory's return to the driver is not ordered behind, with what both sides
- * knew: streams by id, each with the number of its operation.  Static text. */
+/* Returns a text about the first error in the order of memory since the last reset: a use that was not ordered behind
+ * the uses of the bytes by another owner, or a return of memory to the driver that was not ordered behind its uses.
+ * The text lists the orders that both sides had: streams by id, each with the number of its operation.  Returns NULL if
+ * there was no such error. */
 const char *weir__model_fault(void);
-/* Uses since the last reset. */
+/* Returns the number of uses since the last reset. */
 uint64_t weir__model_uses(void);
 
-/* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do
- * all later ones if `for_good`.  One plan per entry; a new one replaces it.  k = 0 removes it. */
+/* Plans a fault: the k-th call of the entry from now on (1 is the next one) does nothing and returns `result`; with
+ * `for_good` all later calls do so, too.  An entry has one plan, which a new one replaces. k = 0 removes it. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
-/* The k-th driver call of any entry from now, and the `then`-th after it (0: no other), do nothing and
- * return `result`; with `for_good` all after the last of them too.  One such plan, beside those of
- * single entries, whose results come first; a new one replaces it.  k = 0 removes it. */
+/* Plans faults for calls of any entry: the k-th call from now on, and the `then`-th call after that (0: no second one),
+ * do nothing and return `result`; with `for_good` all calls after these do so, too.  There is one such plan, which a
+ * new one replaces, and k = 0 removes it.  The plan of an entry takes precedence. */
 void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
-/* Calls that a plan let fail since the last reset or clearing of all plans, and the entry of the last of
- * them (may be NULL; left alone if there was none). */
+/* Returns how many calls have failed by plan since the last reset, or since all plans were cleared. *last gets the
+ * entry of the last of them, if there was one; it may be NULL. */
 uint64_t weir__model_faults_met(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
-/* Calls of the entry since the last reset, failed ones included, by all threads. */
+/* Returns the number of calls of the entry since the last reset by all threads, with failed ones. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
-/* The calls that ended since weir__model_sequence_start: two runs that made the same calls in the same order have the
- * same digest.  It covers each call's entry, numbers, streams, events, pools and result; no address and no time. */
+/* The calls that ended since weir__model_sequence_start.  Two runs that made equal calls in equal order have equal
+ * digests.  The digest covers the entry, numbers, streams, events, pools and result of each call, but no address and no
+ * time. */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };
-/* Begins again; a reset ends it.  `lines` gets a line for each call, if it is not NULL. */
+/* Starts a new sequence, which ends at a reset.  `lines` gets a line for each call, if it is not NULL. */
 void weir__model_sequence_start(FILE *lines);
 void weir__model_sequence(struct weir_model_sequence *out);
 
-/* Walks every pool and the accounts of every device.  NULL, or what is wrong (static text). */
+/* Checks every pool and the accounts of every device.  Returns NULL, or a text about an error. */
 const char *weir__model_pool_check(void);
 
 #endif

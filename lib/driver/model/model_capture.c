@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* model_capture.c: stream capture: which streams are captured, and which calls are forbidden meanwhile.
+/* model_capture.c: stream capture: the captured streams, and the calls that are forbidden meanwhile.
  *
  * A capture begins on its origin stream and spreads to each stream that waits for an event recorded in it; each such
- * stream is a branch.  A branch counts the steps it added and lists how far it is behind the others, as streams do
+ * stream is a branch.  A branch counts the steps it added and lists how far it is behind other branches, as streams do
  * outside of captures (model_stream.c).  So at the end every branch was joined if the origin is behind all of its
  * steps.  Records and waits make no steps, only order.
  *
- * Forbidden calls, and what they do to a capture.  From cuda.h: the legacy stream cannot be captured.  Any use of it
+ * Forbidden calls, and their effect on a capture.  From cuda.h: the legacy stream cannot be captured.  Any use of it
  * while a blocking stream of its context is captured is error 906; reading its capture status breaks no capture.
  * cuStreamEndCapture needs the origin stream and, unless the capture is relaxed, the thread that began it.  A capture
  * does not depend on work outside (905), nor merge with another (902).  The work of a captured event cannot be queried
  * (907).  The mode of a capture says which threads it forbids unsafe calls.  An invalidated capture ends with a NULL
  * graph and 901.  From the programming guide, "Prohibited and Unhandled Operations": the host may not query, or wait
- * for, a captured stream or its context, whatever the mode; and a forbidden operation invalidates the captures it is
- * about.  Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of and the
- * wait for a stream beside the capture, an allocation from a pool and a free on such a stream, cuMemPoolGetAttribute
- * and cuMemPoolTrimTo; work on such a stream is safe, and so is the creation of an event.  cuEventElapsedTime up to a
- * captured event fails and invalidates nothing, and so does the captured free of a block that is no graph's
- * (model_graph.c).  An end on a branch invalidates; a capture begun twice or ended without a beginning is 401, one
- * begun on the legacy stream 900, and none of these breaks a capture.  Assumed: that no other call modelled here is
- * unsafe, but for those of page-locked host memory; that an end in a wrong thread leaves the capture as it was; that a branch
- * without steps needs no join; that a destroyed origin ends its capture and a destroyed branch invalidates it; that an
- * event stays captured when its capture has ended.
+ * for, a captured stream or its context, whatever the mode; and a forbidden operation invalidates the captures that it
+ * concerns.
  *
- * Must not know: what the steps do.
+ * Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of and the wait for a
+ * stream beside the capture, an allocation from a pool and a free on such a stream, cuMemPoolGetAttribute and
+ * cuMemPoolTrimTo.  Work on such a stream is safe, and so is the creation of an event. cuEventElapsedTime up to a
+ * captured event fails and invalidates nothing, and so does the captured free of a block of no graph.  An end on a
+ * branch invalidates.  A second begin, or an end without a beginning, is 401; a begin on the legacy stream is 900;
+ * neither breaks a capture.
+ *
+ * Assumed: the only other unsafe calls are those of page-locked host memory.  An end in a wrong thread leaves the
+ * capture unchanged.  A branch without steps needs no join.  A destroyed origin ends its capture, and a destroyed
+ * branch invalidates it.  An event stays captured when its capture has ended.
+ *
+ * Must not know: the effect of steps.
  */
 #include "driver/model/model_inside.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* model_device.c: devices and their primary contexts.
  *
- * A device has one context, which lives while somebody retains it.  The stack of current contexts
- * is the thread's own, so that asking for the current one, pushing and popping take no lock.  A
- * context that was destroyed while current stays on the stack and every use of it says so.  Memory
- * of pools outlives the context (documented: it survives the context's end); cuMemAlloc blocks,
- * streams and events go with it.
+ * A device has one context, which lives while any caller retains it.  Each thread has its own stack of current
+ * contexts, so that queries, pushes and pops take no lock.  A context that is destroyed while it is current stays on
+ * the stack, and every use of it fails.  Memory of pools outlives the context (documented); cuMemAlloc blocks, streams
+ * and events end with it.
  *
  * Must not know: pools, placement, the clock.
  */
@@ -70,7 +69,7 @@ CUresult weir__model_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         memcpy(uuid->bytes, "weir-model-gpu-", 15);
-        if (key != 0) /* another file is another device */
+        if (key != 0) /* devices of different files have different ids */
             memcpy(uuid->bytes + 5, &key, sizeof key);
         uuid->bytes[15] = (char)device;
     }
@@ -113,7 +112,7 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case ATTRIBUTE_MAJOR:
         *value = 9;
         break;
-    default: /* among them all that stands for something the model does not play */
+    default: /* also every attribute of a feature that the model lacks */
         *value = 0;
         break;
     }
@@ -126,7 +125,7 @@ static int is_alive(const struct model_context *context) {
     return atomic_load_explicit(&context->retained, memory_order_acquire) > 0;
 }
 
-/* The context behind a handle, alive or not; NULL for anything else. */
+/* Returns the context of a handle, which may be destroyed; or NULL for any other value. */
 static struct model_context *find_context(CUcontext handle) {
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)weir__model.devices;
     size_t device = offset / sizeof weir__model.devices[0];
@@ -238,7 +237,7 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-/* The context on top, if any, gives way. */
+/* Replaces the context on top of the stack, if there is one. */
 CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     int depth = self->depth;
@@ -263,7 +262,7 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
     return result;
 }
 
-/* Any two reach each other's pools, once a pool says so. */
+/* Returns 1 if the devices are peers by the profile, or equal; else 0. */
 int weir__model_reaches(int device, int other) {
     uint64_t together = weir__model.profile.peers;
 
@@ -299,7 +298,7 @@ CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
 
 /* ---- Results ---- */
 
-/* The list of constants holds more than results; those are the ones with such names. */
+/* Reads the name of a result from the list of constants, which also has other constants. */
 CUresult weir__model_cuGetErrorName(CUresult result, const char **name) {
     static const struct {
         const char *name;

@@ -1,27 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* model_graph.c: graphs: plans of captured steps, their launches, and the memory they allocate.
  *
- * A plan lists steps in the order of their capture, which is an order they may run in; a launch runs
- * them one after the other on its stream.  A graph and its executables share one plan.
+ * A plan lists steps in the order of their capture, which is an order in which they may run; a launch runs them one
+ * after the other on its stream.  A graph and its executables share one plan.
  *
- * Memory.  An allocation has its address from its capture on, in a mapping of its own of whole
- * pages, which can be touched from the launch that runs the allocation to the free.  Physical memory
- * behind it belongs to the device's graph pool: a launch takes what the pool has left over, then the
- * device's, and only cuDeviceGraphMemTrim gives back what no allocation uses.  An allocation lives on
- * as long as a step names it or it is allocated.
+ * Memory.  An allocation has its address from its capture on, in its own mapping of whole pages, which can be accessed
+ * from the launch that runs the allocation to the free.  Its physical memory belongs to the device's graph pool: a
+ * launch takes free memory of the pool, then of the device, and only cuDeviceGraphMemTrim frees the pool's unused
+ * memory.  An allocation lives while a step names it or it is allocated.
  *
- * Facts played here.  cuda.h: a captured free must name a graph's allocation, and each is freed by
- * one graph at most, once; a launch with allocations still unfreed is an invalid value, or frees them
- * first with AUTO_FREE_ON_LAUNCH; what its own graph does not free, cuMemFree, cuMemFreeAsync or
- * another graph does; a graph with memory has one executable at a time; launches of one executable
- * run one after the other; destroying a graph or an executable frees no allocation.  Programming
- * guide: graph memory is apart from all pools, mapped at launch, and kept until it is trimmed.
- * Measured: a captured free of a block that is no graph's is an invalid value, and the capture stays
- * valid.
- * Assumed: pages (profile: page_bytes) as the granularity, no address for two allocations of one
- * graph; an invalid value for a second executable and for a launch that frees what is not allocated;
- * 801 for the capture of a launch of a graph with memory (cuda.h: it cannot be cloned).  A step on
- * memory that is not there is error 700 at the launch itself, and no context is lost.
+ * From cuda.h: a captured free must name a graph's allocation, and one graph at most frees each, once.  A launch with
+ * allocations that are not freed is an invalid value, or frees them first with AUTO_FREE_ON_LAUNCH.  An allocation that
+ * its own graph does not free is freed by cuMemFree, cuMemFreeAsync or another graph.  A graph with memory has one
+ * executable at a time.  Launches of one executable run one after the other.  Destroying a graph or an executable frees
+ * no allocation.  From the programming guide: graph memory is apart from all pools, mapped at launch, and kept until it
+ * is trimmed.  Measured: a captured free of a block of no graph is an invalid value, and the capture stays valid.
+ *
+ * Assumed: pages (profile: page_bytes) as the granularity; no shared address for two allocations of one graph; an
+ * invalid value for a second executable and for a launch that frees an allocation that is not allocated; 801 for the
+ * capture of a launch of a graph with memory (cuda.h: it cannot be cloned).  A step on memory that does not exist is
+ * error 700 at the launch itself, and no context is lost.
  *
  * Must not know: streams beyond giving them work; what a capture is.
  */
@@ -34,8 +32,8 @@
 struct model_plan {
     struct model_step *step;
     size_t count, room;
-    int holders;    /* a capture or a graph, and executables */
-    int executable; /* how many of them */
+    int holders;    /* the number of captures, graphs and executables that hold it */
+    int executable; /* the number of its executables */
     int has_memory;
 };
 
@@ -43,9 +41,9 @@ struct model_graph_block {
     struct model_block block; /* must be first; in weir__model.blocks while allocated */
     struct model_node all;    /* in weir__model.graph_blocks; key: address */
     struct model_device *device;
-    const struct model_plan *owner; /* NULL: gone */
-    uint64_t mapped;                /* bytes: whole pages */
-    int holders;                    /* steps that name it, and 1 while allocated */
+    const struct model_plan *owner; /* NULL once the plan was dropped */
+    uint64_t mapped;                /* bytes of whole pages */
+    int holders; /* the number of steps that name it, plus 1 while it is allocated */
     int allocated;
     int has_free; /* a step frees it */
 };
@@ -58,7 +56,7 @@ struct model_graph {
 struct model_exec {
     struct model_graph graph; /* must be first */
     int frees_on_launch;
-    uint64_t end_ns; /* of the last launch */
+    uint64_t end_ns; /* the time when the last launch is done */
 };
 
 _Static_assert(sizeof(struct model_graph) <= 64, "a graph fits its slot");
@@ -66,7 +64,7 @@ _Static_assert(sizeof(struct model_exec) <= 64, "an executable fits its slot");
 
 /* ---- Memory ---- */
 
-/* The allocation that begins at the address or before it, or NULL. */
+/* Returns the last allocation that begins at or before the address, or NULL. */
 static struct model_graph_block *block_before(uint64_t address) {
     struct model_node *node = weir__model_tree_floor(weir__model.graph_blocks, address, 0);
 
@@ -122,7 +120,7 @@ static void let_go(struct model_graph_block *block) {
         drop_block(block);
 }
 
-/* Mapped again, not protected: Valgrind goes through what is protected byte by byte. */
+/* Changes the protection by a new mapping, since Valgrind would go through protected memory byte by byte. */
 static int remap(const struct model_graph_block *block, int protection) {
     return mmap(mapping(block), block->mapped, protection,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED
@@ -134,7 +132,7 @@ static int make_accessible(const struct model_graph_block *block) {
     return remap(block, MODEL_ACCESSIBLE);
 }
 
-/* Its bytes are gone, and a stale access faults. */
+/* Frees the memory of a block.  Its bytes are lost, and a stale access faults. */
 static void make_inaccessible(const struct model_graph_block *block) {
     (void)!remap(block, PROT_NONE);
 }
@@ -160,7 +158,7 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
     let_go(block);
 }
 
-/* What work that is not done yet has freed is in use. */
+/* Frees the unused memory of graphs.  Memory counts as used until the work is done that has freed it. */
 CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     CUresult result = weir__model_device_check(number);
     struct model_device *device;
@@ -177,7 +175,7 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     return CUDA_SUCCESS;
 }
 
-/* Used and reserved, as documented; other attributes are invalid here. */
+/* Reads the used or the reserved memory of graphs.  Other attributes are invalid here. */
 CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
                                                   void *value) {
     CUresult result = weir__model_device_check(number);
@@ -365,7 +363,7 @@ CUresult weir__model_cuGraphExecDestroy(CUgraphExec handle) {
 
 /* ---- Launches ---- */
 
-/* Frees what the last launch left allocated, or refuses to. */
+/* Frees the allocations that the last launch left, or returns an error. */
 static CUresult clear_allocations(const struct model_exec *exec,
                                   const struct model_stream *stream) {
     const struct model_plan *plan = exec->graph.plan;
@@ -383,7 +381,7 @@ static CUresult clear_allocations(const struct model_exec *exec,
     return CUDA_SUCCESS;
 }
 
-/* The most that the launch adds to the memory of graphs on a device at any time. */
+/* Returns the most bytes that the launch adds to the memory of graphs on a device at any time. */
 static uint64_t most_used(const struct model_plan *plan, const struct model_device *device) {
     int64_t used = 0, most = 0;
     size_t i;
@@ -425,8 +423,8 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* All that can fail but for the steps themselves: the frees of other graphs' allocations, and the
- * memory. */
+/* Prepares a launch: checks the frees of other graphs' allocations, and takes memory.  After that only steps can
+ * fail. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 
@@ -491,7 +489,7 @@ static CUresult run(struct model_exec *exec, struct model_stream *stream) {
     return result;
 }
 
-/* A captured launch adds the steps to the capture. */
+/* Adds the steps of a launch to the capture. */
 static CUresult capture_launch(const struct model_plan *plan, struct model_branch *branch) {
     CUresult result = plan->has_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
     size_t i;
@@ -519,7 +517,7 @@ CUresult weir__model_cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 
 /* ---- The end, and checking ---- */
 
-/* Captures are gone by then. */
+/* Drops all graphs.  All captures have been dropped before. */
 void weir__model_graphs_drop(void) {
     const struct model_slab *slabs[] = {&weir__model.graphs, &weir__model.execs};
     size_t i, used;
@@ -535,7 +533,7 @@ void weir__model_graphs_drop(void) {
         drop_block(block_before(UINT64_MAX));
 }
 
-/* Bytes in allocations on a device. */
+/* Returns the bytes of all allocations of graphs on a device. */
 static uint64_t count_used(const struct model_node *node, const struct model_device *device) {
     const struct model_graph_block *block;
     uint64_t used;

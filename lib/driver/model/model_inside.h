@@ -101,7 +101,7 @@ void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
 
 /* ---- Streams and events ---- */
 
-/* The order "behind stream `id` up to its operation `seq`". */
+/* An order: "behind operation `seq` of stream `id`". */
 struct model_order {
     uint64_t id, seq;
 };
@@ -148,11 +148,12 @@ struct model_context {
 
 struct model_device {
     struct model_context context; /* the primary context */
-    struct model_context
-        green;         /* a context of a part of the device, here of all of it; one at a time */
-    uint64_t capacity; /* bytes; never changes */
-    uint64_t context_bytes;          /* the bytes of a context; never changes */
-    uint64_t physical;               /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
+    /* A context of a part of the device, here of all of it; one at a time. */
+    struct model_context green;
+    uint64_t capacity;      /* bytes; never changes */
+    uint64_t context_bytes; /* the bytes of a context; never changes */
+    uint64_t
+        physical; /* the bytes that contexts, cuMemAlloc, pools, graphs and handles have taken */
     uint64_t graph_bytes;            /* the part of `physical` that graphs have taken */
     uint64_t graph_used;             /* the part of `graph_bytes` in allocations of graphs */
     uint64_t graph_end_ns;           /* when the work before the last free of such memory is done */
@@ -204,8 +205,8 @@ struct model_thread {
     int depth;      /* the depth of `stack` */
     CUstreamCaptureMode capture_mode;
     struct model_context *stack[MODEL_CONTEXT_DEPTH];
-    struct model_stream
-        *own[MODEL_DEVICES]; /* its per-thread default streams, which end with their contexts */
+    /* Its per-thread default streams, which end with their contexts. */
+    struct model_stream *own[MODEL_DEVICES];
     uint64_t own_id[MODEL_DEVICES];           /* the ids of `own`, since a handle may be reused */
     _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* only this thread writes them */
     struct model_thread *prev, *next;         /* guarded by the lock */
@@ -305,8 +306,8 @@ CUresult weir__model_device_check(CUdevice device);
  * thread's default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Return the bytes of a device's physical memory that are left, also by other processes; take bytes (0 or -1); and free
- * them. */
+/* Return the free bytes of physical memory of a device, which other processes may share; take bytes, returning 0 on
+ * success, else -1; and free bytes. */
 uint64_t weir__model_room(const struct model_device *device);
 int weir__model_take(struct model_device *device, uint64_t bytes);
 void weir__model_give(struct model_device *device, uint64_t bytes);
@@ -315,7 +316,7 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
 void weir__model_stream_drop(struct model_stream *stream);
 /* Returns the thread's own stream on that device, or NULL if there is none yet or it ended with its context. */
 struct model_stream *weir__model_stream_own(const struct model_thread *thread, CUdevice device);
-void weir__model_streams_drop(struct model_context *context); /* and its events */
+void weir__model_streams_drop(struct model_context *context); /* drops its events, too */
 /* Orders a stream behind the streams that it implicitly waits for, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
@@ -335,7 +336,7 @@ void weir__model_orders_collect(void);
 /* Checks an operation on a stream before it runs.  Sets *branch to NULL to run it now, else to the branch that captures
  * it. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
-/* Check a query of, or a wait for, the work of a stream, an event or a context by the host. */
+/* Check whether the host may query, or wait for, the work of a stream, an event or a context. */
 CUresult weir__model_capture_asks(struct model_stream *stream);
 CUresult weir__model_capture_asks_event(const struct model_event *event);
 CUresult weir__model_capture_asks_context(const struct model_context *context);
@@ -344,7 +345,7 @@ CUresult weir__model_capture_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event);
-/* `branch` is that of the stream, or NULL. */
+/* Makes the stream wait for an event.  `branch` is the branch of the stream, or NULL. */
 CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
                                   const struct model_event *event);
 /* Forget a stream that is destroyed, and a thread that ends. */
@@ -354,9 +355,9 @@ const char *weir__model_capture_check(const struct model_context *context);
 
 struct model_plan *weir__model_plan_make(void);
 void weir__model_plan_drop(struct model_plan *plan);
-/* Returns 0 or -1. */
+/* Adds a step.  Returns 0, or -1 if there is no host memory. */
 int weir__model_plan_add(struct model_plan *plan, const struct model_step *step);
-/* Takes the plan over; NULL: no handle left. */
+/* Makes a graph that owns the plan.  Returns NULL if no handle is left. */
 CUgraph weir__model_graph_make(struct model_plan *plan);
 CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
                                  CUdeviceptr *address);
@@ -436,7 +437,7 @@ void weir__model_each_alias(uint64_t address, uint64_t bytes,
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
-/* The oracle.  Records that the stream's latest work uses bytes for an owner. */
+/* Records for the oracle that the stream's latest work uses bytes for an owner. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
 /* Records that bytes are freed to the driver behind the stream, or with NULL by the host, which says that their uses

@@ -34,7 +34,7 @@ struct tail {
     int64_t device; /* 64 bits, so that the struct has no padding in the file */
 };
 
-/* The contents of CUmemPoolPtrExportData. */
+/* The contents of CUmemPoolPtrExportData: a place in a file. */
 struct place {
     struct model_identity identity;
     uint64_t offset, bytes, before; /* `before`: from the block's start to the exported pointer */

@@ -25,7 +25,8 @@ int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int d
 /* Reads what an exported file contains.  Returns 1 on success, 0 if the file is of another kind. */
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
                          struct model_identity *identity);
-/* Maps the memory of an exported pool, and sets *device.  Returns NULL if the file is no pool's, or on lack of memory. */
+/* Maps the memory of an exported pool, and sets *device.  Returns NULL if the file is no pool's, or on lack of
+ * memory. */
 struct model_import *weir__model_import_open(int file, int *device);
 /* Unmaps the memory, and frees all blocks that were imported from it.  No block may be in the model's tree. */
 void weir__model_import_close(struct model_import *import);

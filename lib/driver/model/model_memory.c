@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, copies, and page-locked host memory.
  *
- * Device addresses are host addresses of private mappings that cost nothing until they are touched.
- * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when
- * freed, so that a stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a
- * bit for each 512 bytes; a page goes when its last block goes.
+ * Device addresses are host addresses of private mappings, which cost nothing until they are touched.  A large
+ * cuMemAlloc block has its own mapping, of whole pages of 2 MiB, and loses it when freed, so that a stale access
+ * faults.  Small blocks share pages, at multiples of 512 bytes, first fit by a bitmap; a page is freed with its last
+ * block.
  *
- * Measured on the device of the profile: cuMemFree and cuMemFreeHost wait for all work of the device, of which pools
- * take no notice (assumed for cuMemFreeHost).  For a block of a pool cuMemFree waits for nothing.  0 bytes is an invalid
- * value.  Both kinds of block may be freed by both calls.  Pages are 2 MiB of physical memory.  In a relaxed thread
- * cuMemFreeHost harms no capture; in any other thread all four calls are unsafe beside a capture (assumed for the host's
- * memory).  Host memory goes with its context (assumed).
+ * Measured on the device of the profile: cuMemFree and cuMemFreeHost wait for all work of the device, which pools do
+ * not notice (assumed for cuMemFreeHost).  For a block of a pool cuMemFree waits for nothing.  0 bytes is an invalid
+ * value.  Both kinds of block may be freed by both calls.  In a relaxed thread cuMemFreeHost harms no capture; in any
+ * other thread all four calls are unsafe beside a capture (assumed for host memory).  Host memory is freed with its
+ * context (assumed).
  *
- * Copies and fills happen at once on host memory, only within one live block or within mappings
- * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen
- * when the graph is launched.
+ * Copies and fills happen at once on host memory, only within one live block or within mappings (model_virtual.c) that
+ * allow it, and charge their stream with the time they would take; under capture they happen when the graph is
+ * launched.
  *
  * Must not know: how a pool places its blocks; what a capture does.
  */
@@ -28,23 +28,23 @@
 
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
-/* A page that small blocks share. */
+/* A page that small blocks share.  It is in device->pages while it has free grains. */
 struct model_page {
     char *base;
-    size_t live; /* blocks in it */
+    size_t live; /* the number of its blocks */
     size_t free_grains;
     struct model_page *prev, *next;
-    uint64_t taken[GRAIN_WORDS]; /* a bit for each grain */
+    uint64_t taken[GRAIN_WORDS]; /* the bits of grains that blocks have */
 };
 
 struct model_direct {
     struct model_block block; /* must be first */
     struct model_device *device;
-    struct model_page *page; /* NULL: a mapping of its own */
+    struct model_page *page; /* NULL if the block has its own mapping */
     char *base;
-    size_t mapped;                    /* bytes, for a block without a page */
-    uint64_t end_ns;                  /* while leaving: when its stream's work is done */
-    struct model_direct *prev, *next; /* of the device's blocks, or of those leaving */
+    size_t mapped;   /* the bytes of the mapping of a block without a page */
+    uint64_t end_ns; /* while leaving: the time when the work of its stream is done */
+    struct model_direct *prev, *next; /* in the device's list of blocks or of leaving blocks */
 };
 
 /* ---- Mappings ---- */
@@ -102,7 +102,7 @@ static void mark_grains(struct model_page *page, size_t first, size_t count, int
     page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
 }
 
-/* The first run of that many free grains, or `grains` if there is none. */
+/* Returns the first grain of the first run of `count` free grains, or `grains` if there is no such run. */
 static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
     size_t i, run = 0;
 
@@ -144,7 +144,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
 
 /* ---- Blocks ---- */
 
-/* Puts a small block into a page.  *fresh: a page was made for it. */
+/* Places a small block in a page.  Sets *fresh if it makes a page for the block. */
 static int place_small(struct model_direct *direct, size_t count, int *fresh) {
     struct model_device *device = direct->device;
     size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
@@ -189,7 +189,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     return 0;
 }
 
-/* Gives the memory back; the block is in no list any more. */
+/* Frees the memory of a block that is in no list any more. */
 static void release_direct(struct model_direct *direct) {
     struct model_device *device = direct->device;
     struct model_page *page = direct->page;
@@ -244,7 +244,7 @@ void weir__model_direct_drop(void) {
         weir__model_direct_drop_device(&weir__model.devices[i]);
 }
 
-/* Adds what cuMemAlloc has taken to *physical.  NULL, or what is wrong. */
+/* Adds the memory that cuMemAlloc has taken to *physical.  Returns NULL, or a text about an error. */
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
     const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
     const struct model_page *page;
@@ -286,7 +286,7 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
     if (block && block->pool)
         return weir__model_pool_allows(block->pool, device, access);
     if (block)
-        return block->device == device; /* nobody plays cuCtxEnablePeerAccess */
+        return block->device == device; /* the model has no cuCtxEnablePeerAccess */
     return weir__model_virtual_allows(device, address, bytes, access);
 }
 
@@ -355,7 +355,7 @@ static uint64_t free_cost(const struct model_direct *direct) {
     return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
 }
 
-/* Without a stream: waits for all work of the device first. */
+/* Frees a block once the work of the stream is done.  Without a stream it waits for all work of the device first. */
 static void free_direct(struct model_direct *direct, struct model_stream *stream) {
     struct model_device *device = direct->device;
 
@@ -374,7 +374,7 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
-/* `stream` NULL: the caller vouches for all use being over. */
+/* Frees any block behind the stream; or with NULL for the host, which knows that all use of the block is over. */
 static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
     struct model_block *block = find_block(address);
 
@@ -387,7 +387,7 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_SUCCESS;
     }
     if (!block->pool && !stream)
-        weir__model_oracle_forget(address, block->bytes); /* the call waits for all of them */
+        weir__model_oracle_forget(address, block->bytes); /* the call waits for all uses */
     else
         weir__model_oracle_freed(address, block->bytes, stream);
     if (!block->pool)
@@ -431,7 +431,7 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return weir__model_unlocked(why);
 }
 
-/* The block around an address: where it begins, and the bytes that were asked for (measured). */
+/* Reads where the block around an address begins, and the bytes that were requested (measured). */
 CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
     CUresult result = CUDA_SUCCESS;
     const struct model_block *block;
@@ -477,7 +477,7 @@ static void fill(void *to, uint32_t value, uint64_t bytes) {
     uint32_t *word = to;
     uint64_t i;
 
-    weir__hostmem_prefer_large_pages(to, bytes); /* all of them are written */
+    weir__hostmem_prefer_large_pages(to, bytes); /* every page will be written */
     if (value == (value & 0xff) * 0x01010101u) {
         memset(to, (int)(value & 0xff), bytes);
         return;
@@ -496,7 +496,8 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Under capture the bytes may also be those of an allocation that is not there yet. */
+/* Runs a fill or a copy on the stream, or adds it to the capture.  A captured step may use an allocation of its graph
+ * that does not exist yet. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);

@@ -3,19 +3,19 @@
  *
  * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that stands for one
  * block of a caller.  For each byte that was ever used, the oracle keeps its last owner, and up to which operation of
- * which streams that owner used it.  The first use by a new owner must be ordered behind all of these uses: on the same
- * stream; by what its stream waits for; or because the host had observed their end before it submitted the new use.
- * That work happens to be done counts for nothing.
+ * which streams that owner used it.  The first use by a new owner must be ordered behind all of these uses: on one
+ * stream; by an event that its stream waits for; or because the host had observed their end before it submitted the new
+ * use.  It is no order that the work happens to be done.
  *
  * Memory that is freed to the driver must be behind these uses, too: cuMemFreeAsync on its stream, cuMemFree for the
  * host, unless it waits for the device.  After that the driver is responsible.
  *
  * cuMemUnmap takes effect at once and waits for nothing.  So the host must have observed the end of all uses of its
- * bytes, including fills and copies, which have no owner.  The same rule applies to cuMemSetAccess if it removes
+ * bytes, including fills and copies, which have no owner.  This rule also applies to cuMemSetAccess if it removes
  * access.  Memory that is mapped again begins without an owner.  Owners are kept by address.  A use of memory that is
  * also mapped elsewhere must be behind the uses there, whose owners stay owners at that address.
  *
- * The first fault is kept as a text, with what both sides knew.
+ * The first fault is kept as a text with the orders that both sides had.
  *
  * Must not know: who uses memory; how a pool places blocks.
  */
@@ -36,8 +36,8 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
-    struct model_node
-        *touched;              /* shares of mappings that fills and copies used; their owner is 0 */
+    /* Shares of mappings that fills and copies used; their owner is 0. */
+    struct model_node *touched;
     struct model_orders seen;  /* work that the host has completed, as far as a share names it */
     struct model_orders homes; /* for each stream in a share, the number of its device plus 1 */
     uint64_t uses;

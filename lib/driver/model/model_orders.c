@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* model_orders.c: lists of orders, each "behind stream X up to its operation q", sorted by the id of the stream.
  *
- * Streams, events and the oracle keep such lists.  A list keeps each order that can still decide anything: without it
- * the oracle would report a false fault, or miss one.  Since ids are not used again, a program that always makes new
- * streams would make the lists longer and longer.  So now and then weir__model_orders_collect() drops the orders that
- * can decide nothing any more.  An order decides something only if a use of memory or a free in a pool lies at or
- * before its operation, and a later use or free of that stream has a higher number.  So an order is dropped if no use
- * that the host has not completed, and no queue of a pool, names its stream.
+ * Streams, events and the oracle have such lists.  Without an order that still decides something, the oracle would
+ * report a false fault, or miss one.  Ids of streams are not used again, so a program that always makes new streams
+ * would make the lists grow for ever.  So weir__model_orders_collect() now and then drops the orders that decide
+ * nothing: those of a stream that no queue of a pool names, and no use of memory that the host has not completed.  A
+ * later use or free of that stream has a higher number than the order.
  *
- * Must not know: what the orders are for.
+ * Must not know: the use of orders.
  */
 #include "driver/model/model_inside.h"
 

@@ -2,18 +2,18 @@
 /* model_pool.c: memory pools: their life, access and attributes, the memory that they free, and pools of several
  * processes.
  *
- * Documented: a pool that is destroyed with live blocks goes when the last of them goes.  A device has a default pool
- * with threshold 0, which cannot be destroyed, and which is current again when the current pool is destroyed.  Only the
+ * Documented: a pool that is destroyed with live blocks ends with the last of them.  A device has a default pool with
+ * threshold 0, which cannot be destroyed, and which is current again when the current pool is destroyed.  Only the
  * pool's own device has access to its blocks until the pool gives others access; no pool takes access from its own
  * device.  A synchronisation makes the memory of completed work free for every stream, whatever the attributes.  A pool
- * that other processes may import gives nothing back, and only blocks of such a pool can be exported.  weir itself
- * shares no pool.
+ * that other processes may import frees nothing to the device, and only blocks of such a pool can be exported. weir
+ * itself shares no pool.
  *
  * Measured on the device of the profile: thresholds act at a synchronisation, rounded down to units; trims act at once,
  * rounded up.  A trim frees memory whose work the host has waited for.  It does not free memory whose work is merely
- * done, was found done by a query, or was waited for by cuMemFree on the way.  What is done when its stream ends is free
- * for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it the current
- * value.
+ * done, was found done by a query, or was waited for by cuMemFree on the way.  When a stream ends, its completed frees
+ * are free for every stream.  A trim waits for no kernel.  A high-water mark can only be set to 0, which makes it the
+ * current value.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -26,8 +26,8 @@
 
 /* ---- life ---- */
 
-/* Hardware decompression, which drivers know from 12.8 on; that a device without it takes it, too, is measured of pools
- * and assumed of handles. */
+/* Returns 1 for no usage and for hardware decompression, which drivers know from 12.8 on.  A device without such
+ * hardware accepts that usage, too (measured for pools, assumed for handles). */
 int weir__model_usage_is_known(unsigned usage) {
     _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
                    "one number");
@@ -35,16 +35,16 @@ int weir__model_usage_is_known(unsigned usage) {
                           weir__model.profile.driver_version >= 12080);
 }
 
-/* 1 if the locality domain is a whole device.  Assumed here, so that there are devices of both kinds: a device with
- * an odd number has two domains, others have one.  The model has no separate memory for a domain. */
+/* Returns 1 if the locality domain is a whole device, else 0.  For tests of both kinds of device, a device with an odd
+ * number has two domains here, others have one (assumed).  The model has no separate memory for a domain. */
 static int is_whole(const CUmemLocation *location) {
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN &&
            weir__model.profile.driver_version >= 13040 && location->id / 256 == 0 &&
            location->id % 2 == 0;
 }
 
-/* The device that the memory belongs to.  Here host memory, and memory without a location, belong to the first device.
- * -1: no such memory. */
+/* Returns the device of the memory at a location, or -1 if there is no such memory.  Host memory, and memory without a
+ * location, belong to the first device here. */
 static int device_at(const CUmemLocation *location, int is_managed) {
     uint64_t version = weir__model.profile.driver_version;
     int id = location->id;
@@ -52,7 +52,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         break;
-    case 0: /* no location, for managed memory only */
+    case 0: /* no location, which only managed memory may have */
         id = is_managed ? 0 : -1;
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
@@ -70,7 +70,8 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Zero in what a newer driver might give a meaning, or the one that is played none yet. */
+/* Checks the properties of a new pool.  The reserved bytes must be zero, except the first one from 13.4 on, which has
+ * no effect here. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -98,7 +99,7 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
                : CUDA_SUCCESS;
 }
 
-/* Returns NULL if there is no host memory or no handle left. */
+/* Makes a pool.  Returns NULL if there is no host memory or no handle left. */
 static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_pool *pool =
@@ -162,9 +163,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Measured: a pool that was destroyed is an invalid value until something is in its place in the driver's memory; with
- * what is there then the driver crashes.  Here that is a handle of memory that was made since, or another pool, which is
- * found.  The caller holds the lock. */
+/* Ends the process if a driver would crash at this handle.  Measured: the handle of a destroyed pool is an invalid
+ * value until the driver's memory at that address has another use; then the driver crashes.  Here a handle of memory
+ * that was made later is such a use.  The caller holds the lock. */
 static void crash_if_gone(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
@@ -217,7 +218,8 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Made when it is first wanted; NULL without memory for it.  The caller holds the lock. */
+/* Returns the default pool, and makes it at the first call.  Returns NULL if there is no memory for it.  The caller
+ * holds the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -272,7 +274,8 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* The same by location.  Here only whole devices have default and current pools. */
+/* Checks the arguments of the calls that name a pool by its location.  Only whole devices have default and current
+ * pools here. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;
@@ -309,7 +312,7 @@ CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationTyp
                                   : result;
 }
 
-/* ---- who may reach the blocks ---- */
+/* ---- access ---- */
 
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access) {
     return (pool->access[device] & access) == access;
@@ -329,8 +332,8 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                : CUDA_SUCCESS;
 }
 
-/* What the pool has now is mapped for the device, or no more; what it grows by later costs no more for it
- * (assumed). */
+/* Sets a device's access.  The call charges for the pool's present memory, which is mapped for the device or unmapped;
+ * later growth costs no more for the device (assumed). */
 static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
     if (pool->access[device] == access)
         return;
@@ -338,7 +341,7 @@ static void set_access(struct model_pool *pool, int device, CUmemAccess_flags ac
     weir__model_charge(pool->range.units * weir__model.profile.pool_peer_unit_ns);
 }
 
-/* All or nothing. */
+/* Sets the access of several devices: of all, or of no device if one is invalid. */
 CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *access,
                                         size_t count) {
     struct model_pool *pool;
@@ -372,7 +375,7 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return CUDA_SUCCESS;
 }
 
-/* ---- what goes back ---- */
+/* ---- memory that is freed to the device ---- */
 
 void weir__model_pools_forget(uint64_t id) {
     struct model_pool *pool;
@@ -426,7 +429,7 @@ void weir__model_pools_observe_device(int device) {
     }
 }
 
-/* Frees units to the device until at most `keep` remain, as far as whole units are free. */
+/* Frees units to the device until at most `keep` remain, if enough whole units are free. */
 static void shrink_to(struct model_pool *pool, uint64_t keep) {
     uint64_t released;
 
@@ -501,7 +504,7 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
-/* Later drivers added attributes: four with the figures, the rest by version. */
+/* Returns 1 if the driver of the profile has the attribute, else 0.  Later drivers have more attributes. */
 static int is_attribute(CUmemPool_attribute attribute) {
     uint64_t version = weir__model.profile.driver_version;
     CUmemPool_attribute last = version >= 13040   ? CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID
@@ -539,7 +542,7 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
-/* Attributes of 4 bytes that nobody can set after creation: 1; 0: it is no such attribute. */
+/* Reads an attribute of 4 bytes that is fixed at creation.  Returns 1, or 0 if the attribute is not of this kind. */
 static int get_property(const struct model_pool *pool, CUmemPool_attribute attribute, int *value) {
     const CUmemPoolProps *made = &pool->properties;
     int is_part = made->location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
@@ -618,7 +621,7 @@ CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool
     return weir__model_unlocked(result);
 }
 
-/* Makes a pool for the memory of the file. */
+/* Makes a pool for the memory of an exported pool. */
 static CUresult import_pool(CUmemoryPool *handle, int file) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
@@ -688,7 +691,7 @@ CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool h
     return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- what must hold ---- */
+/* ---- checking ---- */
 
 static const char *check_pool(const struct model_pool *pool) {
     const struct model_span *span;

@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* model_pool_alloc.c: allocation from memory pools and frees to them: who may have which span.
+/* model_pool_alloc.c: allocation from memory pools and frees to them: which request may have which span.
  *
- * An allocation goes up this OOM recovery, and each rung but the first may be switched off or be impossible:
- *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
+ * An allocation tries these steps in turn.  Each but the first may be switched off or be impossible:
+ *   own        a span that the stream itself has freed, or a free backed one (R3): no order is needed
  *   ordered    a span of another stream that this stream is ordered behind by an event
- *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); neighbours of two streams do not serve as one
- *   completed  a span of another stream whose work the host clock has passed
- *              (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such spans of all streams
- *              become free (R5)
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES, R4); adjacent spans of two streams do not serve as one
+ *   completed  a span of another stream whose work is done (REUSE_ALLOW_OPPORTUNISTIC, R4); if there is none, all such
+ *              spans of all streams become free (R5)
  *   grow       the smallest free span; if it lacks memory, units move there or come from the device (R6), never past
  *              maxSize
- *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
- *              span of another stream, behind whose free this stream is from now on; the host does
- *              not wait, and several spans together serve nobody.  Which of several is assumed
+ *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending span of another
+ *              stream, behind whose free this stream is from now on.  The host does not wait.  Several spans together
+ *              serve no request.  The choice among several is assumed
  *
- * Facts played here (measured on the device of the profile): used memory counts the bytes asked for, and a pending free is
- * no longer used; a block freed on a busy stream goes to no other stream, the pool grows instead; nor does one freed before
- * a launch, until the work that was launched has begun; 0 bytes give a null pointer; maxSize holds at allocation, rounded
- * up to units; a request that it refuses, or the device, leaves units reserved (assumed: all that it may, or the device
- * has), and costs as much as taking them; what cuMemFree took counts as used (assumed: for good); growth waits for no
- * kernel; a child of fork() has what the pool had idle, as the parent has (assumed: no more).
- * Documented: an allocation under stream capture belongs to the graph and takes nothing from the pool.
+ * Measured on the device of the profile: used memory counts the requested bytes, without pending frees.  A block freed
+ * on a busy stream serves no other stream, and the pool grows instead; nor does a block that was freed before a launch,
+ * until the launched work has begun.  0 bytes give a null pointer. maxSize limits allocations, rounded up to units.  A
+ * request that maxSize or the device refuses leaves units reserved (assumed: all that are left), and costs as much as
+ * taking them.  Blocks that cuMemFree freed count as used (assumed: for good).  Growth waits for no kernel.  A child of
+ * fork() has the idle memory of the pool, as the parent has (assumed: no more).  Documented: an allocation under stream
+ * capture belongs to the graph and takes nothing from the pool.
  */
 #include "driver/model/model_pool.h"
 
-/* ---- the rungs ---- */
+/* ---- the steps of an allocation ---- */
 
-/* Spans whose work is done become free: the driver looks when a request wants them, not for a trim. */
+/* Frees spans whose work is done.  The driver checks that when a request needs memory, not for a trim. */
 static void settle_all(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -50,7 +49,8 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* R4 for one stream: a span that was freed by operation `seq` and completed by `now_ns`; NULL: none. */
+/* Returns a span of a stream by R4 that was freed at the latest by operation `seq` and is completed by `now_ns`, or
+ * NULL. */
 static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
                                    uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -82,7 +82,7 @@ static int is_child(void) {
     return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
 }
 
-/* New units that the pool may still take; none in a child of fork(). */
+/* Returns the number of units that the pool may still take; 0 in a child of fork(). */
 static uint64_t units_left(const struct model_pool *pool) {
     uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
@@ -108,7 +108,7 @@ static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added
     weir__model.pools_grew = 1;
 }
 
-/* That, and what may move there: nothing in a child of fork(). */
+/* Returns the number of units that the pool may take or move for a block at the span; 0 in a child of fork(). */
 static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
                           uint64_t bytes) {
     return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
@@ -118,7 +118,7 @@ static int is_before(const struct model_span *a, const struct model_span *b) {
     return a->size < b->size || (a->size == b->size && a->block.node.tie < b->block.node.tie);
 }
 
-/* R6 */
+/* Grows the pool for a block, by R6. */
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
@@ -148,8 +148,8 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     return block;
 }
 
-/* A pending span, of the smallest that hold the request the one whose work is done first: the stream is behind
- * that from now on, on the device. */
+/* Takes a pending span, and orders the stream's later work on the device behind its free.  Among the smallest spans
+ * that are large enough it takes the one whose work is done first. */
 static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
                                  uint64_t bytes) {
     const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
@@ -189,7 +189,8 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Growth goes unit by unit, and what it took before it met maxSize, or the end of the device, stays. */
+/* Refuses a request.  Growth adds unit by unit, so the units that were added before maxSize or the end of the device
+ * stay. */
 static void refuse(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
@@ -201,7 +202,7 @@ static void refuse(struct model_pool *pool, uint64_t bytes) {
     note_reserve(pool);
 }
 
-/* The caller holds the lock.  NULL: no memory. */
+/* Allocates a block.  Returns NULL if there is no memory.  The caller holds the lock. */
 static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
                                       uint64_t bytes) {
     uint64_t align = weir__model.profile.block_align;
@@ -255,7 +256,7 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     return CUDA_SUCCESS;
 }
 
-/* Allocates from the pool of the handle; `handle` NULL: from the current pool of the stream's device. */
+/* Allocates from the pool of the handle, or with `handle` NULL from the current pool of the stream's device. */
 static CUresult alloc_from(const CUmemoryPool *handle, CUdeviceptr *address, size_t bytes,
                            CUstream stream_handle) {
     CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
@@ -294,7 +295,7 @@ CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstrea
 
 /* ---- frees ---- */
 
-/* What both ways of freeing do before the span changes hands. */
+/* Removes a block from the accounts before its span is free or pending. */
 static struct model_span *leave_blocks(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -305,7 +306,7 @@ static struct model_span *leave_blocks(struct model_block *block) {
     return (struct model_span *)(void *)block;
 }
 
-/* The bytes are the exporter's. */
+/* Frees an imported block, whose memory the exporter keeps. */
 static void give_import_back(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -315,7 +316,7 @@ static void give_import_back(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* The driver assumes that all use of the block is over. */
+/* Frees a block at once.  The driver assumes that all use of the block is over. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
@@ -329,7 +330,7 @@ void weir__model_pool_free_now(struct model_block *block) {
     drop_if_done(pool);
 }
 
-/* Without host memory for a queue the block goes free once its stream is done. */
+/* Frees a block behind the work of the stream.  Without host memory for a queue it waits for that work. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
     struct model_span *span;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* model_profile.h: the figures of the modelled device, as h200.profile gives them.
+/* model_profile.h: the figures of the modelled device, which h200.profile contains.
  *
- * One list of keys makes the struct and the parser, so a key that the file knows and the code does
- * not, or the other way round, cannot be.
+ * One list of keys makes the struct and the parser, so both have equal keys.
  *
  * Must not know: how the model uses a figure.
  */
@@ -60,7 +59,7 @@ enum { MODEL_CURVE_POINTS = 16 };
 
 struct model_curve {
     size_t count;
-    uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS]; /* both rise */
+    uint64_t x[MODEL_CURVE_POINTS], y[MODEL_CURVE_POINTS]; /* x and y both rise */
 };
 
 struct model_profile {
@@ -71,15 +70,16 @@ struct model_profile {
 #define MODEL_CURVE(key) struct model_curve key;
     MODEL_PROFILE_CURVES(MODEL_CURVE)
 #undef MODEL_CURVE
-    uint64_t call_ns[WEIR_ENTRY_COUNT]; /* fixed cost, by the base name of the entry */
+    /* The fixed cost of a call; its key is the base name of the entry. */
+    uint64_t call_ns[WEIR_ENTRY_COUNT];
 };
 
-/* The built-in profile, with the file at `path` over it unless that is NULL.  0, or -1 with the
- * file, the line and the value in *failure.  Callers take turns. */
+/* Reads the built-in profile, and then the file at `path`, whose keys override it, unless `path` is NULL.  Returns 0;
+ * or -1 with the file, the line and the value in *failure.  No two threads may call it at once. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
-/* The curve at x; flat before the first point. */
+/* Returns the value of the curve at x.  The curve is flat before its first point. */
 uint64_t weir__model_curve(const struct model_curve *curve, uint64_t x);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_program.c: what a pointer is, for programs that ask.
+/* model_program.c: queries of pointers, for programs.
  *
- * Facts played here (documented unless said): a block of a pool has no context, names its pool and
- * cannot be shared by a legacy handle; a block of cuMemAlloc has the primary context, no pool, and
- * can; what is mapped by hand has neither and its range is the mapping; each allocation has an id of
- * its own; of a pointer that nothing knows one attribute is an invalid value, several together are
- * zeros.  A legacy handle names the process and the block; nothing here opens one.
+ * Documented: a block of a pool has no context, has its pool as an attribute, and cannot be shared by a legacy handle.
+ * A block of cuMemAlloc has the primary context and no pool, and can be shared.  A mapping has no pool and cannot be
+ * shared, and its range is the mapping.  Each allocation has its own id.  For an unknown pointer, a query of one
+ * attribute is an invalid value, and a query of several gives zeros.  A legacy handle names the process and the block;
+ * the model opens no such handle.
  *
  * Must not know: how blocks are placed.
  */
@@ -17,13 +17,13 @@
 struct pointer {
     uint64_t base, bytes, id;
     int device;
-    int is_host, is_direct; /* direct: from cuMemAlloc */
+    int is_host, is_direct; /* is_direct: from cuMemAlloc */
     CUmemoryPool pool;
     int is_managed;
-    int decompresses; /* hardware that does so may use it */
+    int decompresses; /* set if the memory can be used for hardware decompression */
 };
 
-/* The caller holds the lock.  Is it known? */
+/* Reads the memory that contains an address.  Returns 1 if there is any, else 0.  The caller holds the lock. */
 static int find_pointer(uint64_t address, struct pointer *out) {
     const struct model_block *block = weir__model_block_around(address, 1);
 
@@ -47,7 +47,7 @@ static int find_pointer(uint64_t address, struct pointer *out) {
     return out->is_host;
 }
 
-/* What each attribute's value is, by its bytes; 0 bytes: not answered here. */
+/* The value of an attribute. answer() returns its bytes, or 0 if the model lacks the attribute. */
 union value {
     int ordinal;
     unsigned int word;
@@ -109,8 +109,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
     }
 }
 
-/* A host pointer has no range, id or handle that is worth asking (assumed: invalid value, as of what
- * is unknown). */
+/* Reads one attribute.  For unknown memory every attribute is an invalid value. */
 CUresult weir__model_cuPointerGetAttribute(void *value, CUpointer_attribute attribute,
                                            CUdeviceptr address) {
     struct pointer p;

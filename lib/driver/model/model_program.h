@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_program.h: the driver calls that programs make and weir does not, on the device model.
  *
- * weir's own table (driver.h) has the calls that weir makes.  A program also uses default pools, shares pools with
- * other processes and queries pointers.  With the entries below an unmodified program runs on the model
- * (tests/libcuda).  The entries have CUDA's names, types and order of parameters.  Each entry names an entry of weir's
- * table: the model counts and charges a call of the one as a call of the other, and a planned fault of the other fails
+ * weir's own table (driver.h) has the calls that weir makes.  With the entries below an unmodified program runs on the
+ * model (tests/libcuda).  The entries have CUDA's names, types and order of parameters.  Each entry names an entry of
+ * weir's table: the model counts and charges the call as a call of that entry, and a planned fault of that entry fails
  * both.
  *
  * Must not know: the caller.
@@ -20,13 +19,13 @@ typedef struct CUipcMemHandle_st {
 
 /* Attributes of pointers, and kinds of memory: X(name, value). */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
-    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                     /* CUcontext; NULL of a pool's block */ \
-    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                 /* unsigned int */                      \
-    X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3)              /* CUdeviceptr */                       \
-    X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)                /* void * */                            \
-    X(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7)                   /* unsigned long long */                \
-    X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                  /* unsigned int */                      \
-    X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)              /* int */                               \
+    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)        /* CUcontext, or NULL for a pool's block */          \
+    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)    /* unsigned int */                                   \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3) /* CUdeviceptr */                                    \
+    X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)   /* void * */                                         \
+    X(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7)      /* unsigned long long */                             \
+    X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)     /* unsigned int */                                   \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9) /* int */                                            \
     X(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 10) /* unsigned int */                      \
     X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11)           /* CUdeviceptr */                       \
     X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
@@ -44,7 +43,7 @@ enum {
 };
 #endif
 
-/* X(base name, the entry of weir's table that it counts as, exported symbol, first version, (parameters),
+/* X(base name, the entry of weir's table as which it counts, exported symbol, first version, (parameters),
  * (arguments)) */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \

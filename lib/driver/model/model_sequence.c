@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_sequence.c: the sequence of driver calls, as a digest and as lines.
  *
- * Two runs whose sequences agree called the driver for the same things in the same order.  A call is its entry, its
- * numbers (bytes, flags, counts), the streams, events and pools that it names, and its result.  These objects go by
- * the order in which calls first named them.  Addresses and times differ between runs, and stay out.
+ * Two runs whose sequences are equal made equal calls of the driver in equal order.  The sequence has each call's
+ * entry, numbers (bytes, flags, counts), streams, events, pools, and result.  Objects are numbered in the order in
+ * which calls first named them.  Addresses and times are left out, since they differ between runs.
  *
  * model.c calls this only while a caller wants the sequence, inside the part of a call that the model measures, so that
  * the caller's own time does not contain the cost of recording.
@@ -18,8 +18,9 @@
 
 static struct {
     struct weir_model_sequence so_far;
-    uint64_t named[MODEL_OTHER];        /* objects of each kind */
-    uint64_t entries[WEIR_ENTRY_COUNT]; /* of names: numbers change with the list of entries */
+    uint64_t named[MODEL_OTHER]; /* the number of objects of each kind */
+    /* Digests of names, since numbers change with the list of entries. */
+    uint64_t entries[WEIR_ENTRY_COUNT];
     FILE *lines;
 } sequence; /* guarded by the model's lock */
 
@@ -60,8 +61,8 @@ void weir__model_sequence(struct weir_model_sequence *out) {
     weir__model_unlock();
 }
 
-/* Of an object that this call ended, too: its slot is not taken yet.  What lies outside is a default stream, or no
- * object at all. */
+/* Returns the number of an object in the sequence.  An object that the call has ended still has its slot.  A value
+ * outside of the slab is a default stream or no object. */
 static uint64_t ordinal(const struct model_slab *slab, const struct model_argument *argument) {
     uintptr_t offset = argument->value - (uintptr_t)slab->base;
     struct model_slot *slot = (struct model_slot *)argument->value;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* model_span.c: see model_span.h for the rules.
  *
- * All structs an operation may need are provided beforehand, so nothing here fails halfway but the
- * mapping of memory, which comes first.  A span's node moves between three kinds of trees: blocks
- * by address (the caller's), free spans and a queue's pending spans, both by (size, turn).
+ * weir__model_range_provide allocates all structs that an operation may need, so no operation fails halfway, except
+ * that the mapping of memory, which comes first, may fail.  A span's node moves between three kinds of trees: blocks by
+ * address (of the caller), free spans, and pending spans of a queue, both by (size, turn).
  *
  * Must not know: streams beyond their ids, devices, costs, attributes.
  */
@@ -82,7 +82,7 @@ static uint64_t first_unit_inside(const struct model_range *range, uint64_t from
     return (from + range->unit - 1) / range->unit;
 }
 
-/* Units with memory wholly in [from, to). */
+/* Returns the number of units with memory that lie wholly in [from, to). */
 static uint64_t count_memory(const struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit = first_unit_inside(range, from), end = to / range->unit, count = 0;
 
@@ -100,7 +100,7 @@ static uint64_t count_loose(const struct model_range *range, const struct model_
     return count_memory(range, span->offset, span->offset + span->size);
 }
 
-/* All units that [from, to) touches have memory. */
+/* Returns 1 if all units that overlap [from, to) have memory, else 0. */
 static int is_backed(const struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit;
 
@@ -110,7 +110,7 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
-/* Mapped again, not protected: Valgrind goes through what is protected byte by byte. */
+/* Changes the protection by a new mapping, since Valgrind would go through protected memory byte by byte. */
 static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
     int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
@@ -125,7 +125,7 @@ static int map_units(struct model_range *range, uint64_t first, uint64_t count) 
     return remap(range, range->base + first * range->unit, count * range->unit, MODEL_ACCESSIBLE);
 }
 
-/* Their bytes are gone, and a stale access faults. */
+/* Frees the memory of units.  Their bytes are lost, and a stale access faults. */
 static void unmap_units(struct model_range *range, uint64_t first, uint64_t count) {
     char *base = range->base + first * range->unit;
 
@@ -143,7 +143,7 @@ static struct model_node **tree_of(struct model_range *range, const struct model
     return span->backed ? &range->backed : &range->partial;
 }
 
-/* R1: the turn decides among equal sizes. */
+/* Adds a span to its tree with the next turn, which decides among equal sizes (R1). */
 static void shelve(struct model_range *range, struct model_span *span) {
     span->block.node.key = span->size;
     span->block.node.tie = ++range->turn;
@@ -214,7 +214,7 @@ static void dequeue(struct model_span *span) {
         queue->newest = span->older;
 }
 
-/* R7: `rest` takes the turn that `span` had. */
+/* Puts `rest` in the queue at the place of `span` (R7). */
 static void requeue(struct model_span *rest, const struct model_span *span) {
     rest->queue = span->queue;
     rest->seq = span->seq;
@@ -233,7 +233,7 @@ static void requeue(struct model_span *rest, const struct model_span *span) {
 
 /* ---- Opening and closing ---- */
 
-/* In place of what was reserved.  0 or -1. */
+/* Replaces the reserved address space by a mapping of a file.  Returns 0 or -1. */
 static int back_by_file(struct model_range *range) {
     range->file = weir__model_ipc_file(range->mapping_bytes);
     return range->file >= 0 &&
@@ -259,7 +259,8 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
             continue;
         if (bytes == wanted)
             break;
-        wanted = bytes / 2 / unit * unit; /* a limit: leave half of what there is to others */
+        wanted = bytes / 2 / unit *
+                 unit; /* the process has a limit: leaves half of the space to others */
         wanted = wanted < unit ? unit : wanted;
         munmap(mapping, bytes + unit);
         bytes = 2 * wanted;
@@ -310,7 +311,7 @@ struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes
     return (struct model_span *)(void *)weir__model_tree_ceiling(tree, bytes, 0);
 }
 
-/* Cuts what is behind `bytes` off an unshelved span and shelves it. */
+/* Cuts the part behind `bytes` off a span that is in no tree, and adds that part to its tree. */
 static void shelve_rest(struct model_range *range, struct model_span *span, uint64_t bytes) {
     struct model_span *rest;
 
@@ -346,7 +347,7 @@ struct model_span *weir__model_range_take(struct model_range *range, struct mode
     uint64_t rest = bytes;
     struct model_span *part = span, *next;
 
-    while (part->size < rest) { /* part of a run: swallowed whole */
+    while (part->size < rest) { /* the block takes the whole span */
         next = part->next;
         rest -= part->size;
         unshelve(range, part);
@@ -384,7 +385,7 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
            count_memory(range, span->offset + bytes, span->offset + span->size);
 }
 
-/* Takes memory from loose units of one free span, highest first. */
+/* Takes memory from loose units of one free span, highest address first.  Returns their number. */
 static uint64_t strip_span(struct model_range *range, struct model_span *span, uint64_t units) {
     uint64_t first = first_unit_inside(range, span->offset);
     uint64_t unit = (span->offset + span->size) / range->unit, stripped = 0;
@@ -400,7 +401,7 @@ static uint64_t strip_span(struct model_range *range, struct model_span *span, u
             stripped++;
         }
     span->backed = 0;
-    span->block.node.tie = turn; /* losing memory costs a span no turn */
+    span->block.node.tie = turn; /* a span keeps its turn when it loses memory */
     weir__model_tree_insert(tree_of(range, span), &span->block.node);
     range->loose -= stripped;
     return stripped;
@@ -419,7 +420,7 @@ uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units) {
     return stripped;
 }
 
-/* Maps the units under a block that lack memory; all or none. */
+/* Maps the units of a block that lack memory: all of them, or none on failure.  Returns 0 or -1. */
 static int map_missing(struct model_range *range, uint64_t from, uint64_t to) {
     uint64_t unit, start = from / range->unit, end = first_unit_inside(range, to);
 
@@ -445,8 +446,8 @@ static void note_memory(struct model_range *range, uint64_t from, uint64_t to) {
         range->top = end;
 }
 
-/* The rest of the span is cut off first, so that its own units may move too; then units leave; then
- * the block's units get memory, which may leave the rest wholly backed. */
+/* Cuts off the rest of the span first, so that its units may move, too.  Then units lose their memory and the block's
+ * units get memory, after which the rest may be wholly backed. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved) {
     uint64_t lacks = weir__model_range_lacks(range, span, bytes), end = span->offset + bytes;
@@ -468,7 +469,7 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
-/* Such a span lacks more units than that, and stays one that is not wholly backed. */
+/* The span lacks more units than `units`, so it does not become wholly backed. */
 int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes);
     uint64_t end, left = units;
@@ -487,12 +488,12 @@ int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t un
 
 /* ---- Freeing ---- */
 
-/* Spans that would be one if side by side. */
+/* Returns 1 if the spans merge when they are adjacent, else 0. */
 static int alike(const struct model_span *a, const struct model_span *b) {
     return a->kind == b->kind && (a->kind != SPAN_PENDING || a->queue == b->queue);
 }
 
-/* Merges `from` into its neighbour `span`, which is unshelved. */
+/* Merges `from` into its adjacent `span`, which is in no tree. */
 static void absorb(struct model_range *range, struct model_span *span, struct model_span *from) {
     unshelve(range, from);
     if (from->kind == SPAN_PENDING)
@@ -505,7 +506,7 @@ static void absorb(struct model_range *range, struct model_span *span, struct mo
     give_struct(range, from);
 }
 
-/* Shelves a span whose kind is new, merged with its neighbours. */
+/* Adds a span to the tree of its new kind, merged with adjacent spans of that kind. */
 static void put_back(struct model_range *range, struct model_span *span) {
     if (span->next && alike(span, span->next))
         absorb(range, span, span->next);
@@ -552,7 +553,7 @@ void weir__model_range_begin(struct model_range *range, uint64_t stream_id, uint
         queue->begun = seq;
 }
 
-/* R5: from `span` to the oldest. */
+/* Frees the pending spans from `span` to the oldest (R5). */
 static void settle_from(struct model_range *range, struct model_queue *queue,
                         struct model_span *span) {
     while (span) {

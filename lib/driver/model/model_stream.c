@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* model_stream.c: streams, events, and the virtual work on them.
  *
- * A stream has a time, at which all its submitted work is done, and a count of operations.  Work begins at the latest
- * of now, the stream's end and the ends of what the stream waits for.  Besides times the model keeps order: each stream
- * has a list of orders, each "behind stream X up to its operation q".  Waits for events and the legacy stream's rule
- * add to the list, and an event gets a copy of the list when it is recorded (model_orders.c).
+ * A stream has a time, at which all its submitted work is done, and a count of operations.  Work begins when three
+ * times have passed: now, the stream's end, and the ends of all work that the stream waits for.  Besides times the
+ * model keeps order: each stream has a list of orders, each "behind stream X up to its operation q".  Waits for events
+ * and the rule of the legacy stream add to the list, and an event gets a copy of the list when it is recorded
+ * (model_orders.c).
  *
  * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); this order is added
  * whenever one of them is used.  Non-blocking streams do not take part.
  *
  * Every call first checks captures (model_capture.c), which may record the operation instead.
  *
- * Must not know: pools, except to tell them which work is completed, which work begins and which stream has ended; what
- * a capture does.
+ * Must not know: pools, except to report completed work, work that begins and destroyed streams to them; captures.
  */
 #include "driver/model/model_inside.h"
 
@@ -550,9 +550,9 @@ CUresult weir__model_cuEventDestroy(CUevent handle) {
 
 /* ---- Modules, and the one kernel that the model plays ---- */
 
-/* The model runs no code.  It knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds for which
- * the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So there is one
- * handle for all modules, and one for the kernel: the addresses of these variables. */
+/* The model runs no code.  It knows one kernel, weir_delay, whose only parameter is a uint64_t: the nanoseconds for
+ * which the launch keeps its stream busy.  Every module has that kernel and no other, whatever its image says.  So
+ * there is one handle for all modules, and one for the kernel: the addresses of these variables. */
 static char delay_module, delay_kernel;
 
 static int is_module(CUmodule handle) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* model_tree.c: see model_tree.h.  Nothing recurses, so depth costs no stack. */
+/* model_tree.c: see model_tree.h.  No function is recursive, so depth costs no stack.
+ */
 #include "driver/model/model_tree.h"
 
 #include <stddef.h>
@@ -16,7 +17,7 @@ static int before(const struct model_node *node, uint64_t key, uint64_t tie) {
     return node->key < key || (node->key == key && node->tie < tie);
 }
 
-/* Splits `tree` into what lies before `node` and what lies behind it. */
+/* Splits `tree` into the nodes before `node` and the nodes behind it. */
 static void split(struct model_node *tree, struct model_node *node) {
     struct model_node **left = &node->left, **right = &node->right;
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model_tree.h: an ordered set of nodes that lie in other structures, O(log n) expected.
+/* model_tree.h: an ordered set of nodes that are members of other structures; each operation takes O(log n) expected
+ * time.
  *
- * A treap: the priority is a hash of the key, so a set has one shape whatever its history.  Keys
- * are pairs, (key, tie), and must differ.
+ * The set is a treap whose priorities are hashes of the keys, so the shape of a set does not depend on its history.  A
+ * key is a pair, (key, tie), and all keys of a set differ.
  *
- * Must not know: what the nodes are part of; any lock.
+ * Must not know: the structures; any lock.
  */
 #ifndef WEIR_MODEL_TREE_H
 #define WEIR_MODEL_TREE_H
@@ -19,7 +20,7 @@ struct model_node {
 void weir__model_tree_insert(struct model_node **root, struct model_node *node);
 /* The node must be in the tree. */
 void weir__model_tree_remove(struct model_node **root, struct model_node *node);
-/* The first node at or behind (key, tie); the last at or before it.  NULL: none. */
+/* Return the first node at or behind (key, tie), and the last node at or before it; or NULL if there is none. */
 struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
 struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
