@@ -63,8 +63,8 @@ enum weir_driver_entry {
 /* The time that a modelled device has charged since the process began. */
 struct weir_driver_charge {
     uint64_t driver_ns; /* the virtual time of all calls, which is the virtual clock */
-    uint64_t
-        host_ns; /* real time inside the model since the first charge() call, without waits for a processor */
+    /* Real time inside the model since the first charge() call, without waits for a processor. */
+    uint64_t host_ns;
 };
 
 struct weir_driver {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* both_calls.h: the driver's calls in which libweir-preload.so stands as well as libweir-record.so; interpose.h says
- * what the lists are.
+/* both_calls.h: the driver's calls that both libweir-preload.so and libweir-record.so replace; interpose.h describes
+ * the lists.
  *
- * Must not know: what is done about a call.
+ * Must not know: how a call is served.
  */
 #ifndef WEIR_BOTH_CALLS_H
 #define WEIR_BOTH_CALLS_H
 
 #include "driver/cuda_abi.h"
 
-/* Beyond what weir itself calls. */
+/* A type that weir itself does not use. */
 typedef struct CUgraphNode_st *CUgraphNode;
 
-/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
 /* clang-format off */
 #define WEIR_BOTH_STREAMS(X)                                                                       \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
@@ -35,7 +35,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
       (stream, graph))
 
-/* Symbols that have one form alone. */
+/* Symbols with one form. */
 #define WEIR_BOTH_PLAIN(X)                                                                         \
     X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
     X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
@@ -61,7 +61,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
-/* Symbols that are asked for here alone. */
+/* Symbols that only these libraries call. */
 #define WEIR_BOTH_USED(X)                                                                          \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* interpose.c: the driver's names, dlsym and cuGetProcAddress, exported in front of the driver's own.
+/* interpose.c: the driver's names, dlsym and cuGetProcAddress, which this library exports in front of the driver.
  *
- * dlsym answers for RTLD_NEXT and RTLD_DEFAULT by who calls it, so the real one is reached by a call at
- * this one's end, which compilers make a jump, for every name but those that are served.  Nothing is
- * allocated, locked or loaded on the way, except for these.
+ * For RTLD_NEXT and RTLD_DEFAULT the result of dlsym depends on its caller.  So for every name that is not served, this
+ * dlsym ends with a call of the real one, which compilers make a jump.  Nothing is allocated, locked or loaded on the
+ * way.
  *
- * Between the program and the driver there may be a library with the same names, which looks up the ones behind it: a
- * loader that stands in the driver's place (as in WSL), or a wrapper.  It is answered what it would find without this
- * library; given what serves, it would call this library, which calls it.  The program's lookups are answered with what
- * serves, and the first address that one finds for a row is the driver's own from then on, for as long as the library
- * that it is of stays: a loader's resolver may answer with another one than its symbol.  Rows that the program never
- * asked for are looked up when they are needed.
+ * Between the program and the driver there may be a library that exports the driver's names and looks up those behind
+ * it: a loader in place of the driver (as in WSL), or a wrapper.  Its lookups get the addresses that they would find
+ * without this library, since with served functions the two libraries would call each other for ever.  Lookups of the
+ * program get served functions.  The first address that such a lookup finds for a row is the driver's own function as
+ * long as its library stays loaded, because a loader's resolver may return another address than its symbol has.  Rows
+ * that the program never looked up are looked up when they are needed.
  *
- * Must not know: what is served, weir.
+ * Must not know: how calls are served; weir.
  */
 #include "adapters/interpose/interpose.h"
 
@@ -29,7 +29,7 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
-/* A call at a function's end that is a jump however this is compiled. */
+/* Marks a call at the end of a function that must be compiled to a jump. */
 #if defined(__clang__)
 #define JUMPS
 #define JUMP __attribute__((musttail))
@@ -38,10 +38,10 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 #define JUMP
 #endif
 
-/* Sanitizers call dlsym before they are ready to be called. */
+/* Sanitizers call dlsym before their runtime is ready for instrumented code. */
 #define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
 
-enum { PER_THREAD = 2 }; /* of a resolver's flags; 0 and 1: legacy */
+enum { PER_THREAD = 2 }; /* the resolver's flag; flags 0 and 1 select the legacy stream */
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
 atomic_int weir__interposed_unseen;
@@ -70,8 +70,8 @@ static const struct row {
     const char *base, *symbol;
     int version;
     int per_thread;
-    void *serves;   /* NULL: the row is only used here */
-    void *exported; /* the same, as others see it */
+    void *serves;   /* NULL if the row is only called here */
+    void *exported; /* the exported function, at the address that other libraries see */
 } rows[] = {
 #define ROW(base, symbol, version, params, args)                                                   \
     {#base, #symbol, version, 0, ADDRESS(weir__serve_##symbol), ADDRESS(symbol)},
@@ -92,7 +92,7 @@ static const struct row {
 
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
-/* Without a lock: each thread finds the same. */
+/* Returns the dlsym of libc.  Takes no lock, since every thread finds an equal address. */
 BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
@@ -104,7 +104,7 @@ BARE static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
-/* The caller gets what serves nothing for that name. */
+/* Notes that a caller gets the address of a function that begins captures and that is not served. */
 BARE static void note_passed(const char *name) {
     static const char begins[] = "cuStreamBegin";
 
@@ -112,14 +112,14 @@ BARE static void note_passed(const char *name) {
         atomic_store_explicit(&weir__interposed_unseen, 1, memory_order_relaxed);
 }
 
-/* Early, so that what fails on the way is not in dlerror when the program looks there. */
+/* Finds dlsym early, so that the program sees no failure of this lookup in dlerror. */
 static __attribute__((constructor)) void begin(void) {
     weir__variables_note();
     (void)real_dlsym();
     (void)dlerror();
 }
 
-/* The row of a symbol that is served, or NULL. */
+/* Returns the row of a symbol that is served, or NULL. */
 BARE static const struct row *row_of(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
@@ -129,7 +129,7 @@ BARE static const struct row *row_of(const char *symbol) {
     return NULL;
 }
 
-/* 1 if the library that the address is of has the row's symbol itself. */
+/* Returns 1 if the library that contains the address exports the row's symbol itself, else 0. */
 static int is_of_exporter(const void *address, const struct row *row) {
     Dl_info of, found;
     void *library, *symbol;
@@ -156,7 +156,7 @@ static int is_ours(const struct row *row, const void *address) {
     return address == row->serves || address == row->exported;
 }
 
-/* What stands behind this library; NULL as dlsym says it. */
+/* Returns the function behind this library, or NULL if dlsym finds none. */
 static void *find_behind(lookup *real, const struct row *row, void *handle) {
     void *found = real(handle, row->symbol);
 
@@ -185,7 +185,8 @@ static CUresult is_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* In a program that is linked against the driver, or in the driver that somebody has opened. */
+/* Finds the driver's function in a program that is linked against the driver, or in the driver that any library has
+ * opened. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -193,7 +194,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
     if (!found && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD))) {
         found = real(library, row->symbol);
-        dlclose(library); /* those that opened it have it still */
+        dlclose(library); /* the driver stays loaded for the libraries that opened it */
     }
     (void)dlerror(); /* a miss here is no error of the program's */
     if (!found)
@@ -204,8 +205,8 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* The row of a request, or NULL: the newest form up to its version; where there is none of the thread's
- * own, the common one. */
+/* Returns the row of a request, or NULL: the newest form up to the request's version.  Without a form for the thread's
+ * own stream it is the common form. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 
@@ -221,19 +222,19 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
     return best;
 }
 
-/* What a request is answered that the driver answered with `real`.  `same`: with what it answers a request
- * for the row's version; another address is a newer form, of which nothing is known here. */
+/* Returns the answer to a request for which the driver returned `real`.  `same` is the driver's answer for the row's
+ * version.  If the two differ, `real` is a newer form, which this library does not know. */
 static void *answer(const struct row *row, void *real, const void *same) {
     if (real != same) {
         note_passed(row->base);
         return real;
     }
-    if (!is_ours(row, real)) /* a driver may see its own names as the program does */
+    if (!is_ours(row, real)) /* a driver may find its own names in this library, too */
         note(row, real);
     return row->serves;
 }
 
-/* The row with which a request is answered; NULL: as the driver answers it. */
+/* Returns the row that answers a request, or NULL to return the driver's answer. */
 static const struct row *row_to_answer(CUresult result, void *const *address, const char *base,
                                        int version, uint64_t flags, const void *caller) {
     const struct row *row = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cupy.c: CuPy's CFunctionAllocator, whose `param` is the stream, or NULL for any.
+/* cupy.c: CuPy's CFunctionAllocator, whose `param` is the stream, or NULL for any stream.
  *
  * Must not know: more of CuPy than the types of these functions.
  */

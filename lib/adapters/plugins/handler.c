@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* handler.c: the structure by which cuTensorNet, cuDSS and cuStateVec take an allocator, and the
- * functions that nvJPEG takes.
+/* handler.c: the allocator structure of cuTensorNet, cuDSS and cuStateVec, and the allocator functions of nvJPEG.
  *
  * Must not know: more of these libraries than the structure.
  */
@@ -30,7 +29,7 @@ int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream
     return status;
 }
 
-/* A status can be told here, but for a free that is kept for later. */
+/* Frees a block and returns its status.  A free that is kept for later returns OK. */
 int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream) {
     weir_allocator *a;
     weir_status status;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* plugins.c: what the plug-in points share: telling what was refused, and frees that cannot fail.
+/* plugins.c: the functions that the plug-in points share: error messages, and frees that cannot fail.
  *
- * A framework has no answer to a free that is refused: it has forgotten the block.  So a free that a stream
- * capture stands in the way of is put on a list, and tried again by the next call; the list is looked at by
- * one load as long as it is empty.
+ * A framework cannot handle a free that fails: it has forgotten the block.  So a free that a stream capture prevents is
+ * put on a list, and the next call tries it again.  While the list is empty, the check costs one load.
  *
- * Locks: `lock` guards the list; nothing is called under it.
+ * Locks: `lock` guards the list; no function is called under it.
  *
- * Must not know: a framework; anything of weir's but include/weir.
+ * Must not know: a framework; any header of weir except include/weir.
  */
 #include "adapters/plugins/plugins.h"
 
@@ -25,8 +24,9 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* A framework asks again and again, and its program reads one line: of a kind, which `told' belongs to, each status is
- * told once.  In one write, so that lines of several threads do not mix.  `more': where there is more. */
+/* Prints one error line for each status of a kind, which has its bits in `told`: a framework repeats its requests, and
+ * its user reads one line.  One write prints it, so that lines of several threads do not mix.  `more` is added to the
+ * text. */
 static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
@@ -34,10 +34,9 @@ static void tell(atomic_uint *told, weir_status status, const char *text, const 
 
     if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
         return;
-    length =
-        snprintf(line, sizeof line, "weir: error: %s (further errors like it are not reported%s)\n",
-                 text, more);                           /* which there is room for */
-    if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
+    length = snprintf(line, sizeof line,
+                      "weir: error: %s (further errors like it are not reported%s)\n", text, more);
+    if (write(STDERR_FILENO, line, (size_t)length) < 0) /* no reader is left */
         return;
 }
 
@@ -45,7 +44,7 @@ static double mib(uint64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-/* The driver's part in the failure. */
+/* Returns a text with the driver's result, or an empty text if the driver did not fail. */
 static const char *driver_part(char *text, size_t bytes) {
     int result = weir_last_driver_result();
 
@@ -55,7 +54,7 @@ static const char *driver_part(char *text, size_t bytes) {
     return text;
 }
 
-/* An allocator had that request, and refused it. */
+/* Returns 1 if the failure is that of an allocator that refused this request, else 0. */
 static int was_refused(weir_failure *r, size_t bytes, weir_status status) {
     r->size = sizeof *r;
     return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -139,14 +138,14 @@ struct kept {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kept *list;      /* guarded by `lock` */
-static atomic_int is_any_kept; /* the list has one; written under `lock` */
+static atomic_int is_any_kept; /* set while the list is not empty; written under `lock` */
 
 static weir_status try_free(const struct kept *k) {
     weir_status status = k->order == WEIR__ADAPTER_ANY
                              ? weir_free_any(k->allocator, k->block)
                              : weir_free(k->allocator, k->block, k->stream);
 
-    /* The stream, or a noted one, has ended; the work that it was given may not have. */
+    /* The stream, or a noted one, has ended.  Its work may still run. */
     if (status == WEIR_E_STREAM)
         status = weir_free_any(k->allocator, k->block);
     return status;
@@ -160,7 +159,7 @@ static void keep(const struct kept *k) {
         return;
     }
     *copy = *k;
-    copy->order = WEIR__ADAPTER_ANY; /* later the handle may mean another stream */
+    copy->order = WEIR__ADAPTER_ANY; /* the handle may be another stream by then */
     pthread_mutex_lock(&lock);
     copy->next = list;
     list = copy;

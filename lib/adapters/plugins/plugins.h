@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* plugins.h: what the plug-in points share: telling what was refused, and frees that cannot fail.
+/* plugins.h: the functions that the plug-in points share: error messages, and frees that cannot fail.
  *
- * Must not know: a framework; anything of weir's but include/weir.
+ * Must not know: a framework; any header of weir except include/weir.
  */
 #ifndef WEIR_PLUGINS_H
 #define WEIR_PLUGINS_H
@@ -9,27 +9,27 @@
 #include <weir/adapters.h>
 #include <weir/weir.h>
 
-/* What a refused request of so many bytes should be told as, without a newline. */
+/* Writes the text for a request of `bytes` that failed, without a newline. */
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status);
-/* That, as a line on standard error; of the same status the first. */
+/* Prints that text as a line on standard error, once for each status. */
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
 
-/* A use that could not be noted, likewise. */
+/* Prints a line about a use that could not be noted, once for each status. */
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status);
 
-/* A call about no block, likewise. */
+/* Prints a line about a failed call that concerns no block, once for each status. */
 void weir__adapter_failed(const char *who, weir_status status);
 
-/* Frees on `stream`, or for any stream; what is refused for now is kept for later, and OK is the answer;
- * what is a mistake is told as `who`. */
+/* Frees a block on `stream`, or for any stream.  A free that weir refuses for now is kept for later, and the function
+ * returns OK.  A wrong free is reported in the name of `who`. */
 enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };
 weir_status weir__adapter_free(const char *who, weir_allocator *allocator, void *block,
                                enum weir__adapter_order order, weir_stream stream);
-/* Before a request: does what was kept. */
+/* Tries the kept frees again.  Called before each request. */
 void weir__adapter_settle(void);
 
-/* The block's allocator, or that of the stream's device where it cannot be told. */
+/* Finds the allocator of a block, or of the stream's device if the block's is not known. */
 weir_status weir__adapter_owner(const void *block, weir_stream stream, weir_allocator **allocator);
 
 #endif

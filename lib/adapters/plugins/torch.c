@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* torch.c: PyTorch's CUDAPluggableAllocator.
  *
- * PyTorch (2.11) hands NULL on to kernels, so a failure must leave this file in another way: it is thrown, as
- * PyTorch's own allocator does.  The C++ library that PyTorch has in the process throws: weir has none, and
- * this file is compiled with -fexceptions, so that the exception passes through it.  Nothing is held then.
+ * PyTorch (2.11) would pass NULL on to kernels, so a failure is thrown as an exception, as in PyTorch's own allocator.
+ * The C++ library of the process throws it, since weir has none, and this file is compiled with -fexceptions, so that
+ * the exception passes through it.  No lock is held then.
  *
  * Must not know: more of PyTorch than the types of these functions.
  */
@@ -15,16 +15,16 @@
 
 enum { TEXT_BYTES = 512 };
 
-/* Does not return, or there is no C++ library in the process, or another one. */
+/* Throws an exception.  Returns if the process has no C++ library, or another one. */
 static void throw_it(const char *text) {
     void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     void (*throws)(const char *) = NULL;
 
     if (!library)
         return;
-    /* std::__throw_runtime_error(const char *), part of that library's interface for good. */
+    /* std::__throw_runtime_error(const char *), which that library keeps in its interface */
     *(void **)&throws = dlsym(library, "_ZSt21__throw_runtime_errorPKc");
-    dlclose(library); /* whoever had it still has it */
+    dlclose(library); /* the library stays loaded, since the process uses it */
     if (throws)
         throws(text);
 }
@@ -41,7 +41,7 @@ static __attribute__((noinline, cold)) void *refuse(size_t bytes, weir_status st
     return NULL;
 }
 
-static _Atomic uint64_t devices; /* that were served, one bit each */
+static _Atomic uint64_t devices; /* a bit for each device that was served */
 
 static void note_device(int device) {
     uint64_t bit = UINT64_C(1) << device;
@@ -93,10 +93,10 @@ void weir_torch_memory_fraction(double fraction, int device) {
     weir_allocator *a;
     weir_status status;
 
-    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch has looked */
+    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch checks this, too */
         return;
     limit.value = (uint64_t)(fraction * 1e6);
-    if (fraction == 1) /* as without one */
+    if (fraction == 1) /* means no limit */
         limit.kind = WEIR_AMOUNT_MAX;
     status = weir_device_allocator(device, &a);
     if (status == WEIR_OK)
@@ -127,7 +127,7 @@ void weir_torch_record_stream(void *block, weir_stream stream) {
     status = weir__adapter_owner(block, stream, &a);
     if (status == WEIR_OK)
         status = weir_use(a, block, stream);
-    /* PyTorch also comes with tensors that wrap memory of others. */
+    /* PyTorch also passes tensors that wrap memory of others. */
     if (status != WEIR_OK && status != WEIR_E_NOT_OWNED)
         weir__adapter_lost_use("weir_torch_record_stream", block, status);
 }

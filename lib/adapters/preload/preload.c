@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* preload.c: the driver's calls in a program that was started with weir in front of the driver: what all of them ask.
+/* preload.c: the parts that all functions of the preload library share: threads of weir, and results.
  *
- * What: requests of memory pools are served by allocators of weir's, one for each pool of the program.  The pool itself is
- * made all the same, so that its handle is the driver's, and is what the driver answers for.  doc/design.md (Drop-in) tells
- * what is served, and why the rest passes through.
+ * Requests of memory pools are served by weir's allocators, one for each pool of the program.  The driver makes the
+ * pool, too, so that its handle is the driver's and the driver answers for it. doc/design.md (Drop-in) says which calls
+ * are served, and why the rest passes through.
  *
- * Invariants: this runs inside other people's programs.  Whatever cannot be done goes on to the driver as it came.  On the
- * way of a request or a free that is served nothing here is locked, and before the program's first request nothing is
+ * Invariants: this library runs inside other people's programs.  A call that weir cannot serve goes on to the driver
+ * unchanged.  A request or a free that is served takes no lock here, and before the program's first request nothing is
  * made.
  *
  * Must not know: how a call gets here; how an allocator works.
@@ -17,7 +17,8 @@
 #include "base/thread.h"
 #include "ipc/group_process.h"
 
-/* What weir's own threads ask of the driver is never the program's: a driver may call what it exports. */
+/* Marks a thread of weir as inside, so that its driver calls, which may come back through exported functions, are not
+ * served as the program's. */
 static void stay_inside(void) {
     weir__inside = 1;
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* preload.h: what the files of the preload library share.  doc/design.md (Drop-in) explains the structure.
+/* preload.h: the types and functions that the files of the preload library share. doc/design.md (Drop-in) explains the
+ * structure.
  *
  * Glossary
  *   pool     a memory pool of the program, which the driver has made and knows
- *   served   an allocator of weir, and what it replaces: a pool, or the plain memory of a device
+ *   served   an allocator of weir, and the pool or the plain memory of a device that it replaces
  *   left     said of a request or a pool that weir leaves to the driver
  *   refused  neither served nor left: the device does not have what the settings require
  *   inside   said of a thread that runs one of these functions for the program.  The thread's own calls, and those that
  *            the driver makes for it, go to the driver (interpose.h)
  *
  * Pools are in lists that only grow.  Served allocators are in a table whose entries are only added, or reused after a
- * loss.  So both are read without a lock, and neither is ever freed.  Functions are called inside unless they say
- * otherwise.
+ * loss.  So threads read both without a lock, and neither is ever freed.  Functions are called inside unless their
+ * comments say otherwise.
  *
  * Must not know: how an allocator works; how a call gets here.
  */

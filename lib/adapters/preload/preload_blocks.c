@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_blocks.c: from an address to the allocator that handed it out.
+/* preload_blocks.c: finds the allocator and the block of an address.
  *
- * Allocators are few, and each knows its blocks by a look in its page map, so they are asked in turn, the one
- * that knew the last block first.  One that has no records of its own (the pool engine with the caches off,
- * as with drivers before 12.0) gets them here, in a map under a lock.
+ * Allocators are few, and each finds its blocks in its page map, so they are asked in turn, beginning with the one that
+ * had the last block.  The blocks of an allocator without records (the pool engine without caches, as with drivers
+ * before 12.0) are in a map here, under a lock.
  *
- * Locks: `lock` guards the maps; nothing is called under it.
+ * Locks: `lock` guards the maps; no function is called under it.
  *
- * Must not know: what the program calls.
+ * Must not know: the calls of the program.
  */
 #include "adapters/preload/preload_inside.h"
 
@@ -18,12 +18,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the maps */
 static struct weir_map noted;                            /* block -> struct weir_served * */
 static struct weir_map numbers;                          /* block -> its number */
-atomic_int weir__blocks_noted, weir__blocks_numbered;    /* there ever was one */
-static uint64_t last_number;                             /* likewise guarded */
+atomic_int weir__blocks_noted, weir__blocks_numbered;    /* set once there was one */
+static uint64_t last_number;                             /* guarded by `lock` */
 
-#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its own from 1 */
+#define NUMBERS UINT64_C(0x8000000000000000) /* the driver counts its own numbers from 1 */
 
-/* ---- what an allocator knows -------------------------------------------------------------------- */
+/* ---- blocks that allocators know ---- */
 
 static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *found) {
     void *base;
@@ -37,7 +37,7 @@ static int is_of(struct weir_served *s, CUdeviceptr address, struct weir_found *
     return 1;
 }
 
-/* The driver knows the block itself. */
+/* Finds a block that is noted here.  The driver knows the block, too. */
 static int is_noted(CUdeviceptr address, struct weir_found *found) {
     uintptr_t by;
     int is;
@@ -78,7 +78,7 @@ struct weir_served *weir__block_is_none(CUdeviceptr address) {
     return NULL;
 }
 
-/* ---- what is noted here -------------------------------------------------------------------------- */
+/* ---- blocks that are noted here ---- */
 
 static int note(struct weir_served *s, CUdeviceptr block) {
     int done;
@@ -126,7 +126,8 @@ void weir__block_end(const struct weir_found *found) {
 
 void weir__block_goes_on(const struct weir_found *found) {
     if (found->by->needs_notes)
-        (void)note(found->by, found->base); /* in the place that it just left */
+        (void)note(found->by,
+                   found->base); /* the map still has the room that the block had before */
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

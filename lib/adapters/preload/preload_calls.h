@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_calls.h: the driver's calls in which libweir-preload.so stands; interpose.h says what the lists are.
+/* preload_calls.h: the driver's calls that libweir-preload.so replaces; interpose.h describes the lists.
  *
- * Must not know: what is done about a call.
+ * Must not know: how a call is served.
  */
 #ifndef WEIR_PRELOAD_CALLS_H
 #define WEIR_PRELOAD_CALLS_H
@@ -9,7 +9,7 @@
 #include "adapters/interpose/both_calls.h"
 #include "driver/cuda_nodes.h"
 
-/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
@@ -17,7 +17,7 @@
       (CUstream stream, void *parameters), (stream, parameters))                                   \
     X(cuGraphLaunch, cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))
 
-/* Symbols that have one form alone. */
+/* Symbols with one form. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
@@ -103,7 +103,7 @@
       (void **context, void *resources, CUdevice device, unsigned int flags),                      \
       (context, resources, device, flags))
 
-/* Symbols that are asked for here alone. */
+/* Symbols that only this library calls. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040,                           \

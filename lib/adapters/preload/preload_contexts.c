@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: the driver's calls that make and end contexts, and that begin and end captures. */
+/* preload_contexts.c: the driver's calls that create and end contexts, and that begin and end captures.
+ */
 #include "adapters/preload/preload_inside.h"
 
 #include <pthread.h>
@@ -27,7 +28,8 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* The group counts an estimate for it.  0: it has no room, and nobody gives any. */
+/* Counts an estimate for a new context in the group.  Returns 0 if the group has no room, and no process frees memory
+ * for the context; else 1. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
     int refused = 0, may = 1;
@@ -47,10 +49,11 @@ static int begin_context(CUdevice device, int is_primary, struct weir_group **gr
     return may;
 }
 
-/* The program's contexts that are counted -> their groups; of what other calls made nothing is counted. */
+/* The groups that have counted a context, by context.  Only contexts that these functions created are counted. */
 static struct weir_map counted;
 static pthread_mutex_t counted_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(CUcontext) primary[WEIR_MOST_DEVICES]; /* as the program was given them */
+static _Atomic(CUcontext)
+    primary[WEIR_MOST_DEVICES]; /* the primary contexts that the program has retained */
 
 static int keep_counted(struct weir_group *group, CUcontext context) {
     int is_kept;
@@ -127,7 +130,8 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* By another thread the same number may be given again as soon as the driver has the context back. */
+/* Destroys a context.  Its record is removed before, since another thread may get the handle again as soon as the
+ * driver has destroyed the context. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
@@ -150,7 +154,7 @@ CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice 
 
 typedef CUresult (*device_call)(CUdevice device);
 
-/* All that weir has in the context goes with it. */
+/* Resets a device.  All memory and streams that weir has in its context end. */
 static CUresult reset(device_call real, CUdevice device) {
     CUresult result;
     int is_held;
@@ -172,7 +176,8 @@ static CUresult reset(device_call real, CUdevice device) {
     return result;
 }
 
-/* The last release ends the context.  Where weir has an allocator, that one holds the context. */
+/* Releases a primary context, which ends with the last release.  If weir has an allocator on the device, that allocator
+ * retains the context. */
 static CUresult release(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -213,7 +218,7 @@ CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 /* ---- captures ---- */
 
-/* Counts the capture before it begins: from then on no thread asks about a stream. */
+/* Counts the capture before it begins, so that no thread queries a stream from then on. */
 static void capture_begins(void) {
     if (weir__inside)
         return;
@@ -231,7 +236,7 @@ static CUresult capture_began(CUstream stream, CUresult result) {
     return result;
 }
 
-/* 1 if the stream is being captured, or its capture is broken and not ended. */
+/* Returns 1 if the stream is being captured or its capture is broken but not ended, else 0. */
 static int has_capture(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -240,7 +245,7 @@ static int has_capture(CUstream stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* A call that fails may end it all the same, or not. */
+/* Counts the end of a capture, if the stream had one and has none now: a call that fails may end it, too. */
 static CUresult capture_ended(int had, CUstream stream, CUresult result) {
     if (had && !has_capture(stream)) {
         weir__streams_capture(stream, 0);

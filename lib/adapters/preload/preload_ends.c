@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_ends.c: the calls by which a program ends itself without its functions of exit: _exit, and a signal.
+/* preload_ends.c: the calls by which a program ends itself without its exit functions: _exit, and a signal.
  *
- * The functions here replace those of libc and of libraries that come later, and then call them.
+ * The functions here replace those of libc and of libraries that are loaded later, and then call them.
  *
- * A program that has caught a signal cleans up, and then ends itself by that signal, so that its parent sees the cause:
- * Python does so after Ctrl-C.  The program sets the default action first.  So a signal that a process sends to itself,
- * and whose action is the default and ends the process, is an end like _exit.  A signal from outside that ends the
- * process is not seen: weir sets no handler, since the program would see that.
+ * A program that has caught a signal cleans up, restores the default action, and ends itself by that signal, so that
+ * its parent sees the cause: Python does so after Ctrl-C.  So a signal that a process sends to itself is an end like
+ * _exit if the action is the default and ends the process. weir sees no signal from outside that ends the process: a
+ * program would notice a handler.
  *
- * A thread may block the signal.  A blocked signal that kill(2) sends to the process is no end, since another thread
- * may receive it by sigwait(3).  A blocked signal that raise(3) sends to the thread itself is an end: a program raises
- * it in the handler of that signal, and ends when the handler returns.  The kernel ignores such signals for process 1
- * of a namespace of pids.
+ * A blocked signal that kill(2) sends to the process is no end, since another thread may receive it by sigwait(3).  A
+ * blocked signal that raise(3) sends to the thread itself is an end: the program raises it in the handler of that
+ * signal, and ends when the handler returns.  The kernel ignores such signals for process 1 of a pid namespace.
  *
  * Must not know: the reports that are written at the end.
  */
@@ -31,7 +30,7 @@ EXPORT _Noreturn void weir__exit_too(int status) __asm__("_Exit");
 EXPORT int weir__kill(pid_t pid, int number) __asm__("kill");
 EXPORT int weir__raise(int number) __asm__("raise");
 
-/* The next functions of these names: those of libc, or of a library between. */
+/* The next functions of these names, in libc or in a library between. */
 static void (*next_exit)(int status), (*next_exit_too)(int status);
 static int (*next_kill)(pid_t pid, int number), (*next_raise)(int number);
 

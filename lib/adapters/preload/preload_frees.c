@@ -37,7 +37,7 @@ weir_status weir__free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* A free goes on to the driver, is done here, or only gets a result. */
+/* A free passes on to the driver, is done here, or only gets a result. */
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
 /* Returns 1 if the allocator was lost with its context, else 0.  A free of such memory succeeds and does nothing. */
@@ -119,7 +119,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
         return 1;
     }
     what = find_to_free(block, &found, result);
-    if (what == FREE_IT) /* only a graph's block can be freed under capture */
+    if (what == FREE_IT) /* during a capture the driver only frees a graph's block */
         *result = is_captured(stream) ? CUDA_ERROR_INVALID_VALUE
                                       : weir__result_of(weir__free_block(&found, stream));
     if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_inside.h: what the functions that serve the driver's calls share: blocks, the program's own memory, the way in
- * and out, and streams.
+/* preload_inside.h: the functions that the files share which serve the driver's calls: blocks, the program's own
+ * memory, entering and leaving, and streams.
  *
  * preload_requests.c serves requests, preload_frees.c frees, preload_pointers.c queries of pointers,
  * preload_pool_calls.c calls of memory pools, preload_contexts.c contexts and captures.
@@ -65,7 +65,8 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
                       size_t bytes);
 /* Returns 1 if the driver was out of memory, and other allocators or processes have freed some meanwhile; else 0. */
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
-/* Ends the request with the driver's result.  `key` is the address or the handle; `bytes` is what the driver took. */
+/* Ends the request with the driver's result.  `key` is the address or the handle, and `bytes` the bytes that the driver
+ * took. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
 /* Takes the record of that address before the driver frees the memory; NULL: there is none.  weir__plain_freed ends or
  * restores the record by the driver's result. */
@@ -83,21 +84,22 @@ void weir__plain_unmapped(uint64_t address, size_t bytes);
 
 /* Returns 1 once a request was captured, else 0. */
 int weir__plain_any_graphs(void);
-/* Reads how much memory graphs have on the device, after a launch or a trim; -1: the current device. */
+/* Reads the memory of graphs on the device, after a launch or a trim; -1 is the current device. */
 void weir__plain_look_at_graphs(CUdevice device);
 /* Forgets the memory that went with a context, which may be NULL. */
 void weir__plain_context_ended(CUcontext context);
 /* Forgets the memory of all contexts of the device, and of its graphs. */
 void weir__plain_lost(CUdevice device);
 
-/* The memory that the program has now. */
+/* The memory that the program has allocated by itself now. */
 struct weir_plain_caller {
-    char name[WEIR_PLAIN_NAME]; /* of the shared object */
+    char name[WEIR_PLAIN_NAME]; /* the file name of the shared object */
     uint64_t bytes;
 };
 struct weir_plain_figures {
     uint64_t kind[WEIR_GROUP_KIND_COUNT];
-    struct weir_plain_caller caller[WEIR_PLAIN_CALLERS]; /* those with most; "": no more */
+    /* The callers with most memory; the name "" ends the list. */
+    struct weir_plain_caller caller[WEIR_PLAIN_CALLERS];
 };
 void weir__plain_read(struct weir_plain_figures *out);
 
@@ -111,8 +113,8 @@ static inline int is_default(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* A call of the program's that may concern weir: 1, and it is inside from here on.  Not in a child of fork,
- * where locks may be held by nobody. */
+/* Enters a call of the program that may concern weir.  Returns 1, and the thread is inside until leave().  Returns 0 if
+ * the thread is inside already, and in a child of fork, where a lock may be held by no thread. */
 static inline int enter(void) {
     if (weir__inside || weir__driver_forked())
         return 0;
@@ -128,7 +130,7 @@ static inline void leave(void) {
 
 /* ---- streams ---- */
 
-/* The stream is of another context than weir's, whose events may not order what runs there. */
+/* Returns 1 if the stream belongs to another context than weir's, whose events may not order its work; else 0. */
 static inline int is_apart(const struct weir_served *s, CUstream stream) {
     CUcontext context = NULL;
 
@@ -143,11 +145,12 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* A default stream on a thread without a context names nothing.  The driver answers an invalid context, after which the
- * CUDA runtime makes one current and calls again: to serve such a call would keep that from coming. */
+/* Returns 1 if the stream is a default stream and the thread has no context.  The driver then returns an invalid
+ * context, after which the CUDA runtime creates a context and calls again.  If weir served such a call, the runtime
+ * would not do so. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
-/* 1 if the stream is being captured, or may not be asked about. */
+/* Returns 1 if the stream is being captured or the driver refuses the query, else 0. */
 static inline int is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -155,31 +158,31 @@ static inline int is_captured(CUstream stream) {
                                  status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* A driver (580) answers an invalid value for a pool that was destroyed until something else is in its place in memory,
- * and crashes then; what weir makes may be there. */
+/* Returns 1 if the pool is known to have ended, else 0.  A driver (580) returns an invalid value for a destroyed pool
+ * until its memory has another use, which may be an object of weir; from then on the driver crashes. */
 static inline int is_ended(CUmemoryPool pool) {
     return !weir__driver_forked() && weir__pool_has_ended(pool);
 }
 
-/* The same, from outside. */
+/* Returns 1 if the program names a pool that is known to have ended, else 0.  Called outside. */
 static inline int has_ended(CUmemoryPool pool) {
     return !weir__inside && is_ended(pool);
 }
 
 /* ---- answers ---- */
 
-/* What a status is to a program of the driver's. */
+/* Returns the result that a program gets for a status. */
 CUresult weir__result_of(weir_status status);
 
 /* ---- requests: preload_requests.c ---- */
 
-/* Gives the device what other allocators than `but` (NULL: all) hold idle on it: 1, or 0 if that is nothing.
- * The driver does so with its pools when it runs out. */
+/* Frees the idle memory of all allocators except `but` to its device; NULL means all allocators and devices.  The
+ * driver frees idle memory of its pools when it runs out.  Returns 1 if any was freed, else 0. */
 int weir__make_room(const struct weir_served *but);
 
 /* ---- frees: preload_frees.c ---- */
 
-/* Frees a block that was found, on a stream of any device. */
+/* Frees a block on a stream, which may be of another device. */
 weir_status weir__free_block(const struct weir_found *found, CUstream stream);
 
 #endif

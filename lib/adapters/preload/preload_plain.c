@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_plain.c: the device memory that a program takes by itself, which weir only sees: how much, by which calls, and
- * which library called.
+/* preload_plain.c: the device memory that a program allocates by itself: how much, by which calls, and by which
+ * library. weir only counts it.
  *
- * What: each request notes bytes under its address or handle.  Of a handle the references and the mappings are counted,
- * since its memory stays until the last of them has gone.  A group counts the bytes before the driver is asked, and no
- * longer once the driver has them back.
+ * Each request records its bytes under its address or handle.  References and mappings of a handle are counted, since
+ * its memory stays until the last of them ends.  A group counts the bytes before the driver is called, and until the
+ * driver has freed them.  Captured requests and graph nodes that the program adds are counted when they are made, and
+ * from the next launch on by the driver's figure for the device.
  *
- * Of graphs a captured request, and a node that the program adds, count as they are made; from the next launch on what the driver reports for the device does.
- *
- * Locks: `lock' guards the maps and sums; under it nothing is called but malloc and the group's own.  Who calls is
- * found before, and without the lock that the dynamic linker holds while it runs constructors: these may wait for a
+ * Locks: `lock` guards the maps and sums; under it only malloc and functions of the group are called.  The caller is
+ * found before, without the lock that the dynamic linker holds while it runs constructors: a constructor may wait for a
  * thread that requests memory.
  */
 #include "adapters/preload/preload_inside.h"
@@ -28,7 +27,7 @@
 #include "base/map.h"
 #include "base/size.h"
 
-/* How long one that is ending is waited for. */
+/* The longest wait for a process of the group that is ending. */
 #define ENDING_NS UINT64_C(2000000000)
 enum { FRAMES = 24, MOST_CALLERS = 64, MOST_DEVICES = 64, OTHER_CALLER = 0 };
 
@@ -36,10 +35,10 @@ struct weir_plain_record {
     uint64_t bytes;
     int device, caller;
     enum weir_group_kind kind;
-    struct weir_group *group;      /* which has counted the bytes; NULL: none */
-    CUcontext context;             /* with which it goes; NULL: with none */
-    unsigned references, mappings; /* of a handle */
-    unsigned releasing;            /* of the references, those that the driver is asked to take */
+    struct weir_group *group;      /* the group that has counted the bytes, or NULL */
+    CUcontext context;             /* the context whose end frees the memory, or NULL */
+    unsigned references, mappings; /* the counts of a handle */
+    unsigned releasing; /* the number of references whose release the driver executes now */
 };
 
 struct mapping {
@@ -55,12 +54,12 @@ static struct weir_map places;   /* address of code -> its caller's number + 1 *
 static struct weir_plain_figures sums;
 static struct weir_plain_caller callers[MOST_CALLERS] = {{.name = "(others)"}};
 static int caller_count = 1;
-static uint64_t graphs[MOST_DEVICES];   /* as the driver reported last, and */
-static uint64_t captured[MOST_DEVICES]; /* captured since */
+static uint64_t graphs[MOST_DEVICES];   /* the driver's last figure */
+static uint64_t captured[MOST_DEVICES]; /* the bytes that were captured since then */
 static atomic_int any_graphs;
-static _Atomic pid_t noted_by; /* the process; 0: nothing was noted */
+static _Atomic pid_t noted_by; /* the process that has noted memory, or 0 */
 
-/* Something may be noted.  Not in a child of fork, where the lock may be held by nobody. */
+/* Returns 1 if this process has noted memory, else 0.  In a child of fork the lock may be held by no thread. */
 static int is_noted_here(void) {
     pid_t by = atomic_load_explicit(&noted_by, memory_order_relaxed);
 
@@ -69,7 +68,7 @@ static int is_noted_here(void) {
 
 /* ---- who calls ------------------------------------------------------------------------------------ */
 
-/* Of the parts that pass a call on. */
+/* Returns 1 for a library that only passes calls on, else 0. */
 static int passes_on(const char *name) {
     static const char *const parts[] = {"libweir",  "libcuda.so", "libcudart", "libc.so",
                                         "ld-linux", "libpthread", "libnvrtc"};
@@ -105,13 +104,13 @@ static int name_if_in(struct dl_phdr_info *object, size_t bytes, void *context) 
     return is_in;
 }
 
-/* The name of the object that has that code; "": it passes calls on, or is not known. */
+/* Writes the name of the object that contains the code, or "" if the object passes calls on or is not known. */
 static void name_object(void *code, char name[WEIR_PLAIN_NAME]) {
     name[0] = '\0';
     (void)dl_iterate_phdr(name_if_in, &(struct named){(uintptr_t)code, name});
 }
 
-/* With its first use backtrace loads a library, for which it takes the linker's lock. */
+/* Calls backtrace once, since its first call loads a library, for which it takes the dynamic linker's lock. */
 static __attribute__((constructor)) void load_unwinder(void) {
     void *frame;
 
@@ -129,7 +128,7 @@ static int number_of(const char *name) {
     return caller_count++;
 }
 
-/* The innermost object that does more than pass the call on. */
+/* Returns the number of the innermost object that does not only pass the call on. */
 static int find_caller(void) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), caller = -1;
@@ -192,7 +191,8 @@ static CUdevice current_device(void) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* A member that was killed a moment ago still has its memory: 1 after a pause. */
+/* Waits a moment for a killed process of the group, which still has its memory.  Returns 1 after a pause, 0 if there is
+ * no such process or the time is over. */
 static int await_ending(const struct weir_plain *p) {
     if (!p->group || weir__clock_ns() - p->began >= ENDING_NS || weir__group_recover(p->group) == 0)
         return 0;
@@ -200,7 +200,8 @@ static int await_ending(const struct weir_plain *p) {
     return 1;
 }
 
-/* What weir's own allocators have idle, once: other threads may free without end.  Then other processes. */
+/* Frees idle memory of weir's own allocators, once for each request, since other threads may free memory for ever; then
+ * asks other processes.  Returns 1 if any memory was freed, else 0. */
 static int find_room(struct weir_plain *p) {
     int has_trimmed = p->has_trimmed;
 
@@ -209,7 +210,7 @@ static int find_room(struct weir_plain *p) {
            weir__drop_in_ask_for_memory(p->device, p->bytes, p->began);
 }
 
-/* Its statistics are due, if it has any. */
+/* Writes the statistics, if there are any. */
 static void tell_failure(void) {
     if (weir__served_known() > 0)
         weir__report_failure();
@@ -219,7 +220,7 @@ static int take(struct weir_plain *p) {
     while (!weir__group_take(p->group, p->kind, p->bytes))
         if (p->bytes > weir__group_limit(p->group) || !find_room(p))
             return 0;
-    p->has_trimmed = 0; /* for the driver's answer */
+    p->has_trimmed = 0; /* the driver's failure may trim again */
     return 1;
 }
 
@@ -232,7 +233,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
         return 1;
     if (device < 0)
         p->device = current_device();
-    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver says why */
+    if (p->device < 0 || p->device >= MOST_DEVICES) { /* the driver reports the error */
         leave();
         return 1;
     }
@@ -260,7 +261,7 @@ int weir__plain_may_have_room(struct weir_plain *p, CUresult result) {
     return any;
 }
 
-/* The caller holds the lock.  The driver has its bytes back. */
+/* Ends a record whose memory the driver has freed.  The caller holds the lock. */
 static void forget(struct weir_plain_record *r) {
     add(r, 0, r->bytes);
     if (r->group)
@@ -268,13 +269,14 @@ static void forget(struct weir_plain_record *r) {
     free(r);
 }
 
-/* Likewise, of a handle. */
+/* Ends the record of a handle without references and mappings.  The caller holds the lock. */
 static void forget_unused(struct weir_plain_record *r) {
     if (r->references == 0 && r->mappings == 0)
         forget(r);
 }
 
-/* The driver has given the address or handle again: what was known by it went back unseen.  The caller holds the lock. */
+/* Ends an old record of an address or handle that the driver has used again: its memory was freed unseen.  The caller
+ * holds the lock. */
 static void forget_old(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -286,7 +288,7 @@ static void forget_old(struct weir_map *map, uint64_t key) {
     forget_unused(old);
 }
 
-/* 0: no host memory, and nothing is noted. */
+/* Notes a request.  Returns 1, or 0 with nothing noted if there is no host memory. */
 static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int caller) {
     struct weir_plain_record *r = malloc(sizeof *r);
     int is_handle = p->kind == WEIR_GROUP_CREATE, is_noted;
@@ -316,7 +318,8 @@ static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int call
     return is_noted;
 }
 
-/* Calls of the thread that this starts are not the program's. */
+/* Lets `weir top` read this process.  The thread is inside meanwhile, so that calls of the new thread do not count as
+ * the program's. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -359,7 +362,7 @@ void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t
 
 /* ---- frees ---------------------------------------------------------------------------------------- */
 
-/* By another thread the same address may be noted again as soon as the driver has the block back. */
+/* Removes the record before the driver frees the block, since another thread may get and note the address at once. */
 struct weir_plain_record *weir__plain_freeing(uint64_t key) {
     uintptr_t found = 0;
 
@@ -377,12 +380,12 @@ void weir__plain_freed(struct weir_plain_record *r, uint64_t key, CUresult resul
     pthread_mutex_lock(&lock);
     if (result == CUDA_SUCCESS)
         forget(r);
-    else /* the place that it left is still there */
+    else /* the map still has the room that the record had */
         (void)weir__map_put(&blocks, key, (uintptr_t)r);
     pthread_mutex_unlock(&lock);
 }
 
-/* With the last reference its number may be another's. */
+/* Removes the record before the last release, since the handle may then be reused. */
 struct weir_plain_record *weir__plain_releasing(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *r;
     uintptr_t found = 0;
@@ -413,7 +416,7 @@ void weir__plain_released(struct weir_plain_record *r, CUmemGenericAllocationHan
     pthread_mutex_unlock(&lock);
 }
 
-/* The mapping in which the address lies; NULL.  The caller holds the lock. */
+/* Returns the mapping that contains the address, or NULL.  The caller holds the lock. */
 static struct mapping *mapping_of(uint64_t address) {
     uintptr_t found;
 
@@ -461,7 +464,7 @@ void weir__plain_mapped(CUmemGenericAllocationHandle handle, uint64_t address, s
     free(m);
 }
 
-/* One call may unmap several that lie side by side. */
+/* Ends all mappings of the range: one call may unmap several adjacent ones. */
 void weir__plain_unmapped(uint64_t address, size_t bytes) {
     uint64_t end = address + bytes;
     uintptr_t found;
@@ -516,14 +519,15 @@ void weir__plain_look_at_graphs(CUdevice device) {
 
 /* ---- contexts ------------------------------------------------------------------------------------- */
 
-/* The caller holds the lock.  Of a context, or all that is on a device. */
+/* Ends the records of a context, or with NULL those of a device.  The caller holds the lock. */
 static void lose(CUcontext context, CUdevice device) {
     for (size_t i = 0; i < blocks.capacity;) {
         struct weir_map_slot *slot = &blocks.slots[i];
         struct weir_plain_record *r = (struct weir_plain_record *)slot->value;
 
         if (slot->key != 0 && (context ? r->context == context : r->device == device)) {
-            (void)weir__map_take(&blocks, slot->key, NULL); /* another may come into its place */
+            (void)weir__map_take(&blocks, slot->key,
+                                 NULL); /* another record may move to this slot */
             forget(r);
         } else {
             i++;
@@ -539,7 +543,8 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Physical memory outlives contexts; of the rest nobody frees anything any more. */
+/* Forgets the memory of a device whose contexts were reset: no call will free it.  Physical memory outlives
+ * contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pointers.c: the driver's calls that ask what a pointer is.
+/* preload_pointers.c: the driver's calls that query pointers.
  *
- * What: the driver knows a block of weir's as a part of larger memory; what it says of that becomes what it would say of
- * the block.
+ * The driver knows a block of weir as a part of larger memory.  Its answers are corrected to those for a separate
+ * block.
  */
 #include "adapters/preload/preload_inside.h"
 
@@ -14,7 +14,7 @@ enum {
     POINTER_RANGE_SIZE = 12
 };
 
-/* 1 if the address lies in a block of weir's; from outside. */
+/* Returns 1 if the address lies in a block of weir, else 0.  Called outside. */
 static int is_served(CUdeviceptr address, struct weir_found *found) {
     int is;
 
@@ -38,7 +38,7 @@ CUresult weir__serve_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
     return CUDA_SUCCESS;
 }
 
-/* What the driver has said of the memory that the block lies in becomes what it would say of the block. */
+/* Corrects one attribute, which the driver gave for the memory that contains the block. */
 static void correct(const struct weir_found *found, CUpointer_attribute attribute, void *value) {
     uint64_t number;
 
@@ -89,7 +89,7 @@ CUresult weir__serve_cuPointerGetAttributes(unsigned int count, CUpointer_attrib
     return result;
 }
 
-/* Neither is for memory of a pool that was made without a type of handles. */
+/* Memory of a pool without handle types supports neither of the next two calls. */
 CUresult weir__serve_cuIpcGetMemHandle(void *handle, CUdeviceptr address) {
     struct weir_found found;
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pool_calls.c: the driver's calls that make, set, ask and end memory pools, and say which one is current.
+/* preload_pool_calls.c: the driver's calls that create, change, query and destroy memory pools, and that set the
+ * current one.
  *
- * What: the driver does all of them.  What they say about pools that weir serves is noted (preload_pools.c).
+ * The driver executes all of them.  Their effect on pools that weir serves is recorded (preload_pools.c).
  */
 #include "adapters/preload/preload_inside.h"
 
 /* Evaluates to the result of `call`, which is only made if the pool is not known to have ended. */
 #define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Served is memory of a device. */
+/* Returns the reason why memory of this type and location is left to the driver: weir serves memory of devices
+ * alone. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
@@ -28,8 +30,8 @@ static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType loca
     }
 }
 
-/* If a device has only one locality domain, that domain is the whole device.  The driver tells: it gives the pool the
- * location of the device. */
+/* Returns the location of a pool.  If a device has only one locality domain, that domain is the whole device, and the
+ * driver gives the pool the location of the device. */
 static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) {
     CUmemLocation whole = {CU_MEM_LOCATION_TYPE_DEVICE, given->id & 255};
     CUmemLocationType type;
@@ -42,7 +44,7 @@ static CUmemLocation location_of(CUmemoryPool pool, const CUmemLocation *given) 
                : *given;
 }
 
-/* A property that weir does not know may mean anything. */
+/* Returns 1 if weir knows all properties that are set, else 0: an unknown property may mean anything. */
 static int is_known(const CUmemPoolProps *properties) {
     for (size_t i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -50,7 +52,8 @@ static int is_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* weir serves pools of this process alone, without properties that it does not know. */
+/* Returns the reason why a pool is left to the driver. weir serves pools that no other process uses, and whose
+ * properties it knows. */
 static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
     enum weir_left why = why_other(properties->allocType, location);
 
@@ -61,7 +64,7 @@ static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationTy
     return is_known(properties) ? WEIR_LEFT_NOT : WEIR_LEFT_UNKNOWN;
 }
 
-/* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
+/* Adds a pool that the driver has just made.  If weir still knows a pool of that handle, that pool has ended unseen. */
 static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
                      enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
@@ -88,7 +91,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
-/* Another process's, and on a device that it knows. */
+/* Leaves the pool of another process to the driver, which knows the device. */
 CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
                                                         CUmemAllocationHandleType type,
                                                         unsigned long long flags) {
@@ -101,7 +104,8 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* As soon as the driver has destroyed it, another thread may be given the handle. */
+/* Destroys a pool.  The life of its record is read before, since another thread may get the handle again as soon as the
+ * driver has destroyed the pool. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
@@ -114,7 +118,7 @@ CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     return result;
 }
 
-/* The allocator of a pool that has one. */
+/* Returns the allocator of a pool, or NULL. */
 static struct weir_served *serving(CUmemoryPool pool) {
     struct weir_pool *p = weir__pool_of(pool);
 
@@ -157,7 +161,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* What weir adds to what the driver's own pool has. */
+/* Returns the figure of the allocator that is added to that of the driver's own pool. */
 static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -190,8 +194,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* weir's memory cannot have this access, so the driver's pool must not have it, either.  The access of the pool's own
- * device does not change. */
+/* Restores the access of the driver's pool, since weir's memory cannot have the new access.  The access of the pool's
+ * own device does not change. */
 static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
                             const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -239,9 +243,10 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
     return UNLESS_ENDED(pool, REAL(cuMemPoolImportPointer)(address, pool, data));
 }
 
-/* ---- which pool is current ---- */
+/* ---- current pools ---- */
 
-/* The program has set a pool or asked for it.  One that the program did not make is the default pool of that place. */
+/* Records a pool that the program has set or queried.  A pool that the program has not made is the default pool of that
+ * place. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -254,7 +259,8 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* Set for the only locality domain: later the driver is asked whether the device has the same current pool. */
+    /* For the only locality domain of a device, the current pool of the device is queried later, since it may be
+     * another one. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_pools.c: the program's pools, and the allocators that stand in their places.
+/* preload_pools.c: the program's pools, and the allocators that serve them.
  *
- * A pool gets its allocator at its first request.  When the pool goes, the allocator stays until its last
- * block is freed, gives its memory back, and is kept for the next pool: whoever looks through the table
- * without a lock may be looking at it.
+ * A pool gets its allocator at its first request.  When the pool is destroyed, the allocator stays until its last block
+ * is freed.  Then it frees its memory, and serves the device's next pool: threads search the table without a lock, so
+ * an allocator is never freed.
  *
- * Locks: `lock` guards additions, and the making of allocators; under it the driver is called, and weir.
+ * Locks: `lock` guards additions to the table and the creation of allocators; under it functions of the driver and of
+ * weir are called.
  *
- * Must not know: what the program calls.
+ * Must not know: the calls of the program.
  */
 #include "adapters/preload/preload_inside.h"
 
@@ -21,13 +22,13 @@
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
-#define UNIT ((size_t)32 << 20) /* that pools of the driver grow by */
+#define UNIT ((size_t)32 << 20) /* the unit by which the driver's pools grow */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
-static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
+static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: query the driver */
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* as of a pool */
+static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* a value of enum weir_pool_state */
 static atomic_int any_refused, any_asked;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
@@ -53,9 +54,9 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
 
 enum { MOST_ENDED = 256 };
 
-/* Their handles; NULL: the place is free.  A pool that is alive is never among them. */
+/* The handles of pools that have ended, or NULL for a free place.  A handle of a live pool is never in the list. */
 static _Atomic(CUmemoryPool) ended[MOST_ENDED];
-static atomic_uint ended_count; /* places that were ever taken */
+static atomic_uint ended_count; /* the number of places that were ever in use */
 
 int weir__pool_has_ended(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
@@ -66,7 +67,7 @@ int weir__pool_has_ended(CUmemoryPool handle) {
     return 0;
 }
 
-/* Where all places are taken, one of the others is forgotten.  The caller holds `lock`. */
+/* Adds a handle.  If all places are in use, it replaces an older handle.  The caller holds `lock`. */
 static void note_end(CUmemoryPool handle) {
     static unsigned next;
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
@@ -80,7 +81,7 @@ static void note_end(CUmemoryPool handle) {
         atomic_store_explicit(&ended_count, count + 1, memory_order_release);
 }
 
-/* The driver has given the handle to another pool.  The caller holds `lock`. */
+/* Removes a handle that the driver has given to a new pool.  The caller holds `lock`. */
 static void forget_end(CUmemoryPool handle) {
     unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
 
@@ -89,9 +90,9 @@ static void forget_end(CUmemoryPool handle) {
             atomic_store_explicit(&ended[i], NULL, memory_order_relaxed);
 }
 
-/* ---- pools that are made ------------------------------------------------------------------------- */
+/* ---- records of pools --------------------------------------------------------------------------- */
 
-/* A record without a pool in that bucket; the caller holds `lock`. */
+/* Returns a record without a pool of that bucket.  The caller holds `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
 
@@ -139,7 +140,7 @@ void weir__pool_set_current(int device, struct weir_pool *p) {
         atomic_store_explicit(&current[device], p, memory_order_release);
 }
 
-/* What is current and was not made by the program is the device's own. */
+/* Queries the device's current pool.  If the program has not made it, it is the device's default pool. */
 static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
     CUmemoryPool handle = NULL;
     struct weir_pool *p;
@@ -171,9 +172,9 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* From the environment.  Where it cannot be read that is said once. */
+/* Reads the options from the environment.  Reports once if it cannot be read. */
 static weir_status read_environment(weir_options *options) {
-    static int is_wrong; /* under `lock` */
+    static int is_wrong; /* guarded by `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
 
@@ -188,12 +189,12 @@ static weir_status read_environment(weir_options *options) {
     return status;
 }
 
-/* 1 if so much may be above `most` bytes on that device. */
+/* Returns 1 if the amount may exceed `most` bytes on that device, else 0. */
 static int may_exceed(const weir_amount *amount, int device, size_t most) {
     size_t total = SIZE_MAX;
 
     if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
-        return 0; /* "max" is what there is */
+        return 0; /* the amount fits: "max" is limited by the device */
     if (amount->kind == WEIR_AMOUNT_BYTES)
         return amount->value > most;
     if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
@@ -201,8 +202,8 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* A pool that may hold so many bytes may not hold more here, unless the environment sets a limit.  As in the driver, which
- * rounds up to units (580). */
+/* Limits the allocator of a pool with a size limit, unless the environment sets a limit.  Like the driver (580) it
+ * rounds the limit up to units. */
 static void limit_to(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -222,9 +223,9 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Returns 1 if creating the allocator failed because the device cannot do what the settings say; 0 if the driver failed,
- * or if a later request may succeed.  A limit that is a part of the free memory changes with the free memory.
- * E_NOT_SUPPORTED also comes from a driver without pools, and E_NO_DEVICE from a driver that weir cannot use: then
+/* Returns 1 if creating the allocator failed because the device cannot do what the settings require.  Returns 0 if the
+ * driver failed, or if a later request may succeed: a limit that is a share of the free memory changes with it.
+ * E_NOT_SUPPORTED also comes from a driver without pools, and E_NO_DEVICE from a driver that weir cannot use.  Then
  * requests are left to the driver, unless the settings name peers or the mapped engine. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
@@ -243,7 +244,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
     }
 }
 
-/* The first allocator of a device preallocates, and learns for the next run. */
+/* Reads the options of an allocator.  The first allocator of a device preallocates, and writes the profile. */
 static weir_status read_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_environment(options);
 
@@ -261,15 +262,15 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     return WEIR_OK;
 }
 
-/* Without a word of the driver, since others wait for `lock`. */
+/* Returns 1 if the allocator has blocks, else 0.  Does not call the driver, since other threads wait for `lock`. */
 static int has_blocks(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Where the next one stands: behind all others, or where there is no room left, in the place of one that was lost with
- * its context, best of one that is known to have no blocks, of which no free can come any more.  That one is found no
- * longer, and stays: somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
+/* Returns the place of a new allocator in the table: a new place; or in a full table that of an allocator that was lost
+ * with its context, if possible one that is known to have no blocks, since no free of them can come.  The lost
+ * allocator is not freed, since a thread may still read it.  Returns WEIR_MOST_SERVED if all of them serve. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -287,8 +288,8 @@ static unsigned find_place(void) {
     return found;
 }
 
-/* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place; *state: what
- * asked for it is left, or refused. */
+/* Creates an allocator.  Returns NULL if weir has reported the reason, or if there is no host memory or no place; then
+ * *state says whether the request is left or refused.  The caller holds `lock`. */
 static struct weir_served *make(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
@@ -303,7 +304,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     s->kind = kind;
     if (read_options(&options, s) != WEIR_OK)
         goto fail;
-    /* The first one of a device says what somebody should know; but failures, which are told by OOM reports. */
+    /* The first allocator of a device reports warnings, but no failed requests, which OOM reports describe. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
@@ -316,7 +317,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     if (is_told)
         weir__drop_in_hush(s->allocator);
     weir__show_engine(s->allocator, s->engine, sizeof s->engine);
-    /* The allocator has it retained already. */
+    /* The allocator has retained the context, too. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
@@ -324,7 +325,7 @@ static struct weir_served *make(int device, struct weir_pool_kind kind, int *sta
     atomic_store_explicit(&weir__served[place], s, memory_order_release);
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    /* A thread that stops trusting streams tells the allocators that it finds; this one may be too new for that. */
+    /* A thread that has just stopped trusting streams may not have seen this allocator in the table. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir__interposed_passes())
         weir__drop_in_distrust(s->allocator);
@@ -353,7 +354,7 @@ void weir__served_renew_peak(struct weir_served *s) {
         weir__drop_in_renew_peak(s->allocator);
 }
 
-/* What was there then, or has grown since. */
+/* Returns the highest reserve since the last restart: that of the restart, or after a growth. */
 uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
     uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
     uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
@@ -392,13 +393,13 @@ void weir__served_trim(struct weir_served *s, size_t keep) {
         weir__drop_in_trim(s->allocator, keep, weir__streams_ask(s));
 }
 
-/* If no block lives any more, the memory goes back, and the allocator waits for another pool.  Memory that is still
- * in use by work goes back when the next pool of the device ends. */
+/* Frees the memory of an ending allocator without blocks, which then waits for another pool.  Memory that work still
+ * uses is freed when the device's next pool ends. */
 void weir__served_rest(struct weir_served *s) {
     weir_statistics figures = {.size = sizeof figures};
     int ending = WEIR_SERVED_ENDING;
 
-    /* Of two that free the last two blocks one sees both. */
+    /* If two threads free the last two blocks, one of them sees both frees. */
     atomic_thread_fence(memory_order_seq_cst);
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
@@ -406,7 +407,7 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* Allocators that wait for a pool give back what was still in use by work when their last pool ended. */
+/* Frees memory of allocators that wait for a pool, which work still used when their last pool ended. */
 static void trim_spares(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -419,8 +420,8 @@ static void trim_spares(int device) {
     }
 }
 
-/* One whose pool has gone, for the same device and of the same kind; the caller holds `lock`.  A last free that
- * came while its pool went may not have seen that. */
+/* Takes an allocator that waits for a pool of this device and kind, or returns NULL.  A last free during the end of the
+ * old pool may have missed that end, so this is checked first.  The caller holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -473,7 +474,7 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* WEIR_ACCESS_ has the driver's numbers.  The caller holds `lock`. */
+/* Sets the access of another device.  WEIR_ACCESS_ has the driver's numbers.  The caller holds `lock`. */
 static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags flags) {
     uint64_t bit = UINT64_C(1) << device;
     weir_status status = weir_set_access(s->allocator, device, (int)flags);
@@ -483,8 +484,8 @@ static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags fl
     return status;
 }
 
-/* What was set before there was an allocator, and nothing that an earlier pool's had: 1, or 0 if its memory
- * cannot be given so.  The caller holds `lock`. */
+/* Sets the access of the pool on its new allocator, and removes access that an earlier pool had.  Returns 1, or 0 if
+ * the memory cannot get that access.  The caller holds `lock`. */
 static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     int is_quiet = s->opened == 0;
 
@@ -502,7 +503,7 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
-/* Access that only the driver's own pools can have, as that of the host. */
+/* Returns 1 if the access is one that only the driver's own pools can have, such as that of the host; else 0. */
 static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -511,8 +512,8 @@ static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
     return 0;
 }
 
-/* As the program's pool has it now; the caller holds `lock`.  What the driver refuses of weir's memory is as it was
- * before, all of it. */
+/* Changes the access of weir's memory to the new access of the program's pool.  If the driver refuses it, restores all
+ * of the earlier access.  The caller holds `lock`. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
                               const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -558,7 +559,7 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
 
-/* The first pool that is left for a reason of weir's is said, and the first that is refused. */
+/* Reports the first pool that is left because of weir, and the first that is refused. */
 static void say_not_served(const char *what, int device, int state) {
     static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
     int is_refused = state == WEIR_POOL_REFUSED;
@@ -583,7 +584,7 @@ int weir__any_asked(void) {
     return atomic_load_explicit(&any_asked, memory_order_relaxed);
 }
 
-/* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
+/* Takes `lock`.  A child that is forked meanwhile does not wait for it. */
 static void begin_making(void) {
     atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     (void)weir__driver_begin_use();
@@ -691,7 +692,7 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* How long they have before a reset. */
+/* The longest waits for allocators before a reset, in seconds. */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
 static int is_on(const struct weir_served *s, const void *device) {
@@ -707,8 +708,8 @@ static void ask_for_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* What was needed is written down as at the end of a process, since some reset the device as the last that they do; and
- * what is idle goes back, which nobody could give back later. */
+/* Writes profiles before a device is reset, since some programs reset the device at their end; and frees idle memory,
+ * which cannot be freed afterwards. */
 static void settle(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -720,9 +721,10 @@ static void settle(void *device) {
     }
 }
 
-/* A thread may be in a call of the driver's that never ends, with an allocator's lock: 0. */
+/* Settles all allocators of a device.  Returns 0 if a thread does not return in time from a call of the driver, in
+ * which it holds the lock of an allocator; else 1. */
 static int settle_in_time(int device) {
-    void *number = (void *)(intptr_t)device; /* whoever is late has it too */
+    void *number = (void *)(intptr_t)device; /* a late thread may still read it */
 
     return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
            weir__thread_in_time(settle, number, SETTLE_S);
@@ -734,7 +736,8 @@ void weir__served_save(struct weir_served *s) {
         weir__run_tell("the profile of %s was not written", s->device_text);
 }
 
-/* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
+/* Loses all allocators of a device before its context is reset.  Blocks of pools outlive the context, as the driver
+ * promises, but the order of their reuse does not. */
 void weir__served_lose(int device) {
     int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
 
@@ -761,7 +764,7 @@ void weir__served_lose(int device) {
     if (device >= 0 && device < WEIR_MOST_DEVICES) {
         atomic_store_explicit(&plain[device], NULL, memory_order_release);
         atomic_store_explicit(&current[device], NULL,
-                              memory_order_release); /* as the driver has it */
+                              memory_order_release); /* a reset makes the default pool current */
     }
     pthread_mutex_unlock(&lock);
 }
@@ -787,7 +790,8 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
     pthread_mutex_unlock(&lock);
     if (s)
         trim_spares(device);
-    if (s && atomic_compare_exchange_strong(&s->state, &(int){WEIR_SERVED_LIVE},
-                                            WEIR_SERVED_ENDING)) /* it may be lost meanwhile */
+    if (s && atomic_compare_exchange_strong(
+                 &s->state, &(int){WEIR_SERVED_LIVE},
+                 WEIR_SERVED_ENDING)) /* the allocator may have been lost meanwhile */
         weir__served_rest(s);
 }

@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_report.c: the reports of the preload library, if wanted, and the reasons why nothing was served.
  *
- * Statistics are read at exit, by a function that was registered after the driver's own and so runs before the driver
- * is unloaded.  Later frees of the program are not in them.  A line is written by one write(2), so that several
- * processes may write to one file.
+ * A function of atexit reads the statistics.  It is registered after the driver's own and so runs before the driver is
+ * unloaded. quick_exit has its own list, so report() and end() are in that list, too.  One write(2) writes a line, so
+ * that several processes may write to one file.
  *
- * A process that ends by _exit or by a signal of its own runs no such function (preload_ends.c).  Its call may come
- * from a signal handler that has interrupted any code.  So if there is something to write, the call only posts a
- * semaphore, and waits a while for the thread "weir-exit", which waits for that semaphore and writes all.  If nothing
- * was served, the call reports that, without memory and without a lock, and removes the file that `weir top` reads.  If
- * a thread ends the process while another thread does so, it waits until the other thread has written all.  quick_exit
- * calls functions of its own list, so report() and end() are in that list, too.
+ * A process that ends by _exit or by a signal runs no such function (preload_ends.c), and may be inside a signal
+ * handler that has interrupted any code.  So the thread "weir-exit" waits for a semaphore to write all, and the process
+ * waits a while for that thread.  If nothing was served, the ending thread reports that itself, without memory and
+ * locks, and removes the file of `weir top`.  A second thread that ends the process waits for the first one.
  *
- * A program whose request fails may end by abort, which runs no function of this library, and the user needs the
- * figures of such a program most.  So the first request that fails writes the text, too.  It does not write the line of
- * JSON, since each process has one line.
+ * A program may abort after a failed request, so the first failed request writes the text, too.  It writes no line of
+ * JSON, since a process has one line.
  *
- * Standard error may be closed at the end: programs of coreutils close it in a function of atexit, and the destructor
- * here runs after all of these.  So if a report is wanted, the first process of `weir run` keeps a duplicate of
- * standard error, which is closed on exec and in a child of fork, and puts it back if standard error is closed.
+ * Standard error may be closed at the end, as by programs of coreutils.  So if a report is wanted, the first process of
+ * `weir run` keeps a duplicate, which is closed on exec and in a child of fork, and restores standard error from it.
  *
- * Figures come from allocators, whose locks a thread may hold in a call of the driver that never returns.  So a thread
- * of its own reads them, and the process waits for it for two seconds at most, and ten for profiles (--profile).
- * Figures that are missing then are reported as missing.
+ * An allocator's lock may be held by a thread whose driver call never returns.  So a thread reads the figures, and the
+ * process waits for it: two seconds, and ten for profiles (--profile).  Missing figures are reported as missing.
  *
- * Must not know: how anything is served.
+ * Must not know: how calls are served.
  */
 #include "adapters/preload/preload_inside.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_requests.c: the driver's calls that request memory.
  *
- * What: requests of memory pools, and of plain memory if `weir run' was told so, are served.  Of all others it is counted
- * that the driver served them, and if it has no memory for one, allocators give back what they hold idle.
+ * weir serves requests of memory pools, and of plain memory if `weir run` says so.  It counts all others, which the
+ * driver serves; and if the driver has no memory for one, weir's allocators free their idle memory for it.
  */
 #include "adapters/preload/preload_inside.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- devices ---- */
 
-/* How many devices the program sees; they do not change. */
+/* Returns the number of devices that the program sees, which does not change. */
 static int count_devices(void) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -20,7 +20,7 @@ static int count_devices(void) {
     return devices;
 }
 
-/* -1: the driver has something against it. */
+/* Returns the device of a context, or -1 if the driver refuses the query. */
 static int device_of_context(CUcontext context) {
     CUdevice device = -1;
     CUcontext popped;
@@ -33,12 +33,12 @@ static int device_of_context(CUcontext context) {
     return device;
 }
 
-/* Of a stream as the caller means it; likewise. */
+/* Returns the device of the caller's stream, or -1 if the driver refuses the query. */
 static int device_of(CUstream stream) {
     CUcontext context = NULL;
     CUdevice device = -1;
 
-    /* On a thread without a context the allocator finds that out; one is not made for that. */
+    /* if the thread has no context, the allocator will find that */
     if (count_devices() == 1 && (!is_default(stream) || weir__served_known() > 0))
         return 0;
     if (is_default(stream))
@@ -50,7 +50,7 @@ static int device_of(CUstream stream) {
 
 /* ---- requests ---- */
 
-/* OK, or E_HOST_MEMORY and the block is free again. */
+/* Notes a new block.  Returns OK, or E_HOST_MEMORY after a free of the block. */
 static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
     if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
         return WEIR_OK;
@@ -72,7 +72,7 @@ __attribute__((noinline, cold)) int weir__make_room(const struct weir_served *bu
     return any;
 }
 
-/* Of this thread's request, if that goes on to the driver, for what reason and for the sake of which pool. */
+/* The reason why this thread's request goes on to the driver, and the pool that is the reason. */
 static _Thread_local struct {
     struct weir_pool *pool;
     enum weir_left why;
@@ -84,7 +84,7 @@ static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
     return 0;
 }
 
-/* What the driver refuses, too, is not told. */
+/* Counts a request that was left to the driver, if the driver has served it. */
 static CUresult passed(CUresult result) {
     if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
         weir__count_left(left.why, left.pool);
@@ -92,7 +92,7 @@ static CUresult passed(CUresult result) {
     return result;
 }
 
-/* 1 and the answer, or 0: the request is the driver's. */
+/* Serves a request.  Returns 1 with *result, or 0 if the request is left to the driver. */
 static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                    CUresult *result) {
     void *address = NULL;
@@ -108,7 +108,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         weir__report_failure();
     }
     switch (status) {
-    case WEIR_E_STREAM: /* another device's, or none */
+    case WEIR_E_STREAM: /* the stream is of another device, or of none */
         return leave_to_driver(WEIR_LEFT_STREAM, NULL);
     case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
@@ -119,21 +119,22 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         *result = CUDA_SUCCESS;
         return 1;
     default:
-        *block = 0; /* as the driver does (580), and programs look */
+        *block = 0; /* the driver does so, too (580), and programs check it */
         *result = weir__result_of(status);
         return 1;
     }
 }
 
-/* ---- of pools ---- */
+/* ---- requests of pools ---- */
 
-/* 1 and the answer to any request of such a pool. */
+/* Returns 1 with *result if the pool is known to have ended, else 0. */
 static int answer_ended(CUmemoryPool pool, CUresult *result) {
     *result = CUDA_ERROR_INVALID_VALUE;
     return is_ended(pool);
 }
 
-/* The pool, or NULL: what is current for the stream's device. */
+/* Serves a request of a pool, or with NULL of the current pool of the stream's device.  Returns 1 with *result, or 0 if
+ * the request is left to the driver. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
@@ -153,7 +154,8 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
-/* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
+/* Serves a request of the program.  Returns 1 with *result, or 0 if the driver must decide.  The driver judges
+ * arguments that are no request. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -168,7 +170,8 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* What the driver is to serve: a captured request is a part of its graph.  1: it may be asked. */
+/* Counts a request that the driver serves.  A captured request belongs to its graph.  Returns 1 if the driver may be
+ * called, else 0. */
 static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                       size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
@@ -242,9 +245,9 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
     return serve_pool_call(NAMED_PTSZ, block, bytes, pool, stream);
 }
 
-/* ---- of plain memory ---- */
+/* ---- requests of plain memory ---- */
 
-/* In relaxed mode, so that no capture of others is broken. */
+/* Waits for a stream in relaxed mode, so that no capture of others is broken. */
 static CUresult wait_for(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -256,9 +259,9 @@ static CUresult wait_for(CUstream stream) {
     return result;
 }
 
-/* All streams may use it at once: so it comes from an allocator that hands out nothing else, on a stream
- * that runs nothing, once whatever the driver may have had that wait for is over; what cannot be waited for
- * goes back. */
+/* Serves plain memory, which all streams may use at once.  So the block comes from an allocator for plain memory alone,
+ * on a stream that runs nothing else, and the function waits until all work is done that the driver may have made that
+ * stream wait for.  If the wait fails, the block is freed. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int state;
     struct weir_served *s = weir__served_plain(device_of(NULL), &state);
@@ -267,7 +270,7 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !request(s, &found.base, bytes, apart, result)) {
-        left.why = WEIR_LEFT_NOT; /* no pool's */
+        left.why = WEIR_LEFT_NOT; /* no pool is the reason */
         return !s && state == WEIR_POOL_REFUSED;
     }
     if (*result != CUDA_SUCCESS)
@@ -280,9 +283,9 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return 1;
 }
 
-/* Beside a capture the driver judges. */
+/* Serves plain memory if `weir run` says so.  During a capture the driver decides. */
 static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    static atomic_int is_wanted; /* 0: not looked up yet */
+    static atomic_int is_wanted; /* 1 or -1; 0 before the variable was read */
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {
@@ -296,15 +299,15 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     return done;
 }
 
-/* ---- what the driver serves ---- */
+/* ---- requests that the driver serves ---- */
 
 static void count_left(enum weir_unserved which) {
     if (!weir__inside)
         weir__count_unserved(which);
 }
 
-/* Passes a request for `asked` bytes on to the driver by `call`, which is repeated while others free memory for it.  The
- * driver takes `got` bytes, which it identifies by `*key`. */
+/* Passes a request for `asked` bytes on to the driver by `call`, which is repeated while others free memory for it.
+ * The driver takes `got` bytes, which it identifies by `*key`. */
 #define REQUEST_OF_DRIVER(which, kind, device, asked, call, key, got)                              \
     __extension__({                                                                                \
         struct weir_plain its_plain;                                                               \
@@ -396,7 +399,7 @@ CUresult weir__serve_cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const C
     return ADD_NODE(alloc_in(any), REAL(cuGraphAddNode_v2)(node, graph, after, edges, count, any));
 }
 
-/* ---- what the driver has served ---- */
+/* ---- memory that the driver has served ---- */
 
 CUresult weir__serve_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct weir_plain_record *record = weir__inside ? NULL : weir__plain_releasing(handle);
@@ -432,7 +435,8 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Only a program that has captured a request has graphs with memory, as far as weir sees. */
+/* Returns 1 inside if graphs may have memory now, else 0.  As far as weir sees, only a program that has captured a
+ * request has such graphs. */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_show.c: the figures of this process for `weir top', in a segment.
+/* preload_show.c: the figures of this process for `weir top`, in a shared segment.
  *
- * A thread of its own publishes them several times a second while somebody looks, and else sleeps until
- * somebody does; requests and frees know nothing of it.  It is the only thread that weir starts for
- * this, with all signals blocked, and only once the program is served.
+ * A thread publishes them several times a second while a reader looks, and sleeps otherwise; requests and frees do not
+ * notice it.  It has all signals blocked, and starts when the program is first served.
  *
- * A child of fork does not have the thread, and weir serves it nothing: so it shows
- * nothing.  A program that is executed begins again, in the same file.
+ * A child of fork lacks the thread, and weir does not serve it, so it has no figures.  A program that is executed
+ * begins again, in its old file.
  *
- * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a
- * context, waits for that; for no longer than a second.
+ * Locks: a thread that queries the driver for figures holds `asking`.  So a thread that ends the driver or a context
+ * waits for it, for a second at most.
  *
- * Must not know: what others make of the figures.
+ * Must not know: the use of the figures.
  */
 
 #include "adapters/preload/preload_inside.h"
@@ -28,11 +27,12 @@
 enum { PAUSE_MS = 250 };
 
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-static int is_closed;               /* under `asking' */
-static struct weir_segment segment; /* the thread's, once that runs */
-static struct weir_show show;       /* likewise */
+static int is_closed;               /* guarded by `asking` */
+static struct weir_segment segment; /* for the thread alone, once it runs */
+static struct weir_show show;       /* for the thread alone, once it runs */
 
-/* An allocator that waits for another pool holds nothing, and is left out. */
+/* Returns 1 if the allocator is shown, else 0.  An allocator that waits for another pool has no memory, and is left
+ * out. */
 static int is_shown(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_SPARE;
 }
@@ -42,7 +42,7 @@ _Static_assert((int)WEIR_GROUP_KIND_COUNT <= (int)WEIR_SHOW_KINDS &&
                    (int)WEIR_PLAIN_NAME == (int)WEIR_SHOW_OBJECT,
                "there is room for all");
 
-/* What the program has taken by itself. */
+/* Fills in the memory that the program has allocated by itself. */
 static void fill_plain(void) {
     struct weir_plain_figures plain;
     int kinds = 0;
@@ -83,7 +83,7 @@ static void fill(void) {
     show.time_ns = weir__clock_ns();
 }
 
-/* 1, or 0: there is nothing to be published any more. */
+/* Publishes the figures.  Returns 1, or 0 once the figures are over. */
 static int publish(void) {
     int goes_on;
 
@@ -98,7 +98,7 @@ static int publish(void) {
 }
 
 static void *run(void *unused) {
-    weir__inside = 1; /* what it asks is the driver's to answer */
+    weir__inside = 1; /* the thread's own calls go to the driver */
     weir__segment_each(&weir__show_kind, NULL, NULL);
     for (;;) {
         weir__segment_wait(&segment, PAUSE_MS);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_streams.c: streams whose creation was seen, and their end.
+/* preload_streams.c: streams whose creation weir has seen, and their end.
  *
- * Only for these streams weir relies on seeing captures and the end, and does not ask the driver at each request.  A stream
- * that was created by a call in which weir does not stand may end by such a call, too.
+ * weir relies on seeing captures and the end of these streams alone, and does not query them at each request.  A stream
+ * whose creation weir has not seen may also end by a call that weir does not see.
  *
- * A trim may ask about streams that the call does not name.  Meanwhile no stream may end, and no capture may begin,
- * since a question would break it.  A call that ends a stream or begins a capture waits for `asking'.
+ * A trim may query streams that its call does not name.  Meanwhile no stream may end, and no capture may begin, since
+ * the query would break it.  So a call that ends a stream or begins a capture waits for `asking`.
  *
- * Must not know: what is asked on a stream.
+ * Must not know: which queries are made on a stream.
  */
 #include "adapters/preload/preload.h"
 
@@ -19,10 +19,10 @@
 #include "base/map.h"
 #include "base/thread.h"
 
-static struct weir_lock lock; /* a leaf: nothing is called while it is held */
-static struct weir_map seen;  /* under it; the values: the device, and whether it is CAPTURED */
+static struct weir_lock lock; /* innermost: no function is called while it is held */
+static struct weir_map seen;  /* guarded by `lock`; a value has the device and the bit CAPTURED */
 
-enum { CAPTURED = 1 }; /* a capture of the program's began on it */
+enum { CAPTURED = 1 }; /* a capture of the program began on the stream */
 
 static uintptr_t value_of(int device, int is_captured) {
     return (uintptr_t)device << 1 | (is_captured ? CAPTURED : 0);
@@ -52,19 +52,20 @@ void weir__streams_distrust(void) {
         weir__drop_in_distrust(weir__served_at(i)->allocator);
 }
 
-/* ---- questions about all streams ----------------------------------------------------------------- */
+/* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
-/* Taken before an allocator's locks and before `lock'. */
+/* Taken before an allocator's locks and before `lock`. */
 static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
-/* On these devices a stream was destroyed while at work. */
+/* A bit for each device on which a stream was destroyed while its work ran. */
 static _Atomic uint64_t ended_at_work;
 
 static uint64_t bit_of(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* A child of fork has no streams.  Where weir was in use before the fork it does nothing in the child. */
+/* Resets the state in a child of fork, which has no streams.  If weir was in use before the fork, it does nothing in
+ * the child. */
 static void become_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
@@ -88,7 +89,7 @@ void weir__streams_await(void) {
     pthread_mutex_unlock(&asking);
 }
 
-/* The streams of the device whose creation was seen; NULL: no host memory. */
+/* Returns a list of the streams of the device whose creation was seen, or NULL if there is no host memory. */
 static CUstream *list_seen(int device, size_t *count) {
     CUstream *list;
 
@@ -146,14 +147,14 @@ void weir__streams_go_on(int is_held) {
         pthread_mutex_unlock(&asking);
 }
 
-/* ---- how they begin and end ----------------------------------------------------------------------- */
+/* ---- creation and end of streams ---- */
 
 static void tell_all(void (*tell)(weir_allocator *, weir_stream), CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++)
         tell(weir__served_at(i)->allocator, stream);
 }
 
-/* The device of the context that is current. */
+/* Returns the device of the current context. */
 static int device_here(void) {
     CUdevice device = 0;
 
@@ -161,7 +162,8 @@ static int device_here(void) {
     return device;
 }
 
-/* Streams of weir's own are left out.  About one for which there is no host memory the driver is asked at each request. */
+/* Records a stream that the program has created.  If there is no host memory, weir queries the stream at each
+ * request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
         return result;
@@ -192,7 +194,7 @@ void weir__streams_capture(CUstream stream, int has_begun) {
     weir__lock_give(&lock);
 }
 
-/* Notes that a stream ends while at work.  Without an allocator on the device there is nothing to note. */
+/* Notes that a stream ends while its work runs, if an allocator uses the device. */
 static void note_work(int device, CUstream stream) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -206,7 +208,7 @@ static void note_work(int device, CUstream stream) {
     }
 }
 
-/* A capture ends with the stream on which it began. */
+/* Destroys a stream, with which its capture ends. */
 CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
     uintptr_t value = 0;
     CUresult result;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_torch.c: makes weir the allocator of a PyTorch in this process, before PyTorch initialises its own.
  *
- * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so,
- * by its name and through its table of calls.  So this library exports these names, installs the shim at the first
- * call, and then calls PyTorch's own function.  By then libc10_cuda.so is loaded.  The build id in its memory names the
- * shim that was compiled for it, and no other shim is loaded.  If the shim is missing and `weir run' compiles shims
- * beside this process, the first call waits.
+ * PyTorch counts the devices before it initialises its allocator: libtorch_cuda.so calls a function of libc10_cuda.so
+ * by its symbol.  So this library exports these symbols, installs the shim at the first call, and then calls PyTorch's
+ * function.  By then libc10_cuda.so is loaded.  The build id in its memory names the shim that was compiled for it, and
+ * no other shim is loaded.  If the shim is missing and `weir run` compiles shims beside this process, the first call
+ * waits.
  *
- * The shim uses weir's public functions here (libweir-preload.map), so that there is one weir in the process.
+ * The shim uses weir's public functions in this library (libweir-preload.map), so that the process has only one weir.
  *
- * Must not know: what the shim does; how it was made.
+ * Must not know: the work of the shim; how it was made.
  */
 #include "adapters/preload/preload.h"
 
@@ -129,8 +129,8 @@ static __attribute__((constructor)) void begin(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Finds the shim for the library, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there is
- * no shim. */
+/* Finds the shim for the library, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there
+ * is no shim. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

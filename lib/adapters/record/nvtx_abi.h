@@ -2,11 +2,12 @@
 /* nvtx_abi.h: the part of NVTX 3 that `weir record' reads, written from the interface between NVTX and tools.
  *
  * Source: nvtx3/nvToolsExt.h and nvtx3/nvtxDetail/nvtxTypes.h of the CUDA toolkit (13.0) and of NVIDIA/NVTX, which keep
- * the interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c compares this file with the toolkit.
+ * the interface stable for tools of other versions.  tests/adapters/nvtx_abi_check.c compares this file with the
+ * toolkit.
  *
- * A program that uses NVTX has a table of pointers for each module; each pointer leads to a variable of the program that
- * holds one function of the interface.  NVTX calls the tool's InitializeInjectionNvtx2 with a function that finds these
- * tables.  The tool writes its own functions into the variables that it needs, and returns nonzero.
+ * A program that uses NVTX has a table of pointers for each module; each pointer leads to a variable of the program
+ * that holds one function of the interface.  NVTX calls the tool's InitializeInjectionNvtx2 with a function that finds
+ * these tables.  The tool writes its own functions into the variables that it needs, and returns nonzero.
  */
 #ifndef WEIR_NVTX_ABI_H
 #define WEIR_NVTX_ABI_H

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* record.c: puts the requests that a program makes for device memory into the rings of record_ring.h.
  *
- * Every call goes to the driver unchanged, and so does the driver's answer to the program.  The time of a free is taken
+ * Every call goes to the driver unchanged, and so does the driver's result to the program.  The time of a free is taken
  * before the driver's call and the time of an allocation after it, so that the events of an address are in order though
  * threads pass the address on.
  *
- * A thread whose ring is full waits for a recorder that lives, since the recorder needs less than a millisecond to
- * empty the ring unless it has too much to do.  The wait has a bound: a process whose ring nobody has emptied for
- * WEIR_RECORD_WAIT_MS runs on unrecorded from then on, counts the events that are lost, and never waits again.  Time in
- * which the process is stopped, as by Ctrl-Z, does not count: the recorder may be stopped, too.
+ * A thread whose ring is full waits while the recorder lives, which needs less than a millisecond to empty the ring
+ * unless it has too much to do.  The wait has a bound: a process whose ring has not been emptied for
+ * WEIR_RECORD_WAIT_MS runs on unrecorded, counts the lost events, and never waits again.  Time in which the process is
+ * stopped, as by Ctrl-Z, does not count: the recorder may be stopped, too.
  *
- * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  A child finds out
- * by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler of pthread_atfork(3).
+ * A child of fork records nothing if its parent has recorded; a program that is executed begins again.  A child
+ * recognises itself by a page that the kernel fills with zeros in a child, since _Fork(3) and clone(2) call no handler
+ * of pthread_atfork(3).
  *
  * Must not know: how a call reaches this file, the format of a trace.
  */
@@ -32,8 +33,8 @@
  * lives. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
-static struct weir_record_file
-    *_Atomic file; /* NULL until the first event, or if there is no file */
+/* NULL until the first event, or if there is no file. */
+static struct weir_record_file *_Atomic file;
 /* The page that the kernel fills with zeros in a child of fork. */
 struct recording {
     atomic_int is_on;                 /* this process records */
@@ -307,7 +308,8 @@ static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream, or the thread's current device.  Asks the driver only if there are several devices. */
+/* Returns the device of the stream, or the thread's current device.  Asks the driver only if there are several
+ * devices. */
 static uint8_t device_of(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -419,8 +421,8 @@ static inline void put_request(CUresult result, CUdeviceptr address, size_t byte
     put(&made, what, address, bytes, (uintptr_t)stream, who);
 }
 
-/* Marks this thread as inside a call of the program.  Returns 1 on success, 0 if the thread is inside already: then this
- * library or the driver makes the call. */
+/* Marks this thread as inside a call of the program.  Returns 1 on success, 0 if the thread is inside already: then
+ * this library or the driver makes the call. */
 static inline int enter(void) {
     if (weir__inside)
         return 0;
@@ -597,7 +599,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
 }
 
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
-    note_pool(pool, 0); /* before the driver gives the handle to another pool */
+    note_pool(pool, 0); /* called before the driver may give the handle to a new pool */
     return REAL(cuMemPoolDestroy)(pool);
 }
 

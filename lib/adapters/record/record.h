@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h: what libweir-record.so gives to others, beside the driver's names. */
+/* record.h: the functions that libweir-record.so exports beside the driver's names, and those that its files share.
+ */
 #ifndef WEIR_RECORD_H
 #define WEIR_RECORD_H
 
@@ -10,18 +11,19 @@
 
 #define WEIR_RECORD_EXPORT __attribute__((visibility("default")))
 
-/* For programs, which find it by dlsym or as a weak symbol: an iteration ends here. */
+/* Records the end of an iteration.  Programs find this function by dlsym or as a weak symbol. */
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
 /* For NVTX (record_nvtx.c), which finds it in the library that NVTX_INJECTION64_PATH names. */
 WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
-/* Names of callers (record_callers.c): whether they are wanted, and the numbers of this thread's two; 0: none. */
+/* Set if names of callers are wanted; and reads the numbers of this thread's two names, which are 0 without a name
+ * (record_callers.c). */
 extern int weir__record_callers;
 void weir__record_who(uint64_t *place, uint64_t *range);
-/* record_nvtx.c: the innermost range of this thread that has a name, or NULL. */
+/* Returns the innermost range of this thread that has a name, or NULL (record_nvtx.c). */
 const char *weir__record_range(void);
-/* record.c: gives the recorder a name. */
+/* Sends a name with its number to the recorder (record.c). */
 void weir__record_name(uint64_t number, const char *name);
 
 /* ---- record_files.c: the files of record_ring.h, as a recorded process makes them ---- */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* record_callers.c: who makes a request, by name: `weir record --callers'.
+/* record_callers.c: the names of callers: `weir record --callers`.
  *
- * A request carries the numbers of two names: the place in the program, and the innermost NVTX range of its thread.  The
- * recorder gets each name once, before the first request that carries its number.
+ * A request has the numbers of two names: the place in the program, and the innermost NVTX range of its thread.  The
+ * recorder gets each name once, before the first request that has its number.
  *
- * The place is a line of Python, if the thread runs Python.  CPython's own report of crashes tells it: this
- * takes no lock and allocates nothing, so it works in a thread that has released the interpreter's lock, as most do that
- * call the driver.  CPython 3.11 and 3.12 export that function.  Else the place is the innermost function outside
- * the CUDA libraries.
+ * The place is a line of Python, if the thread runs Python.  CPython's own crash report gives it: the report takes no
+ * lock and allocates nothing, so it works in a thread that has released the interpreter's lock, as most threads have
+ * that call the driver.  CPython 3.11 and 3.12 export that function.  Otherwise the place is the innermost function
+ * outside the CUDA libraries.
  *
- * Locks: `lock' guards the two maps.  Under it nothing is called but malloc: dladdr takes the dynamic linker's lock,
- * under which programs ask for memory.
+ * Locks: `lock` guards the two maps.  Under it only malloc is called: dladdr takes the dynamic linker's lock, under
+ * which programs request memory.
  *
  * Must not know: how a call gets here, how an event is recorded.
  */
@@ -35,8 +35,8 @@ enum { FRAMES = 24, REPORT_BYTES = 8192 };
 int weir__record_callers;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct weir_map sent;   /* numbers of names that the recorder has */
-static struct weir_map places; /* address of code -> number + 1; 1: code of weir or CUDA */
+static struct weir_map sent;   /* the numbers of the names that the recorder has */
+static struct weir_map places; /* place by address of code; 1 for code of weir or CUDA */
 
 static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     int found;
@@ -47,14 +47,14 @@ static int look_up(struct weir_map *map, uint64_t key, uintptr_t *value) {
     return found;
 }
 
-/* Without host memory the next request tries again. */
+/* Adds an entry to a map.  If there is no host memory, the next request tries again. */
 static void note(struct weir_map *map, uint64_t key, uintptr_t value) {
     pthread_mutex_lock(&lock);
     (void)weir__map_put(map, key, value);
     pthread_mutex_unlock(&lock);
 }
 
-/* The number of a name, which the recorder has then.  Never 0. */
+/* Returns the number of a name, which is never 0, and sends the name to the recorder once. */
 static uint64_t number_of(const char *name) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
@@ -84,7 +84,8 @@ static void find_python(void) {
     memcpy(&python_dump, &dump, sizeof dump);
 }
 
-/* A file of its own each time: a program may close or reuse any descriptor. */
+/* Reads CPython's report of a thread.  Each report uses a new file, since a program may close or reuse any descriptor.
+ * Returns 1, or 0 if there is no report. */
 static int read_report(void *state, char *text, size_t bytes) {
     int file = memfd_create("weir-callers", MFD_CLOEXEC);
     ssize_t length;
@@ -98,7 +99,8 @@ static int read_report(void *state, char *text, size_t bytes) {
     return length > 0;
 }
 
-/* "  File "/a/train.py", line 12 in step" as "train.py:12(step)".  1, or 0. */
+/* Converts a line of the report, such as 'File "/a/train.py", line 12 in step', to "train.py:12(step)".  Returns 1, or
+ * 0 if it is no such line. */
 static int spell_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
@@ -113,7 +115,8 @@ static int spell_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* The innermost line outside installed packages; if there is none, the innermost one. */
+/* Writes the innermost line outside installed packages, or the innermost line if there is none.  Returns 1, or 0 if the
+ * thread runs no Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -152,7 +155,8 @@ static int is_between(const Dl_info *info) {
     return 0;
 }
 
-/* A C++ program has the function that reads its names; the arguments are left out. */
+/* Writes the readable name of a symbol without its arguments.  A C++ program contains the function that demangles
+ * symbols. */
 static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;
@@ -177,9 +181,10 @@ static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     free(plain);
 }
 
-/* "train_step", or "program+0x1a2b" where no name is exported. */
+/* Returns the place of a return address: the number of a name such as "train_step", or "program+0x1a2b" if no symbol is
+ * exported; or 1 for code of weir or CUDA. */
 static uintptr_t place_of(const void *frame) {
-    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* of the call */
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* the address of the call */
     char name[WEIR_RECORD_NAME_BYTES];
     uintptr_t place = 1;
     Dl_info info;
@@ -213,17 +218,17 @@ static uint64_t find_function(void) {
     return 0;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
+/* ---- both names ---- */
 
 void weir__record_who(uint64_t *place, uint64_t *range) {
-    char name[256]; /* cut where it is recorded */
+    char name[256]; /* put_text() shortens it */
     const char *open = weir__record_range();
 
     *place = find_line(name, sizeof name) ? number_of(name) : find_function();
     *range = open ? number_of(open) : 0;
 }
 
-/* The first call of backtrace loads a library: not in a request. */
+/* Calls backtrace once before any request, since its first call loads a library. */
 static __attribute__((constructor)) void begin(void) {
     void *frame[1];
 

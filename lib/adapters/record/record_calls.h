@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* record_calls.h: the driver's calls in which libweir-record.so stands; interpose.h says what the lists are.
+/* record_calls.h: the driver's calls that libweir-record.so replaces; interpose.h describes the lists.
  *
- * Must not know: what is done about a call.
+ * Must not know: how a call is recorded.
  */
 #ifndef WEIR_RECORD_CALLS_H
 #define WEIR_RECORD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
 
-/* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
+/* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
     WEIR_BOTH_STREAMS(X)                                                                           \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
-/* Symbols that have one form alone. */
+/* Symbols with one form. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
@@ -32,7 +32,7 @@
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))
 
-/* Symbols that are asked for here alone. */
+/* Symbols that only this library calls. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \

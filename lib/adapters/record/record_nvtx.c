@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* record_nvtx.c: ranges and marks of NVTX whose names match WEIR_RECORD_RANGES end iterations; and those that are
- * pushed name the requests of their thread, with WEIR_RECORD_CALLERS.
+/* record_nvtx.c: NVTX.  Ranges and marks whose names match WEIR_RECORD_RANGES end iterations; with WEIR_RECORD_CALLERS,
+ * pushed ranges name the requests of their thread.
  *
- * A program that uses NVTX has its implementation in itself (headers alone, since NVTX 3), a table of pointers to
- * functions that do nothing.  At the first call that opens the library which NVTX_INJECTION64_PATH names and calls
- * InitializeInjectionNvtx2, which may put functions of its own into the table; those left alone go on to do nothing.
- * There may be several such tables in one process.
+ * A program that uses NVTX contains NVTX's implementation (NVTX 3 has only headers), with a table of pointers to empty
+ * functions.  At its first call, NVTX opens the library that NVTX_INJECTION64_PATH names and calls
+ * InitializeInjectionNvtx2, which may put functions into the table.  A process may have several such tables.
  *
  * The interface is in nvtx_abi.h.
  *
@@ -24,13 +23,14 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-static char *wanted; /* a pattern as the shell's */
+static char *wanted; /* a pattern in the form of the shell */
 
 static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* UTF-8, cut to the room at a character's start. */
+/* Writes the name in UTF-8, cut at the start of a character if it is too long.  Returns the text, or NULL for no
+ * name. */
 static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -66,10 +66,10 @@ enum { DEEPEST = 16 };
 
 static _Thread_local struct {
     int depth;
-    char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "": none */
+    char name[DEEPEST][WEIR_RECORD_NAME_BYTES]; /* "" for a range without a name */
 } opened __attribute__((tls_model("initial-exec")));
 
-/* Pushed; deeper ones have no room, and go by the deepest that has. */
+/* Pushes a range.  Ranges that are nested too deep are not stored, so the deepest stored range counts for them. */
 static int push(const char *name) {
     if (opened.depth < DEEPEST)
         snprintf(opened.name[opened.depth], sizeof opened.name[0], "%s", name ? name : "");
@@ -90,7 +90,8 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* The name, in the buffer if it was wide; NULL: it has none.  One that was registered is its own handle. */
+/* Returns the name of a range or mark, or NULL if it has none.  `text` is the buffer for a wide name.  The handle of a
+ * registered name is the name. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)
@@ -109,7 +110,7 @@ static void see_attributes(const struct weir_nvtx_attributes *attributes) {
     see(name_in(attributes, text, sizeof text));
 }
 
-/* ---- what stands in the tables ------------------------------------------------------------------ */
+/* ---- functions for the tables ---- */
 
 static void mark_ex(const struct weir_nvtx_attributes *attributes) {
     see_attributes(attributes);
@@ -170,7 +171,7 @@ static int domain_pop(const void *domain) {
     return pop();
 }
 
-/* Programs keep them to their end. */
+/* Registers a name, which programs keep to their end. */
 static const void *register_a(const void *domain, const char *name) {
     (void)domain;
     return name && (weir__record_callers || is_wanted(name)) ? strdup(name) : NULL;
@@ -210,7 +211,7 @@ static const struct entry entries[] = {
     ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
-/* 1: the tables are as they are to be, 0: nothing of them is used. */
+/* Puts functions of this file into the tables of NVTX.  Returns 1 on success, 0 if NVTX shall not use any of them. */
 int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
     const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
     const char *pattern = weir__variable(WEIR_RECORD_RANGES);

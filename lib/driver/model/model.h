@@ -17,8 +17,8 @@
 /* A field that is zero takes its value from the environment or the profile. */
 struct weir_model_setup {
     int devices; /* 1 to 16 */
-    uint64_t
-        capacity; /* the bytes of each device, which are all for allocations: contexts then take none */
+    /* The bytes of each device, which are all for allocations: contexts then take none. */
+    uint64_t capacity;
     const char *profile; /* a profile's file, which overrides the built-in profile key by key */
     struct weir_driver_failure *failure; /* gets the reason of a failure, or NULL */
 };

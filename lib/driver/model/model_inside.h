@@ -152,8 +152,8 @@ struct model_device {
     struct model_context green;
     uint64_t capacity;      /* bytes; never changes */
     uint64_t context_bytes; /* the bytes of a context; never changes */
-    uint64_t
-        physical; /* the bytes that contexts, cuMemAlloc, pools, graphs and handles have taken */
+    /* The bytes that contexts, cuMemAlloc, pools, graphs and handles have taken. */
+    uint64_t physical;
     uint64_t graph_bytes;            /* the part of `physical` that graphs have taken */
     uint64_t graph_used;             /* the part of `graph_bytes` in allocations of graphs */
     uint64_t graph_end_ns;           /* when the work before the last free of such memory is done */

@@ -31,8 +31,8 @@ struct model_pool {
     uint64_t unused;                /* the used bytes of blocks that cuMemFree has freed */
     uint64_t reserved_high;         /* bytes */
     struct model_pool *prev, *next; /* in weir__model.live_pools */
-    uint64_t
-        gone_after; /* the number of handles made before its end, plus 1; or 0 while it lives */
+    /* The number of handles made before its end, plus 1; or 0 while it lives. */
+    uint64_t gone_after;
 };
 
 _Static_assert(sizeof(struct model_pool) <= 1024, "a pool fits its slot");
