@@ -194,14 +194,12 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* The counts of one thread.  Only the owner writes to a page, so counting needs no locked instruction and no shared
- * cache line, and neither slows nor serialises the calls that are measured.  Pages are in a list that only grows.  A
- * thread that ends leaves its page, with its counts, to the next thread that starts, so the sum over the list is exact.
- * Threads without a page (no host memory) count in a shared page with locked additions. */
+/* The counts of one thread.  Only its owner writes to a page, so counting needs no locked instruction and no shared cache
+ * line, and neither slows nor serialises the calls that are measured.  Pages are in a list that only grows, so the sum
+ * over the list is exact.  Threads without a page (no host memory) count in a shared page with locked additions. */
 struct page {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
     struct page *next; /* set before the page is linked, never changed */
-    atomic_int owned;  /* set while a live thread has the page */
 };
 
 static const struct weir_driver *inner_table; /* set before the counted table is handed out */
@@ -212,48 +210,22 @@ static pthread_mutex_t count_lock =
 static _Atomic(struct page *) pages;
 static struct page shared_page;
 static _Thread_local struct page *own_page;
-/* Its destructor frees the page of a thread that ends for other threads. */
-static pthread_key_t page_key;
 
-static void leave_page(void *page) {
-    own_page = NULL;
-    atomic_store_explicit(&((struct page *)page)->owned, 0, memory_order_release);
-}
+/* Counts the first call of a thread, and each call of a thread that has no page. */
+static __attribute__((noinline)) void count_slowly(enum weir_driver_entry entry) {
+    struct page *page = aligned_alloc(_Alignof(struct page), sizeof *page);
 
-static struct page *take_page(void) {
-    struct page *page;
-
-    for (page = atomic_load_explicit(&pages, memory_order_acquire); page; page = page->next) {
-        int free_page = 0;
-
-        if (atomic_compare_exchange_strong_explicit(&page->owned, &free_page, 1,
-                                                    memory_order_acquire, memory_order_relaxed))
-            return page;
+    if (!page) {
+        atomic_fetch_add_explicit(&shared_page.calls[entry], 1, memory_order_relaxed);
+        return;
     }
-    page = aligned_alloc(_Alignof(struct page), sizeof *page);
-    if (!page)
-        return NULL;
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        atomic_init(&page->calls[i], 0);
-    atomic_init(&page->owned, 1);
+    memset(page, 0, sizeof *page);
+    atomic_init(&page->calls[entry], 1);
     page->next = atomic_load_explicit(&pages, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&pages, &page->next, page, memory_order_release,
                                                   memory_order_relaxed))
         ;
-    return page;
-}
-
-/* Counts the first call of a thread, and each call of a thread that has no page. */
-static __attribute__((noinline)) void count_slowly(enum weir_driver_entry entry) {
-    struct page *page = take_page();
-
-    if (page && pthread_setspecific(page_key, page) != 0) {
-        leave_page(page);
-        page = NULL;
-    }
     own_page = page;
-    atomic_fetch_add_explicit(page ? &page->calls[entry] : &shared_page.calls[entry], 1,
-                              memory_order_relaxed);
 }
 
 static inline void count_call(enum weir_driver_entry entry) {
@@ -281,7 +253,7 @@ const struct weir_driver *weir__driver_counted(const struct weir_driver *inner) 
     if (!inner)
         return NULL;
     pthread_mutex_lock(&count_lock);
-    if (!inner_table && pthread_key_create(&page_key, leave_page) == 0) {
+    if (!inner_table) {
         counted_table = *inner; /* copies the clock, the capabilities and entries that are NULL */
 #define WEIR_ENTRY(group, entry, symbol, version, params, args)                                    \
     if (inner->entry)                                                                              \

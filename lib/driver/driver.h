@@ -123,8 +123,7 @@ void weir__driver_settle(struct weir_driver *table);
 
 /* Returns a table that forwards to `inner` and counts each call.  An entry that is NULL in
  * `inner` is NULL in the table, too.  A process has one such table: a later call with another `inner`
- * returns NULL.  The call also returns NULL if no thread key is left.  Counting costs one to three nanoseconds a
- * call with any number of threads. */
+ * returns NULL.  Counting costs one to three nanoseconds a call with any number of threads. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Reads the number of calls of each entry, by enum weir_driver_entry.  The numbers are exact if no call is running. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
