@@ -48,7 +48,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/who.h \
 	lib/driver/cuda_abi.h \
 	lib/driver/cuda_constants.h \
-	lib/driver/cuda_nodes.h \
 	lib/driver/device.c \
 	lib/driver/device.h \
 	lib/driver/device_wait.c \
@@ -62,7 +61,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_graph.c \
 	lib/driver/model/model_inside.h \
 	lib/driver/model/model_ipc.c \
-	lib/driver/model/model_ipc.h \
 	lib/driver/model/model_memory.c \
 	lib/driver/model/model_oracle.c \
 	lib/driver/model/model_orders.c \
@@ -306,7 +304,6 @@ endif
 lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose/interpose.c \
 	lib/adapters/interpose/interpose.h \
-	lib/adapters/preload/preload.c \
 	lib/adapters/preload/preload.h \
 	lib/adapters/interpose/both_calls.h \
 	lib/adapters/preload/preload_blocks.c \
@@ -315,7 +312,6 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload/preload_contexts.c \
 	lib/adapters/preload/preload_ends.c \
 	lib/adapters/preload/preload_frees.c \
-	lib/adapters/preload/preload_inside.h \
 	lib/adapters/preload/preload_plain.c \
 	lib/adapters/preload/preload_pointers.c \
 	lib/adapters/preload/preload_pool_calls.c \

@@ -84,6 +84,20 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
+/* CUDA_MEM_ALLOC_NODE_PARAMS, the parameters of a graph node that allocates; and the start of CUgraphNodeParams. */
+struct weir_alloc_node {
+    CUmemPoolProps pool;
+    const void *access;
+    size_t access_count, bytes;
+    CUdeviceptr block;
+};
+struct weir_any_node {
+    unsigned int type; /* WEIR_NODE_ALLOC if the node allocates */
+    int reserved[3];
+    struct weir_alloc_node alloc;
+};
+#define WEIR_NODE_ALLOC 10
+
 /* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).  All return CUresult.
  * Group BASE is required.  Each other group is optional as a whole, and sets a capability bit of the table (driver.h)
  * if none of its entries is missing. */

@@ -53,7 +53,6 @@
 #define CUmemPoolPtrExportData_st weir_CUmemPoolPtrExportData_st
 #define CUmemPoolPtrExportData weir_CUmemPoolPtrExportData
 #include "driver/cuda_abi.h"
-#include "driver/cuda_nodes.h"
 #include "driver/model/model_program.h"
 #undef CUresult
 #undef CUdevice

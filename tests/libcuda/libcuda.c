@@ -22,7 +22,7 @@
  * Must not know: weir above driver.h; who loads it.
  */
 #include "driver/driver.h"
-#include "driver/cuda_nodes.h"
+#include "driver/cuda_abi.h"
 #include "driver/model/model.h"
 #include "driver/model/model_program.h"
 #include "driver/model/model_inside.h"

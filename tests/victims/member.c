@@ -12,7 +12,7 @@
  *     term                                             sends itself SIGTERM
  *     hold                                             sleeps until it is killed
  * For each request it prints the call and the driver's answer. */
-#include "driver/cuda_nodes.h"
+#include "driver/cuda_abi.h"
 #include "opened.h"
 
 #include <signal.h>

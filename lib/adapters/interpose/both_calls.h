@@ -47,6 +47,12 @@ typedef struct CUgraphNode_st *CUgraphNode;
       (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
        const CUmemAllocationProp *properties, unsigned long long flags),                           \
       (handle, bytes, properties, flags))                                                          \
+    X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
+    X(cuMemMap, cuMemMap, 10020,                                                                   \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags),                                                                  \
+      (address, bytes, offset, handle, flags))                                                     \
+    X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
     X(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr block), (block))                                 \
     X(cuMemPoolCreate, cuMemPoolCreate, 11020,                                                     \
       (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
@@ -57,6 +63,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000,                                       \
       (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type),                     \
       (pool, location, type))                                                                      \
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))

@@ -9,7 +9,7 @@
  *
  * Must not know: the calls of the program.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include <pthread.h>
 

@@ -7,7 +7,6 @@
 #define WEIR_PRELOAD_CALLS_H
 
 #include "adapters/interpose/both_calls.h"
-#include "driver/cuda_nodes.h"
 
 /* Symbols with a second form, _ptsz, for which stream 0 is the thread's own default stream. */
 /* clang-format off */
@@ -22,14 +21,8 @@
     WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (CUdevice device), (device))     \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, (CUdevice device), (device)) \
-    X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000,                             \
       (CUmemGenericAllocationHandle *handle, void *address), (handle, address))                    \
-    X(cuMemMap, cuMemMap, 10020,                                                                   \
-      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
-       unsigned long long flags),                                                                  \
-      (address, bytes, offset, handle, flags))                                                     \
-    X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
     X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040,                                       \
       (CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count,                   \
        struct weir_alloc_node *alloc),                                                             \
@@ -43,7 +36,6 @@
        size_t count, struct weir_any_node *any),                                                   \
       (node, graph, after, edges, count, any))                                                     \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (CUdevice device), (device))              \
-    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
     X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,                                         \
       (CUdeviceptr *base, size_t *bytes, CUdeviceptr address), (base, bytes, address))             \
     X(cuPointerGetAttribute, cuPointerGetAttribute, 4000,                                          \
@@ -112,11 +104,6 @@
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
-    X(cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                                  \
-      (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
-    X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned int flags), (event, flags))    \
-    X(cuEventRecord, cuEventRecord, 2000, (CUevent event, CUstream stream), (event, stream))       \
-    X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event), (event))                           \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010,                 \
       (CUstreamCaptureMode *mode), (mode))                                                         \
     X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000,                                \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* preload_contexts.c: the driver's calls that create and end contexts, and that begin and end captures.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include <pthread.h>
 

@@ -4,7 +4,7 @@
  * Invariants: a block of weir is freed here, by whichever call the program frees it; all other frees go on to the
  * driver.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include "base/log.h"
 

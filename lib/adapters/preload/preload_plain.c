@@ -11,7 +11,7 @@
  * found before, without the lock that the dynamic linker holds while it runs constructors: a constructor may wait for a
  * thread that requests memory.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include <errno.h>
 #include <execinfo.h>

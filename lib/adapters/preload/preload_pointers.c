@@ -4,7 +4,7 @@
  * The driver knows a block of weir as a part of larger memory.  Its answers are corrected to those for a separate
  * block.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 enum {
     POINTER_CONTEXT = 1,

@@ -4,7 +4,7 @@
  *
  * The driver executes all of them.  Their effect on pools that weir serves is recorded (preload_pools.c).
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 /* Evaluates to the result of `call`, which is only made if the pool is not known to have ended. */
 #define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))

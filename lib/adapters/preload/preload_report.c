@@ -21,7 +21,7 @@
  *
  * Must not know: how calls are served.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/show.h"
 #include "api/timeline.h"
 #include "base/file.h"
 #include "base/kept.h"
@@ -50,10 +49,8 @@ enum {
     REPORT_S = FIGURES_S + PROFILES_S + 3, /* the longest wait of _exit for all reports */
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
-    FIGURES_BYTES = 65536, /* bytes of a line that events leave for the figures */
+    FIGURES_BYTES = 65536, /* bytes of a line that time lines leave for the figures */
     OOM_REPORT_BYTES = 4096,
-    MOST_EVENTS = 256,
-    EVENTS_AT_ONCE = 64,
     MOST_PARTS = 512 /* parts of a time line */
 };
 
@@ -168,52 +165,6 @@ static void add_latency(struct line *line, const struct weir_served *s, int oper
             (unsigned long long)l.max_ns, (unsigned long long)l.total_ns);
 }
 
-static void add_event(struct line *line, const weir_event *event, int is_first) {
-    add(line,
-        "%s{\"time_ns\":%llu,\"reserved\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
-        "\"shrink\":%s}",
-        is_first ? "" : ",", (unsigned long long)event->time_ns,
-        (unsigned long long)event->reserved_after, (unsigned long long)event->got,
-        (unsigned long long)event->stall_ns, weir_event_cause_word(event->cause),
-        event->shrink ? "true" : "false");
-}
-
-/* Removes the text after `before` if it leaves too little room for the figures. */
-static void take_back_if_long(struct line *line, size_t before) {
-    if (!line->is_full && line->length <= sizeof line->text - FIGURES_BYTES)
-        return;
-    line->length = before;
-    line->is_full = 0;
-}
-
-/* Adds every `each`-th event that the ring still has, and up to MOST_EVENTS events that rise above all before.  Adds no
- * event at all if the line gets too long. */
-static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
-    size_t before = line->length, count = EVENTS_AT_ONCE;
-    weir_event events[EVENTS_AT_ONCE];
-    uint64_t last = 0, most = 0;
-    int any = 0, rising = 0;
-
-    if (line->is_full)
-        return;
-    add(line, ",\"events\":[");
-    while (count == EVENTS_AT_ONCE) {
-        if (weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) !=
-            WEIR_OK)
-            break;
-        for (size_t i = 0; i < count; i++) {
-            last = events[i].sequence;
-            if (last % each != 0 && (events[i].reserved_after <= most || rising++ >= MOST_EVENTS))
-                continue;
-            most = events[i].reserved_after > most ? events[i].reserved_after : most;
-            add_event(line, &events[i], !any);
-            any = 1;
-        }
-    }
-    add(line, "]");
-    take_back_if_long(line, before);
-}
-
 static void add_numbers(struct line *line, const char *name, const struct weir_timeline_extent *of,
                         size_t count, const uint64_t *first) {
     size_t each = sizeof *of / sizeof *first;
@@ -240,21 +191,10 @@ static void add_timeline(struct line *line, const struct weir_served *s) {
     add_numbers(line, "reserved_low", part, count, &part->low[WEIR_TIMELINE_RESERVED]);
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
     add(line, "}");
-    take_back_if_long(line, before);
-}
-
-/* Returns the number of all events. */
-static uint64_t count_events(const struct weir_served *s) {
-    weir_event events[EVENTS_AT_ONCE];
-    uint64_t last = 0;
-    size_t count = EVENTS_AT_ONCE;
-
-    while (count == EVENTS_AT_ONCE &&
-           weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) ==
-               WEIR_OK &&
-           count > 0)
-        last = events[count - 1].sequence;
-    return last;
+    if (line->is_full || line->length > sizeof line->text - FIGURES_BYTES) {
+        line->length = before; /* too little room is left for the figures */
+        line->is_full = 0;
+    }
 }
 
 static void add_served(struct line *line, const struct weir_served *s, const weir_statistics *f,
@@ -283,8 +223,6 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
         (unsigned long long)f->prealloc_ns);
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
-    if (weir__run_switch("WEIR_RUN_SAMPLES", 0))
-        add_events(line, s, count_events(s) / MOST_EVENTS + 1);
     add_timeline(line, s);
     /* The time line ends here, which is later than its last change. */
     add(line, ",\"ended_ns\":%llu}", (unsigned long long)weir__show_age(s->allocator));

@@ -4,7 +4,7 @@
  * weir serves requests of memory pools, and of plain memory if `weir run` says so.  It counts all others, which the
  * driver serves; and if the driver has no memory for one, weir's allocators free their idle memory for it.
  */
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include "base/log.h"
 
@@ -49,6 +49,24 @@ static int device_of(CUstream stream) {
 }
 
 /* ---- requests ---- */
+
+CUresult weir__result_of(weir_status status) {
+    int result;
+
+    switch (status) {
+    case WEIR_OK:
+        return CUDA_SUCCESS;
+    case WEIR_E_NO_MEMORY:
+    case WEIR_E_HOST_MEMORY:
+    case WEIR_E_LIMIT:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case WEIR_E_NOT_OWNED:
+        return CUDA_ERROR_INVALID_VALUE;
+    default:
+        result = weir_last_driver_result();
+        return result != CUDA_SUCCESS ? (CUresult)result : CUDA_ERROR_UNKNOWN;
+    }
+}
 
 /* Notes a new block.  Returns OK, or E_HOST_MEMORY after a free of the block. */
 static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {

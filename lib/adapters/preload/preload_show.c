@@ -13,13 +13,12 @@
  * Must not know: the use of the figures.
  */
 
-#include "adapters/preload/preload_inside.h"
+#include "adapters/preload/preload.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-#include "api/show.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/who.h"

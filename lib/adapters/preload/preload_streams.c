@@ -14,10 +14,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "api/drop_in.h"
 #include "base/lock.h"
 #include "base/map.h"
 #include "base/thread.h"
+#include "ipc/group_process.h"
+
+atomic_int weir__contexts_made;
 
 static struct weir_lock lock; /* innermost: no function is called while it is held */
 static struct weir_map seen;  /* guarded by `lock`; a value has the device and the bit CAPTURED */
@@ -52,6 +54,12 @@ void weir__streams_distrust(void) {
         weir__drop_in_distrust(weir__served_at(i)->allocator);
 }
 
+__attribute__((noinline, cold)) int weir__stream_lacks_context(CUstream stream) {
+    CUcontext context = NULL;
+
+    return is_default(stream) && REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && !context;
+}
+
 /* ---- queries of all streams ---- */
 
 atomic_int weir__captures;
@@ -74,7 +82,16 @@ static void become_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-static __attribute__((constructor)) void watch_forks(void) {
+/* Marks a thread of weir as inside, so that its driver calls, which may come back through exported functions, are not
+ * served as the program's. */
+static void stay_inside(void) {
+    weir__inside = 1;
+}
+
+static __attribute__((constructor)) void begin_process(void) {
+    weir__thread_watch(stay_inside);
+    weir__group_counts_here();
+
     (void)pthread_atfork(NULL, NULL, become_child); /* fails only without host memory */
 }
 

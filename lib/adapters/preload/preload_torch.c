@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #include "adapters/torch/shim.h"
-#include "api/drop_in.h"
 #include "base/log.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -194,10 +193,10 @@ static void install(const struct library *library) {
 static count_function *find_own(const struct library *library, const char *name) {
     void *handle = library->path ? dlopen(library->path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *found = dlsym(handle ? handle : RTLD_NEXT, name);
-    count_function *own;
+    count_function *function;
 
-    memcpy(&own, &found, sizeof own);
-    return own;
+    memcpy(&function, &found, sizeof function);
+    return function;
 }
 
 static void look(void) {

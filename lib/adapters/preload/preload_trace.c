@@ -25,8 +25,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "api/drop_in.h"
-#include "api/show.h"
 #include "api/timeline.h"
 #include "base/clock.h"
 #include "base/file.h"

@@ -17,20 +17,13 @@
 /* Symbols with one form. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
     WEIR_BOTH_PLAIN(X)                                                                             \
-    X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
-    X(cuMemMap, cuMemMap, 10020,                                                                   \
-      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
-       unsigned long long flags),                                                                  \
-      (address, bytes, offset, handle, flags))                                                     \
-    X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
     X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
       (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
        unsigned long long flags),                                                                  \
       (address, bytes, alignment, hint, flags))                                                    \
     X(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr address, size_t bytes),              \
       (address, bytes))                                                                            \
-    X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
-    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())
 
 /* Symbols that only this library calls. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \

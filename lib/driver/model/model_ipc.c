@@ -14,7 +14,7 @@
  *
  * Must not know: pools and handles beyond the file of their memory; streams.
  */
-#include "driver/model/model_ipc.h"
+#include "driver/model/model_inside.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #ifndef WEIR_MODEL_POOL_H
 #define WEIR_MODEL_POOL_H
 
-#include "driver/model/model_ipc.h"
 #include "driver/model/model_span.h"
 
 struct model_pool {

@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "driver/model/model_ipc.h"
 
 /* ---- Structs ---- */
 

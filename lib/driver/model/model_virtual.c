@@ -52,7 +52,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "driver/model/model_ipc.h"
 
 /* A physical handle is the address of such a struct. */
 struct model_memory {
