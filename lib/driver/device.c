@@ -151,8 +151,7 @@ size_t weir__device_room(struct weir_device *device, uint64_t most, uint64_t bac
     return most < pages ? (size_t)most : pages;
 }
 
-/* The legacy stream counts as captured while a blocking stream is captured (906): a query or a record there would break
- * that capture. */
+/* The legacy stream counts as captured beside a captured blocking stream (906), whose capture a query would break. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = WEIR_ON_STREAM(device, device->driver->cuStreamIsCapturing(stream, &status));

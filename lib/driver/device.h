@@ -48,8 +48,8 @@ struct weir_device {
     _Atomic CUdeviceptr waited_by;
 };
 
-/* Returns the status for a driver's result, and stores the result as the thread's last one.  A fatal result marks the
- * device as lost. */
+/* Stores a driver's result as the thread's last one, and returns its status.  A fatal result marks the device as
+ * lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
 /* Sets the properties for cuMemCreate, which are equal for all of an allocator's memory.  Network adapters and storage
  * may access the memory directly (GPUDirect RDMA) if the device supports that, as they may access memory of cuMemAlloc.
@@ -77,8 +77,7 @@ void weir__device_end_context(const struct weir_device *device, int lent);
  * result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
-/* Returns the weir_status of `call`, which is made in the device's context; or the reason why that cannot be
- * entered. */
+/* Returns the weir_status of `call` in the device's context, or the reason why that cannot be entered. */
 #define WEIR_STATUS_IN_SCOPE(device, call)                                                         \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -90,8 +89,7 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         }                                                                                          \
         its_status;                                                                                \
     })
-/* Returns the CUresult of `call` on a caller's stream.  Repeats the call in the device's context if the thread has
- * none. */
+/* Returns the CUresult of `call` on a caller's stream, which it repeats in the device's context if there is none. */
 #define WEIR_ON_STREAM(device, call)                                                               \
     __extension__({                                                                                \
         struct weir_driver_scope its_scope;                                                        \
@@ -103,8 +101,7 @@ int weir__device_retry_in_context(const struct weir_device *device, CUresult *re
         its_result;                                                                                \
     })
 
-/* Returns E_CAPTURE while `stream` is being captured or a capture forbids to query it, OK if it is not captured, else
- * the driver's error for the stream. */
+/* Returns E_CAPTURE while `stream` is captured or a capture forbids the query, else OK or the driver's error. */
 weir_status weir__device_capture(struct weir_device *device, weir_stream stream);
 /* Returns the id of the capture that `stream` takes part in.  The driver never reuses such an id.  Returns 0 if there
  * is none, or if the driver does not tell. */
@@ -125,8 +122,7 @@ struct weir_default_ids {
 extern _Thread_local struct weir_default_ids weir__default_ids[WEIR_DEFAULT_IDS] WEIR_FAST_TLS;
 /* Rises with each allocator that is created. */
 extern _Atomic uint64_t weir__device_age;
-/* The number of threads that have used their own default stream, and whether this thread has, as far as ids were
- * noted. */
+/* The number of threads that have used their own default stream, and whether this one has, by the noted ids. */
 extern _Atomic unsigned weir__device_own_streams;
 extern _Thread_local unsigned weir__device_has_own WEIR_FAST_TLS;
 
@@ -158,8 +154,7 @@ static inline int weir__device_is_capture(CUresult result) {
            result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-/* Records an event on a stream.  If `id` is not 0, the handle must still mean the stream of that id: otherwise returns
- * CUDA_ERROR_INVALID_HANDLE. */
+/* Records an event on a stream.  Returns CUDA_ERROR_INVALID_HANDLE if its id is not `id`, unless `id` is 0. */
 CUresult weir__device_record(struct weir_device *device, CUevent event, weir_stream stream,
                              uint64_t id);
 /* Makes all later work on `stream` wait for the event. */

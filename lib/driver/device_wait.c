@@ -43,8 +43,7 @@ static void take_time(void *nothing) {
     atomic_store_explicit(&ended_ns, weir__clock_ns(), memory_order_relaxed);
 }
 
-/* Returns a stream with work to wait for.  Returns NULL if there is nothing to prove, or if no proof is possible
- * now. */
+/* Returns a stream with work, or NULL if there is nothing to prove, or no proof is possible now. */
 static CUstream begin_proof(struct weir_device *device, enum way way) {
     const struct weir_driver *driver = device->driver;
     CUstream stream = NULL;
@@ -87,8 +86,7 @@ static void end_proof(struct weir_device *device, enum way way, CUstream stream,
     atomic_store_explicit(&proving, 0, memory_order_release);
 }
 
-/* Ends the proof after the call, which returned `result`.  If the call succeeded but is known not to wait, waits by
- * cuCtxSynchronize. */
+/* Ends the proof after the call, which returned `result`.  Waits if the call is known not to wait. */
 static CUresult waited(struct weir_device *device, enum way way, CUstream proof, CUresult result) {
     end_proof(device, way, proof, result == CUDA_SUCCESS);
     if (result == CUDA_SUCCESS &&
@@ -121,8 +119,7 @@ void weir__device_end_waits(struct weir_device *device) {
         (void)WEIR_IN_SCOPE(device->driver, device->context, device->driver->cuMemFree(block));
 }
 
-/* Waits by the free of host memory.  If the driver refuses the free, tries it once more, since the memory would be
- * leaked. */
+/* Waits by the free of host memory, which it tries twice, since the memory would be leaked. */
 static CUresult wait_by_host_block(struct weir_device *device) {
     const struct weir_driver *driver = device->driver;
     void *block = NULL;
@@ -138,8 +135,7 @@ static CUresult wait_by_host_block(struct weir_device *device) {
     return waited(device, BY_HOST_BLOCK, proof, result);
 }
 
-/* Tries device memory first, since a wait by host memory takes a quarter of a millisecond longer.  Host memory is
- * available on a full device, too. */
+/* Tries device memory first, which is faster by 0.25 ms, then host memory, which a full device has, too. */
 CUresult weir__device_wait(struct weir_device *device) {
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(device->driver, device->context, &scope);

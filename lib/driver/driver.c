@@ -158,8 +158,7 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     return result;
 }
 
-/* Ignores failures: the driver is ending or the context was destroyed, which the caller's own next call will report.
- * The mode is restored in any case. */
+/* Ignores failures: the driver is ending or the context is gone, and the caller's next call will report it. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
     CUcontext popped;
 
@@ -194,9 +193,9 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 
 /* ---- counted calls ---- */
 
-/* The counts of one thread.  Only its owner writes to a page, so counting needs no locked instruction and no shared cache
- * line, and neither slows nor serialises the calls that are measured.  Pages are in a list that only grows, so the sum
- * over the list is exact.  Threads without a page (no host memory) count in a shared page with locked additions. */
+/* The counts of one thread.  Only its owner writes to a page, so counting needs no locked instruction and no shared
+ * cache line, and does not serialise the measured calls.  The list of pages only grows, so the sum over it is exact.
+ * Threads without a page (no host memory) count in a shared page with locked additions. */
 struct page {
     _Alignas(64) _Atomic uint64_t calls[WEIR_ENTRY_COUNT];
     struct page *next; /* set before the page is linked, never changed */

@@ -78,7 +78,7 @@ struct weir_driver {
     uint64_t (*ticks_to_ns)(uint64_t ticks);
     /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the charge so far.  The real time inside the model is measured from the first call on.  NULL for real
+    /* Reads the charge so far.  Real time inside the model is measured from the first call on.  NULL for real
      * devices. */
     void (*charge)(struct weir_driver_charge *out);
     /* Begins (1) or ends (0) a part of a thread that plays another thread, since all threads share one clock.  The
@@ -179,8 +179,7 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
         its_result;                                                                                \
     })
 
-/* Writes the id of a device as nvidia-smi prints it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  If the driver does
- * not know the id, all digits are 0. */
+/* Writes the id as nvidia-smi prints it, "GPU-01234567-89ab-cdef-0123-456789abcdef"; an unknown id is all zeros. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);

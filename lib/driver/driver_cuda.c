@@ -59,8 +59,7 @@ static void sleep_ns(uint64_t ns) {
 /* The nanoseconds per counter tick in 32.32 fixed point, which are set before the table is published. */
 static uint64_t ns_per_tick;
 
-/* Returns ticks * ns_per_tick / 2^32 without a wider type.  It only overflows if the result itself exceeds 64 bits,
- * after 584 years. */
+/* Returns ticks * ns_per_tick / 2^32 without a wider type.  It overflows after 584 years. */
 static uint64_t scaled_ns(uint64_t ticks) {
     uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
 
@@ -69,8 +68,7 @@ static uint64_t scaled_ns(uint64_t ticks) {
 #endif
 
 #if defined(__x86_64__)
-/* Reads the counter.  The instruction does not serialise: it may move by some ten cycles, which is less than it is used
- * to measure. */
+/* Reads the counter.  The instruction may move by some ten cycles, since it does not serialise. */
 static uint64_t counter(void) {
     return __builtin_ia32_rdtsc();
 }
@@ -197,8 +195,7 @@ struct library {
     resolver_v1 resolve_v1;
 };
 
-/* Each entry has its capability bit, 0 if it is required; the first version; both names; and its offset in the
- * table. */
+/* The entries: capability bit, 0 if required; first version; both names; offset in the table. */
 static const struct entry {
     unsigned group;
     int version;
@@ -289,8 +286,7 @@ static int check_version(const struct weir_driver *table, struct weir_driver_fai
     return 0;
 }
 
-/* Checks the entries and the version.  The version comes first: if an old driver lacks entries, the message shall name
- * its age. */
+/* Checks the version and the entries.  The version is first, so that the message names the age of an old driver. */
 static int resolve(const struct library *library, struct weir_driver *table,
                    struct weir_driver_failure *failure) {
     const struct entry *missing = find_entries(library, table);

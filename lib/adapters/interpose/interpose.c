@@ -185,8 +185,7 @@ static CUresult is_missing(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* Finds the driver's function in a program that is linked against the driver, or in the driver that any library has
- * opened. */
+/* Finds the driver's function in the program, or in a driver that any library has opened. */
 void *weir__interpose_find(enum weir_interposed number) {
     const struct row *row = &rows[number];
     lookup *real = real_dlsym();
@@ -205,8 +204,7 @@ void *weir__interpose_find(enum weir_interposed number) {
 
 /* ---- cuGetProcAddress -------------------------------------------------------------------------- */
 
-/* Returns the row of a request, or NULL: the newest form up to the request's version.  Without a form for the thread's
- * own stream it is the common form. */
+/* Returns the newest row up to the request's version, or NULL: that of the thread's own stream, else the common one. */
 static const struct row *row_of_request(const char *base, int version, uint64_t flags) {
     const struct row *best = NULL;
 

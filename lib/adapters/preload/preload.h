@@ -10,8 +10,8 @@
  *   inside   said of a thread that runs one of these functions for the program.  The thread's own calls, and those that
  *            the driver makes for it, go to the driver (interpose.h)
  *
- * preload_requests.c serves requests, preload_frees.c frees, preload_pointers.c queries of pointers, preload_pool_calls.c
- * calls of memory pools, preload_contexts.c contexts and captures.
+ * preload_requests.c serves requests, preload_frees.c frees, preload_pointers.c queries of pointers,
+ * preload_pool_calls.c calls of memory pools, preload_contexts.c contexts and captures.
  *
  * Pools are in lists that only grow.  Served allocators are in a table whose entries are only added, or reused after a
  * loss.  So threads read both without a lock, and neither is ever freed.  Functions are called inside unless their
@@ -128,8 +128,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
 /* Ends the pool that had the record in that life.  Its allocator stays for live blocks.  Does nothing if the pool is
  * known to have ended: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
-/* Returns 1 if a pool of that handle has ended, as far as weir remembers, and no other pool has it; else 0.  Outside,
- * too. */
+/* Returns 1 if the last pool with that handle has ended, as far as weir remembers; else 0.  Outside, too. */
 int weir__pool_has_ended(CUmemoryPool handle);
 /* Records the access of other devices, as far as weir has to keep it. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
@@ -164,8 +163,7 @@ uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_st
 void weir__served_renew_reserve(struct weir_served *s);
 /* Frees memory whose work is known to be complete, until at most `keep` bytes are left.  Waits for no work. */
 void weir__served_trim(struct weir_served *s, size_t keep);
-/* Frees the memory of an allocator whose pool is destroyed, if no block lives: another pool may then reuse the
- * allocator. */
+/* Frees the memory of an allocator whose pool is destroyed, if no block lives, for reuse by another pool. */
 void weir__served_rest(struct weir_served *s);
 
 /* Notes that a block was freed. */
@@ -220,8 +218,7 @@ void weir__streams_capture(CUstream stream, int has_begun);
 extern atomic_int weir__contexts_made;
 /* The number of captures that run or are about to begin, as far as weir saw them. */
 extern atomic_int weir__captures;
-/* Waits until no thread queries a stream.  Called before a capture begins, once the capture is counted.  Outside,
- * too. */
+/* Waits until no thread queries a stream.  Called once a capture is counted, before it begins.  Outside, too. */
 void weir__streams_await(void);
 /* Observes which work is complete on the streams of the allocator's device that weir saw created, and on the thread's
  * default streams.  Returns 1 if all were idle.  Returns 0 without a query while a capture runs or may begin unseen,
@@ -246,13 +243,11 @@ static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* Counts a request that was left to the driver and that the driver has served.  `pool` is NULL if no pool is the
- * reason. */
+/* Counts a request that was left to the driver and served there.  `pool` is NULL if no pool is the reason. */
 void weir__count_left(enum weir_left why, struct weir_pool *pool);
 const char *weir__left_text(enum weir_left why);
 
-/* Returns 1 if the variable of `weir run` is on, 0 if it is off, `standard` if it is unset or has a wrong value, which
- * other code reports. */
+/* Returns 1 if the variable of `weir run` is on, 0 if it is off, `standard` if it is unset or wrong. */
 int weir__run_switch(const char *variable, int standard);
 /* Logs a line if `weir run` is verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -291,8 +286,8 @@ void weir__trace_begin(void);
 int weir__trace_is_on(void);
 /* Reads all figures, which may take long.  Returns 1, or 0 once recording is over. */
 int weir__trace_look(void);
-/* Reads the time line of an allocator in at most `most` parts, by its allocator's clock.  Returns their number, or 0 if
- * no time line is wanted. */
+/* Reads the time line of an allocator, by its clock, in at most `most` parts.  Returns their number, or 0 without
+ * one. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -316,9 +311,8 @@ extern atomic_int weir__blocks_noted, weir__blocks_numbered;
 
 /* Finds the block of weir that contains the address.  Returns 1 if there is one, else 0. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
-/* Returns the allocator in whose memory an address lies that is in no block: the block was freed, lost or never handed
- * out.  Returns NULL if no allocator has that memory.  The driver must not be asked about such an address: it knows the
- * address as part of a larger block. */
+/* Returns the allocator in whose memory an address lies that is in no live block, or NULL.  The driver must not be
+ * asked about such an address: it knows the address as a part of a larger block. */
 struct weir_served *weir__block_is_none(CUdeviceptr address);
 /* Notes a new block of an allocator that needs notes or sums.  Returns 1, or 0 if there is no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
@@ -350,7 +344,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
                       size_t bytes);
 /* Returns 1 if the driver was out of memory, and other allocators or processes have freed some meanwhile; else 0. */
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
-/* Ends the request with the driver's result.  `key` is the address or the handle, and `bytes` the bytes that the driver
+/* Ends a request with the driver's result.  `key` is the address or handle; `bytes` is the size that the driver
  * took. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
 /* Takes the record of that address before the driver frees the memory; NULL: there is none.  weir__plain_freed ends or
@@ -430,9 +424,8 @@ static inline int is_any_captured(void) {
     return atomic_load_explicit(&weir__captures, memory_order_acquire) > 0;
 }
 
-/* Returns 1 if the stream is a default stream and the thread has no context.  The driver then returns an invalid
- * context, after which the CUDA runtime creates a context and calls again.  If weir served such a call, the runtime
- * would not do so. */
+/* Returns 1 if the stream is a default stream and the thread has no context.  The driver then fails, and the CUDA
+ * runtime creates a context and calls again, which it would not do if weir served the call. */
 __attribute__((cold)) int weir__stream_lacks_context(CUstream stream);
 
 /* Returns 1 if the stream is being captured or the driver refuses the query, else 0. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: the driver's calls that create and end contexts, and that begin and end captures.
+/* preload_contexts.c: calls that create and end contexts, and that begin and end captures.
  */
 #include "adapters/preload/preload.h"
 
@@ -16,8 +16,7 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
-/* Asks other processes for idle memory if a context did not fit on the device.  Returns 1 if the driver may have room
- * for the context now, else 0. */
+/* Asks other processes for memory for a context that did not fit.  Returns 1 if there may be room now, else 0. */
 static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
@@ -28,8 +27,7 @@ static int may_have_context(CUresult result, CUdevice device, struct weir_admiss
     return any;
 }
 
-/* Counts an estimate for a new context in the group.  Returns 0 if the group has no room, and no process frees memory
- * for the context; else 1. */
+/* Counts an estimate for a new context in the group.  Returns 0 if there is no room, even after others free memory. */
 static int begin_context(CUdevice device, int is_primary, struct weir_group **group) {
     struct weir_admission admission = {0};
     int refused = 0, may = 1;
@@ -130,8 +128,7 @@ CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsign
                           REAL(cuCtxCreate_v4)(context, parameters, flags, device));
 }
 
-/* Destroys a context.  Its record is removed before, since another thread may get the handle again as soon as the
- * driver has destroyed the context. */
+/* Destroys a context.  Its record is removed before, since another thread may get the handle at once. */
 CUresult weir__serve_cuCtxDestroy_v2(CUcontext context) {
     struct weir_group *group;
     CUresult result;
@@ -176,8 +173,7 @@ static CUresult reset(device_call real, CUdevice device) {
     return result;
 }
 
-/* Releases a primary context, which ends with the last release.  If weir has an allocator on the device, that allocator
- * retains the context. */
+/* Releases a primary context, which ends with the last release.  Each allocator of weir on the device retains it. */
 static CUresult release(device_call real, CUdevice device) {
     unsigned int flags;
     int is_active = 1, is_held;
@@ -270,8 +266,7 @@ BEGINS_CAPTURE(cuStreamBeginCaptureToGraph,
                (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges,
                 size_t count, CUstreamCaptureMode mode),
                (stream, graph, nodes, edges, count, mode))
-/* A capture into a command list of a graphics interface.  weir does not see its end, so weir queries each stream from
- * then on. */
+/* Captures into a command list of a graphics interface, whose end weir does not see: it then queries each stream. */
 BEGINS_CAPTURE(cuStreamBeginCaptureToCig, (CUstream stream, void *parameters), (stream, parameters))
 /* `callback` is a function of the program. */
 BEGINS_CAPTURE(cuStreamBeginRecaptureToGraph,

@@ -63,8 +63,7 @@ void weir__exit_too(int status) {
     end_at_once(next_exit_too, status);
 }
 
-/* Writes the final reports if the signal ends the process.  `is_to_thread` means that this thread sends the signal to
- * itself alone. */
+/* Writes the final reports if the signal ends the process.  `is_to_thread`: this thread alone gets the signal. */
 static void send_itself(int number, int is_to_thread) {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     int before = errno, does_end = 0;

@@ -129,8 +129,7 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     return what != FREE_PASSES;
 }
 
-/* Passes the free of a block on to the driver by `call`, and ends the record of memory that the program allocated by
- * itself. */
+/* Frees a block of the driver by `call`, and ends the record of the program's own memory. */
 #define FREE_BY_DRIVER(block, call)                                                                \
     __extension__({                                                                                \
         struct weir_plain_record *its_record =                                                     \

@@ -275,8 +275,7 @@ static void forget_unused(struct weir_plain_record *r) {
         forget(r);
 }
 
-/* Ends an old record of an address or handle that the driver has used again: its memory was freed unseen.  The caller
- * holds the lock. */
+/* Ends an old record of a reused address or handle, whose memory was freed unseen.  The caller holds the lock. */
 static void forget_old(struct weir_map *map, uint64_t key) {
     struct weir_plain_record *old;
     uintptr_t found;
@@ -318,8 +317,7 @@ static int note(const struct weir_plain *p, uint64_t key, size_t bytes, int call
     return is_noted;
 }
 
-/* Lets `weir top` read this process.  The thread is inside meanwhile, so that calls of the new thread do not count as
- * the program's. */
+/* Lets `weir top` read this process.  The thread is inside, so that calls of the new thread do not count. */
 static void begin_show(void) {
     static atomic_int has_begun;
 
@@ -543,8 +541,7 @@ void weir__plain_context_ended(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Forgets the memory of a device whose contexts were reset: no call will free it.  Physical memory outlives
- * contexts. */
+/* Forgets the memory of a device whose contexts were reset.  Physical memory outlives contexts. */
 void weir__plain_lost(CUdevice device) {
     if (!is_noted_here() || device < 0 || device >= MOST_DEVICES)
         return;

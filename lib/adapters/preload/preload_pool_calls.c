@@ -9,8 +9,7 @@
 /* Evaluates to the result of `call`, which is only made if the pool is not known to have ended. */
 #define UNLESS_ENDED(pool, call) (has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : (call))
 
-/* Returns the reason why memory of this type and location is left to the driver: weir serves memory of devices
- * alone. */
+/* Returns why memory of this type and location is left to the driver: weir serves memory of devices alone. */
 static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         return WEIR_LEFT_MANAGED;
@@ -52,8 +51,7 @@ static int is_known(const CUmemPoolProps *properties) {
     return !(properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS);
 }
 
-/* Returns the reason why a pool is left to the driver. weir serves pools that no other process uses, and whose
- * properties it knows. */
+/* Returns why a pool is left to the driver: weir serves pools that no other process uses, with known properties. */
 static enum weir_left why_left(const CUmemPoolProps *properties, CUmemLocationType location) {
     enum weir_left why = why_other(properties->allocType, location);
 
@@ -104,8 +102,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
     return result;
 }
 
-/* Destroys a pool.  The life of its record is read before, since another thread may get the handle again as soon as the
- * driver has destroyed the pool. */
+/* Destroys a pool.  The life of its record is read before, since another thread may get the handle at once. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
@@ -194,8 +191,7 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
     return result;
 }
 
-/* Restores the access of the driver's pool, since weir's memory cannot have the new access.  The access of the pool's
- * own device does not change. */
+/* Restores the access of the driver's pool for other devices, since weir's memory cannot have the new access. */
 static void put_access_back(const struct weir_pool *p, CUmemoryPool pool,
                             const CUmemAccessDesc *access, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -245,8 +241,7 @@ CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
 
 /* ---- current pools ---- */
 
-/* Records a pool that the program has set or queried.  A pool that the program has not made is the default pool of that
- * place. */
+/* Records a pool that the program has set or queried.  If the program has not made it, it is the default pool. */
 static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CUmemLocation *given,
                              CUmemAllocationType type, int is_current) {
     CUmemLocation location;
@@ -259,8 +254,7 @@ static CUresult note_pool_at(CUresult result, const CUmemoryPool *pool, const CU
     why = why_other(type, location.type);
     p = weir__pool_add(*pool, why == WEIR_LEFT_NOT ? location.id : -1, (struct weir_pool_kind){0},
                        why);
-    /* For the only locality domain of a device, the current pool of the device is queried later, since it may be
-     * another one. */
+    /* For the only locality domain, the device is queried later, whose current pool may be another one. */
     if (is_current && why == WEIR_LEFT_NOT)
         weir__pool_set_current(location.id, location.type == given->type ? p : NULL);
     leave();

@@ -202,8 +202,7 @@ static int may_exceed(const weir_amount *amount, int device, size_t most) {
     return (double)amount->value / 1e6 * (double)total > (double)most;
 }
 
-/* Limits the allocator of a pool with a size limit, unless the environment sets a limit.  Like the driver (580) it
- * rounds the limit up to units. */
+/* Limits an allocator to its pool's size, rounded up to units as in the driver (580), unless the environment does. */
 static void limit_to(weir_options *options, int device, size_t most) {
     size_t whole =
         most > SIZE_MAX - UNIT ? SIZE_MAX / UNIT * UNIT : (most + UNIT - 1) / UNIT * UNIT;
@@ -708,8 +707,7 @@ static void ask_for_figures(void *device) {
             (void)!weir_stats(weir__served_at(i)->allocator, &figures);
 }
 
-/* Writes profiles before a device is reset, since some programs reset the device at their end; and frees idle memory,
- * which cannot be freed afterwards. */
+/* Writes profiles before a reset, which may be the end of the program; and frees idle memory, which is lost then. */
 static void settle(void *device) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -314,8 +314,7 @@ static void report_text(const struct figures *all, const char *when) {
                   at ? text : " none");
 }
 
-/* Reports a failed request: on standard error if the user wants no other place, and as a line in the file of
- * statistics. */
+/* Reports a failed request on standard error, unless the user names another place, and in the file of statistics. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
     char json[OOM_REPORT_BYTES];
@@ -358,8 +357,8 @@ static int is_asked(void) {
  * most limits. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate is still open, else 0.  A program may have opened standard error there itself, which is
- * then not closed on exec. */
+/* Returns 1 if the duplicate is open, else 0.  A file that the program opened with this number is not closed on
+ * exec. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -383,8 +382,8 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Puts standard error back, if no file has its number.  Another thread may have a file open there for a moment, so this
- * tries several times. */
+/* Restores standard error, if no file has its number.  Tries again, since a thread may open a file there for a
+ * moment. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 
@@ -483,8 +482,7 @@ static void wait_told(void) {
                   (long)getpid(), REPORT_S);
 }
 
-/* Writes all reports, before the driver is unloaded.  A child writes none, even one that was created without handlers
- * of fork. */
+/* Writes all reports, before the driver is unloaded.  A child writes none, even if no fork handler ran. */
 static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);

@@ -151,8 +151,7 @@ static int answer_ended(CUmemoryPool pool, CUresult *result) {
     return is_ended(pool);
 }
 
-/* Serves a request of a pool, or with NULL of the current pool of the stream's device.  Returns 1 with *result, or 0 if
- * the request is left to the driver. */
+/* Serves a request of a pool; NULL is the current one.  Returns 1 with *result, or 0 if the driver shall serve it. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
@@ -172,8 +171,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
-/* Serves a request of the program.  Returns 1 with *result, or 0 if the driver must decide.  The driver judges
- * arguments that are no request. */
+/* Serves a request of the program.  Returns 1 with *result, or 0 for the driver, which also judges bad arguments. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
     int is_request = block && bytes > 0, done;
@@ -188,8 +186,7 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
     return done;
 }
 
-/* Counts a request that the driver serves.  A captured request belongs to its graph.  Returns 1 if the driver may be
- * called, else 0. */
+/* Counts a request for the driver; a captured one belongs to its graph.  Returns 1 if the driver may be called. */
 static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream stream,
                       size_t bytes) {
     int is_graph = !weir__inside && is_any_captured() && is_captured(stream);
@@ -205,8 +202,7 @@ static int begin_left(struct weir_plain *plain, CUmemoryPool handle, CUstream st
     return weir__plain_begin(plain, is_graph ? WEIR_GROUP_GRAPH : WEIR_GROUP_POOL, device, bytes);
 }
 
-/* The calls that request memory of a pool: of the current one or of a named one, and whether stream 0 is the thread's
- * own. */
+/* The calls for memory of a pool: the current or a named one; with _PTSZ stream 0 is the thread's own. */
 enum pool_call { CURRENT, CURRENT_PTSZ, NAMED, NAMED_PTSZ };
 
 /* Passes a request on to the driver. */
@@ -453,8 +449,7 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return result;
 }
 
-/* Returns 1 inside if graphs may have memory now, else 0.  As far as weir sees, only a program that has captured a
- * request has such graphs. */
+/* Returns 1, inside, if graphs may have memory now: only a program that has captured a request has such graphs. */
 static int may_look_at_graphs(CUresult result) {
     return weir__plain_any_graphs() && result == CUDA_SUCCESS && enter();
 }

@@ -72,8 +72,7 @@ static uint64_t bit_of(int device) {
     return UINT64_C(1) << (device & 63);
 }
 
-/* Resets the state in a child of fork, which has no streams.  If weir was in use before the fork, it does nothing in
- * the child. */
+/* Resets the state in a child of fork, which has no streams. weir does nothing there if it was in use before. */
 static void become_child(void) {
     pthread_mutex_init(&asking, NULL);
     lock = (struct weir_lock){0};
@@ -82,8 +81,7 @@ static void become_child(void) {
     atomic_store_explicit(&ended_at_work, 0, memory_order_relaxed);
 }
 
-/* Marks a thread of weir as inside, so that its driver calls, which may come back through exported functions, are not
- * served as the program's. */
+/* Marks a thread of weir as inside: its driver calls may come back through exported functions. */
 static void stay_inside(void) {
     weir__inside = 1;
 }
@@ -179,8 +177,7 @@ static int device_here(void) {
     return device;
 }
 
-/* Records a stream that the program has created.  If there is no host memory, weir queries the stream at each
- * request. */
+/* Records a stream that the program has created.  Without host memory weir queries the stream at each request. */
 static CUresult begin(CUresult result, const CUstream *stream) {
     if (result != CUDA_SUCCESS || !is_mine())
         return result;

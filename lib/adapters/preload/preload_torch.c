@@ -91,8 +91,7 @@ static const char *interpreter(void) {
                                                                     : "PYTHON";
 }
 
-/* Returns the allocator that serves cuMemAllocAsync on the device, so that tensors share its reserved memory and its
- * reports. */
+/* Returns the allocator of cuMemAllocAsync on the device, whose reserved memory and reports tensors share. */
 static weir_allocator *allocator_of(int device) {
     struct weir_served *served = NULL;
     struct weir_pool *pool;
@@ -128,8 +127,7 @@ static __attribute__((constructor)) void begin(void) {
     weir__drop_in_refused = report_refused;
 }
 
-/* Finds the shim for the library, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there
- * is no shim. */
+/* Finds the shim, and waits if a process compiles it.  Returns 1, or 0 after it has reported why there is no shim. */
 static int find_shim(const struct library *library, char *path, size_t bytes) {
     enum { TIMEOUT_SECONDS = 300 };
 

@@ -48,8 +48,7 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-/* Returns the row of an allocator, and makes it if necessary.  Returns NULL if there is no host memory.  The caller
- * holds `lock`. */
+/* Returns the row of an allocator, which it makes if necessary; or NULL.  The caller holds `lock`. */
 static struct row *row_of(unsigned i) {
     struct weir_served *s = weir__served_at(i);
     uint64_t age, now;

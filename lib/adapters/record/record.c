@@ -182,8 +182,7 @@ static inline void drop(const struct making *made) {
         pthread_mutex_unlock(&shared);
 }
 
-/* Waits until the ring has room.  Returns 1 if it has.  Returns 0 if nobody reads the ring; this process then records
- * nothing more. */
+/* Waits until the ring has room.  Returns 1; or 0 if nobody reads the ring, and this process records nothing more. */
 static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring *of,
                                                          uint64_t written) {
     struct weir_record_head *head = &atomic_load(&file)->head;
@@ -308,8 +307,7 @@ static inline CUstream own(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* Returns the device of the stream, or the thread's current device.  Asks the driver only if there are several
- * devices. */
+/* Returns the device of the stream, or the current one.  Queries the driver only if there are several devices. */
 static uint8_t device_of(CUstream stream) {
     static atomic_int known;
     int devices = atomic_load_explicit(&known, memory_order_relaxed);
@@ -398,8 +396,7 @@ static inline uint8_t is_captured(CUstream stream) {
                : 0;
 }
 
-/* The address in the program that a request comes from.  It is the return address, since the exported functions jump to
- * the functions of this file. */
+/* The address of a request in the program: exported functions jump to this file, so it is the return address. */
 #define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
 
 /* Puts a request into the ring.  Called after the driver's answer. */

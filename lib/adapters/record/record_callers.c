@@ -99,8 +99,7 @@ static int read_report(void *state, char *text, size_t bytes) {
     return length > 0;
 }
 
-/* Converts a line of the report, such as 'File "/a/train.py", line 12 in step', to "train.py:12(step)".  Returns 1, or
- * 0 if it is no such line. */
+/* Converts 'File "/a/train.py", line 12 in step' to "train.py:12(step)".  Returns 1, or 0 for another line. */
 static int spell_line(const char *line, char *name, size_t bytes) {
     const char *path = strstr(line, "File \""), *end = path ? strstr(path, "\", line ") : NULL;
     const char *file;
@@ -115,8 +114,7 @@ static int spell_line(const char *line, char *name, size_t bytes) {
     return 1;
 }
 
-/* Writes the innermost line outside installed packages, or the innermost line if there is none.  Returns 1, or 0 if the
- * thread runs no Python. */
+/* Writes the innermost line outside installed packages, else the innermost one.  Returns 1, or 0 without Python. */
 static int find_line(char *name, size_t bytes) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char text[REPORT_BYTES], *rest = text, *line;
@@ -155,8 +153,7 @@ static int is_between(const Dl_info *info) {
     return 0;
 }
 
-/* Writes the readable name of a symbol without its arguments.  A C++ program contains the function that demangles
- * symbols. */
+/* Writes the demangled name of a symbol without its arguments.  A C++ program contains the demangler. */
 static void spell_symbol(const char *symbol, char *name, size_t bytes) {
     void *address =
         symbol[0] == '_' && symbol[1] == 'Z' ? dlsym(RTLD_DEFAULT, "__cxa_demangle") : NULL;

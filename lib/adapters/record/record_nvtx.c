@@ -29,8 +29,7 @@ static int is_wanted(const char *name) {
     return name && wanted && fnmatch(wanted, name, 0) == 0;
 }
 
-/* Writes the name in UTF-8, cut at the start of a character if it is too long.  Returns the text, or NULL for no
- * name. */
+/* Writes the name in UTF-8, cut at the start of a character if it is too long.  Returns it, or NULL for no name. */
 static const char *spell(const wchar_t *from, char *text, size_t bytes) {
     size_t used = 0;
 
@@ -90,8 +89,7 @@ const char *weir__record_range(void) {
     return NULL;
 }
 
-/* Returns the name of a range or mark, or NULL if it has none.  `text` is the buffer for a wide name.  The handle of a
- * registered name is the name. */
+/* Returns the name of a range or mark, or NULL; a wide name is in `text`.  A registered name is its own handle. */
 static const char *name_in(const struct weir_nvtx_attributes *attributes, char *text,
                            size_t bytes) {
     if (!attributes || attributes->size < sizeof *attributes)

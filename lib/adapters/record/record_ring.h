@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* record_ring.h: memory that a recorded program shares with `weir record`, which writes the trace.
  *
- * The recorder makes folders and, in one of them, the file `board`.  The library maps the board when a program is
- * loaded, before the program can change its root directory or its user, or use up its descriptors.  The board gives
- * each process a number.  At its first event a process makes a file NUMBER, with a head and a ring that threads share.
- * Each thread has a ring in a file NUMBER.RING, or uses the shared one if no such file can be made.  A process that can
- * make no file uses a spare one in the board, or else adds itself to the table of unrecorded processes.  Only the
- * ring's thread writes to it, and only the recorder reads it, so events survive however the program ends.
+ * The recorder makes folders and, in one of them, the file `board`, which gives each process a number.  The library
+ * maps the board when a program is loaded, before the program can change its root directory or its user, or use up its
+ * descriptors.  At its first event a process makes a file NUMBER, with a head and a ring that threads share.  Each
+ * thread has a ring in a file NUMBER.RING, or uses the shared one.  A process that can make no file uses a spare one in
+ * the board, or else adds itself to the table of unrecorded processes.  Only the ring's thread writes to it, and only
+ * the recorder reads it, so events survive however the program ends.
  *
- * Locks of the kernel on bytes of the board say which process lives, in any pid namespace.  The recorder holds the lock
- * of byte 0, and each process the lock of byte WEIR_RECORD_LOCK_FIRST + NUMBER.  They are locks of open file
- * descriptions (F_OFD_SETLK): a mapping of the board keeps the description open, so the kernel releases a process's
- * lock when the process ends or executes another program.
+ * Locks of the kernel on bytes of the board say which process lives, in any pid namespace: byte 0 for the recorder,
+ * byte WEIR_RECORD_LOCK_FIRST + NUMBER for a process.  They are locks of open file descriptions (F_OFD_SETLK), which a
+ * mapping of the board keeps open until the process ends or executes another program.
  *
- * A file lies in the first of the folders that has room.  All its memory is allocated before the file is mapped: a
- * store into a sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER appears when
- * its head is complete; a file of a ring is complete before the head counts it.  The folders have names that cannot be
- * guessed or listed, and any user may write to them: a process of the command may have changed its user.
+ * A file lies in the first folder that has room.  All its memory is allocated before it is mapped: a store into a
+ * sparse file would end the program by SIGBUS if the file system is full.  The file NUMBER appears when its head is
+ * complete; a file of a ring is complete before the head counts it.  The folders have names that cannot be guessed or
+ * listed, and any user may write to them: a process of the command may have changed its user.
  *
- * `entered` brings the events of all rings into order.  A thread sets it to WEIR_RECORD_ENTERING, takes the time of its
- * event, stores that time in `entered`, and clears it when the event is in the ring.  So the recorder knows up to which
- * time no further event can come.
+ * `entered` brings the events of all rings into order.  A thread sets it to WEIR_RECORD_ENTERING, then to the time of
+ * its event, and clears it when the event is in the ring.  So the recorder knows up to which time no further event can
+ * come.
  *
  * Must not know: the use of an event.
  */
@@ -164,8 +163,7 @@ static inline uint64_t weir__record_clock(void) {
     return weir__clock_ns();
 }
 
-/* Returns 1 if the processor's counter runs evenly, else 0.  Then times are values of the counter, which the recorder
- * converts. */
+/* Returns 1 if the processor's counter runs evenly, else 0.  Then times are counts, which the recorder converts. */
 static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;

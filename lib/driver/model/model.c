@@ -288,8 +288,7 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
-/* The kind of an argument in the sequence of calls.  Addresses and physical handles have the type unsigned long long,
- * by which they differ from sizes. */
+/* The kind of an argument in the sequence.  Unlike sizes, addresses and physical handles are unsigned long long. */
 #define KIND(x)                                                                                    \
     _Generic((x),                                                                                  \
         int: MODEL_NUMBER,                                                                         \
@@ -389,8 +388,7 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
-/* Begins or ends a time aside.  Its real time counts as spent in the model, because it is not the caller's, like its
- * virtual time. */
+/* Begins or ends a time aside, whose real time counts as spent in the model, since it is not the caller's. */
 static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
@@ -579,8 +577,7 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
     return 0;
 }
 
-/* Drops all objects: blocks before pools, and pools before streams, because pending frees contain ids of streams.  The
- * caller holds the lock. */
+/* Drops all objects: blocks, pools, then streams, whose ids pending frees contain.  The caller holds the lock. */
 static void drop_everything(void) {
     struct model_thread *thread;
     int i;

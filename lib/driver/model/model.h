@@ -33,17 +33,15 @@ uint64_t weir__model_now_ns(void);
 /* Lets virtual time pass on the host. */
 void weir__model_advance(uint64_t ns);
 
-/* Launches work of that length on a stream, as a kernel would.  Under capture the work becomes a step of the
- * capture. */
+/* Launches work of that length on a stream, as a kernel would; under capture it becomes a step. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 /* Launches work that reads and writes these bytes (more than 0) for an owner.  The owner is a number that the caller
  * chooses for one block, from its allocation to its free, and for no other block. */
 CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
                          uint64_t duration_ns);
-/* Returns a text about the first error in the order of memory since the last reset: a use that was not ordered behind
- * the uses of the bytes by another owner, or a return of memory to the driver that was not ordered behind its uses.
- * The text lists the orders that both sides had: streams by id, each with the number of its operation.  Returns NULL if
- * there was no such error. */
+/* Returns a text about the first use since the last reset that was not ordered behind the uses of its bytes by another
+ * owner, or the first return of memory to the driver that was not behind its uses, with the orders of both sides:
+ * streams by id, each with the number of its operation.  Returns NULL if there was none. */
 const char *weir__model_fault(void);
 /* Returns the number of uses since the last reset. */
 uint64_t weir__model_uses(void);

@@ -6,25 +6,23 @@
  * outside of captures (model_stream.c).  So at the end every branch was joined if the origin is behind all of its
  * steps.  Records and waits make no steps, only order.
  *
- * Forbidden calls, and their effect on a capture.  From cuda.h: the legacy stream cannot be captured.  Any use of it
- * while a blocking stream of its context is captured is error 906; reading its capture status breaks no capture.
- * cuStreamEndCapture needs the origin stream and, unless the capture is relaxed, the thread that began it.  A capture
- * does not depend on work outside (905), nor merge with another (902).  The work of a captured event cannot be queried
- * (907).  The mode of a capture says which threads it forbids unsafe calls.  An invalidated capture ends with a NULL
- * graph and 901.  From the programming guide, "Prohibited and Unhandled Operations": the host may not query, or wait
- * for, a captured stream or its context, whatever the mode; and a forbidden operation invalidates the captures that it
+ * From cuda.h: the legacy stream cannot be captured.  Any use of it while a blocking stream of its context is captured
+ * is error 906; reading its capture status breaks no capture. cuStreamEndCapture needs the origin stream and, unless
+ * the capture is relaxed, the thread that began it.  A capture does not depend on work outside (905), nor merge with
+ * another (902).  The work of a captured event cannot be queried (907).  The mode of a capture says which threads it
+ * forbids unsafe calls.  An invalidated capture ends with a NULL graph and 901.  From the programming guide: the host
+ * may not query, or wait for, a captured stream or its context; a forbidden operation invalidates the captures that it
  * concerns.
  *
  * Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of and the wait for a
  * stream beside the capture, an allocation from a pool and a free on such a stream, cuMemPoolGetAttribute and
- * cuMemPoolTrimTo.  Work on such a stream is safe, and so is the creation of an event. cuEventElapsedTime up to a
- * captured event fails and invalidates nothing, and so does the captured free of a block of no graph.  An end on a
- * branch invalidates.  A second begin, or an end without a beginning, is 401; a begin on the legacy stream is 900;
- * neither breaks a capture.
+ * cuMemPoolTrimTo.  Work on such a stream and the creation of an event are safe. cuEventElapsedTime up to a captured
+ * event, and the captured free of a block of no graph, fail and invalidate nothing.  An end on a branch invalidates.  A
+ * second begin, or an end without a beginning, is 401; a begin on the legacy stream is 900; neither breaks a capture.
  *
- * Assumed: the only other unsafe calls are those of page-locked host memory.  An end in a wrong thread leaves the
- * capture unchanged.  A branch without steps needs no join.  A destroyed origin ends its capture, and a destroyed
- * branch invalidates it.  An event stays captured when its capture has ended.
+ * Assumed: the only other unsafe calls are those of page-locked host memory.  An end in a wrong thread changes nothing.
+ * A branch without steps needs no join.  A destroyed origin ends its capture, a destroyed branch invalidates it.  An
+ * event stays captured after its capture.
  *
  * Must not know: the effect of steps.
  */

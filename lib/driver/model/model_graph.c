@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* model_graph.c: graphs: plans of captured steps, their launches, and the memory they allocate.
  *
- * A plan lists steps in the order of their capture, which is an order in which they may run; a launch runs them one
- * after the other on its stream.  A graph and its executables share one plan.
+ * A plan lists steps in the order of their capture, in which a launch runs them one after the other on its stream.  A
+ * graph and its executables share one plan.
  *
- * Memory.  An allocation has its address from its capture on, in its own mapping of whole pages, which can be accessed
- * from the launch that runs the allocation to the free.  Its physical memory belongs to the device's graph pool: a
- * launch takes free memory of the pool, then of the device, and only cuDeviceGraphMemTrim frees the pool's unused
- * memory.  An allocation lives while a step names it or it is allocated.
+ * An allocation has its address from its capture on, in its own mapping of whole pages, which can be accessed from the
+ * launch that runs the allocation to the free.  Its physical memory belongs to the device's graph pool: a launch takes
+ * free memory of the pool, then of the device, and only cuDeviceGraphMemTrim frees the pool's unused memory.  An
+ * allocation lives while a step names it or it is allocated.
  *
  * From cuda.h: a captured free must name a graph's allocation, and one graph at most frees each, once.  A launch with
- * allocations that are not freed is an invalid value, or frees them first with AUTO_FREE_ON_LAUNCH.  An allocation that
- * its own graph does not free is freed by cuMemFree, cuMemFreeAsync or another graph.  A graph with memory has one
- * executable at a time.  Launches of one executable run one after the other.  Destroying a graph or an executable frees
- * no allocation.  From the programming guide: graph memory is apart from all pools, mapped at launch, and kept until it
- * is trimmed.  Measured: a captured free of a block of no graph is an invalid value, and the capture stays valid.
+ * allocations that are not freed is an invalid value, or frees them first with AUTO_FREE_ON_LAUNCH.  Other allocations
+ * are freed by cuMemFree, cuMemFreeAsync or another graph.  A graph with memory has one executable at a time.  Launches
+ * of one executable run one after the other.  Destroying a graph or an executable frees no allocation.  From the
+ * programming guide: graph memory is apart from all pools, mapped at launch, and kept until it is trimmed.  Measured: a
+ * captured free of a block of no graph is an invalid value, and the capture stays valid.
  *
- * Assumed: pages (profile: page_bytes) as the granularity; no shared address for two allocations of one graph; an
- * invalid value for a second executable and for a launch that frees an allocation that is not allocated; 801 for the
- * capture of a launch of a graph with memory (cuda.h: it cannot be cloned).  A step on memory that does not exist is
- * error 700 at the launch itself, and no context is lost.
+ * Assumed: pages (page_bytes) as the granularity; no shared address for two allocations of one graph; an invalid value
+ * for a second executable and for a launch that frees an allocation that is not allocated; 801 for the capture of a
+ * launch of a graph with memory.  A step on memory that does not exist is error 700 at the launch, and no context is
+ * lost.
  *
  * Must not know: streams beyond giving them work; what a capture is.
  */
@@ -423,8 +423,7 @@ static CUresult take_memory(const struct model_plan *plan) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Prepares a launch: checks the frees of other graphs' allocations, and takes memory.  After that only steps can
- * fail. */
+/* Checks the frees of other graphs' allocations and takes memory: after that only steps can fail. */
 static CUresult prepare(const struct model_plan *plan) {
     size_t i, mapped;
 

@@ -265,8 +265,7 @@ static inline CUresult weir__model_unlocked(CUresult result) {
  * when other threads see it, because an atomic addition in every call would cost more than the quickest calls do. */
 extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
-/* The state of a thread that plays another one (driver.h, `aside`): the clock does not contain the time of its
- * calls. */
+/* A thread that plays another one (driver.h, `aside`).  The clock does not contain the time of its calls. */
 struct model_aside {
     int on;
     uint64_t ns;       /* 0 while it is off */
@@ -294,20 +293,17 @@ void weir__model_wait_until(uint64_t ns);
 
 /* Returns the calling thread's state; never NULL inside an entry of the table. */
 struct model_thread *weir__model_thread(void);
-/* Returns the calling thread's state, for calls outside the table, and makes it if necessary.  Returns NULL if there is
- * no host memory. */
+/* Returns the calling thread's state, which it makes if necessary, or NULL.  For calls outside the table. */
 struct model_thread *weir__model_join(void);
 
 /* Returns the current context, or NULL with the reason. */
 struct model_context *weir__model_current(CUresult *why);
 CUresult weir__model_device_check(CUdevice device);
 
-/* Returns the stream of a handle, default streams included, or NULL with the reason.  Takes the lock only to make a
- * thread's default stream. */
+/* Returns the stream of a handle, or NULL with the reason.  Locks only to make a default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Return the free bytes of physical memory of a device, which other processes may share; take bytes, returning 0 on
- * success, else -1; and free bytes. */
+/* Return a device's free physical bytes, also for other processes; take bytes, returning 0 or -1; and free bytes. */
 uint64_t weir__model_room(const struct model_device *device);
 int weir__model_take(struct model_device *device, uint64_t bytes);
 void weir__model_give(struct model_device *device, uint64_t bytes);
@@ -333,8 +329,7 @@ void weir__model_keep_named(struct model_orders *orders, const struct model_orde
 /* Drops orders that can decide nothing any more, if many streams were made since they were dropped last. */
 void weir__model_orders_collect(void);
 
-/* Checks an operation on a stream before it runs.  Sets *branch to NULL to run it now, else to the branch that captures
- * it. */
+/* Checks an operation on a stream.  Sets *branch to NULL to run it now, else to the branch that captures it. */
 CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
 /* Check whether the host may query, or wait for, the work of a stream, an event or a context. */
 CUresult weir__model_capture_asks(struct model_stream *stream);
@@ -412,8 +407,7 @@ int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
-/* Returns 1 if the device can access the memory of `other`, which may be this device; else 0, also for a wrong
- * ordinal. */
+/* Returns 1 if the device can access the memory of `other`, which may be itself; else 0. */
 int weir__model_reaches(int device, int other);
 /* Returns 1 if work on the device has that access to all of [address, address + bytes), else 0.  The bytes must lie in
  * one live block, which is the device's own or of a pool that allows the access, or in adjacent mappings that allow
@@ -440,8 +434,7 @@ const char *weir__model_virtual_check(int device, uint64_t *physical);
 /* Records for the oracle that the stream's latest work uses bytes for an owner. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
-/* Records that bytes are freed to the driver behind the stream, or with NULL by the host, which says that their uses
- * are over. */
+/* Records that bytes are freed to the driver behind the stream, or with NULL behind all that the host has seen. */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* Records that the stream's latest work used a whole mapping, for no owner. */
 void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
@@ -477,8 +470,7 @@ int weir__model_ipc_export(int file, enum model_file what, uint64_t bytes, int d
 /* Reads what an exported file contains.  Returns 1 on success, 0 if the file is of another kind. */
 int weir__model_ipc_read(int file, enum model_file what, uint64_t *bytes, int *device,
                          struct model_identity *identity);
-/* Maps the memory of an exported pool, and sets *device.  Returns NULL if the file is no pool's, or on lack of
- * memory. */
+/* Maps the memory of an exported pool, and sets *device.  Returns NULL on failure. */
 struct model_import *weir__model_import_open(int file, int *device);
 /* Unmaps the memory, and frees all blocks that were imported from it.  No block may be in the model's tree. */
 void weir__model_import_close(struct model_import *import);

@@ -496,8 +496,7 @@ void weir__model_step_run(const struct model_step *step, const struct model_stre
         memcpy(step->to, step->from, step->bytes);
 }
 
-/* Runs a fill or a copy on the stream, or adds it to the capture.  A captured step may use an allocation of its graph
- * that does not exist yet. */
+/* Runs or captures a fill or a copy.  A captured step may use an allocation of its graph that does not exist yet. */
 static CUresult submit(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult result = weir__model_capture_enter(stream, &branch);

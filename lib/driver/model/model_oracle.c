@@ -366,8 +366,7 @@ void weir__model_oracle_collect(struct model_orders *named) {
     forget_completed(-1, named);
 }
 
-/* Records that the host has completed all work of the device, and the work on other devices that its streams waited
- * for. */
+/* Records that the host has observed all work of the device, and the work elsewhere that its streams waited for. */
 void weir__model_oracle_seen_device(int device) {
     const struct model_stream *stream = weir__model.devices[device].context.streams;
     struct model_orders named = {0};

@@ -70,8 +70,7 @@ static int device_at(const CUmemLocation *location, int is_managed) {
     return weir__model_device_check(id) == CUDA_SUCCESS ? id : -1;
 }
 
-/* Checks the properties of a new pool.  The reserved bytes must be zero, except the first one from 13.4 on, which has
- * no effect here. */
+/* Checks the properties of a new pool.  Reserved bytes must be zero, but the first one from 13.4 on. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i = weir__model.profile.driver_version >= 13040 && properties->reserved[0] == 1;
@@ -218,8 +217,7 @@ CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
 
 /* ---- the pools of a device ---- */
 
-/* Returns the default pool, and makes it at the first call.  Returns NULL if there is no memory for it.  The caller
- * holds the lock. */
+/* Returns the default pool, which it makes at the first call, or NULL.  The caller holds the lock. */
 static struct model_pool *default_pool(struct model_device *device) {
     CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -274,8 +272,7 @@ CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
     return weir__model_unlocked(result);
 }
 
-/* Checks the arguments of the calls that name a pool by its location.  Only whole devices have default and current
- * pools here. */
+/* Checks the location of a default or current pool, which only whole devices have here. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
     if (!location)
         return CUDA_ERROR_INVALID_VALUE;

@@ -49,8 +49,7 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-/* Returns a span of a stream by R4 that was freed at the latest by operation `seq` and is completed by `now_ns`, or
- * NULL. */
+/* Returns a span of a stream by R4, freed by operation `seq` or before and completed by `now_ns`, or NULL. */
 static struct model_span *of_other(const struct model_queue *queue, uint64_t bytes, uint64_t seq,
                                    uint64_t now_ns) {
     struct model_span *span = weir__model_range_fit(queue->spans, bytes);
@@ -189,8 +188,7 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Refuses a request.  Growth adds unit by unit, so the units that were added before maxSize or the end of the device
- * stay. */
+/* Refuses a request.  Units that growth added before it met maxSize or the end of the device stay. */
 static void refuse(struct model_pool *pool, uint64_t bytes) {
     uint64_t units = units_left(pool), taken = units * pool->range.unit;
 

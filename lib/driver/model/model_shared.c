@@ -78,8 +78,7 @@ static void clear_if(struct slot *slot, uint64_t owner) {
     atomic_store(&slot->owner, 0);
 }
 
-/* Clears the slots of ended processes, but not at every call, since the check of a process costs more than most
- * calls. */
+/* Clears the slots of ended processes, now and then, since the check of a process is expensive. */
 static void bury(void) {
     static _Atomic uint64_t last;
     uint64_t now = weir__clock_ns();

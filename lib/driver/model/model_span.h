@@ -34,8 +34,7 @@
 enum model_span_kind { SPAN_USED, SPAN_PENDING, SPAN_FREE };
 
 struct model_span {
-    /* Must be first.  The node of a used span is in the tree of blocks, else in the tree of its kind by (size,
-     * turn). */
+    /* Must be first.  Its node is in the tree of blocks, or in the tree of the kind by (size, turn). */
     struct model_block block;
     struct model_span *prev, *next; /* in the list by address */
     uint64_t offset, size;
@@ -76,8 +75,7 @@ struct model_range {
     struct model_queue *spare_queues;
 };
 
-/* Reserves up to `bytes` of address space, less if the process may not have as much.  With `is_shared` its memory is a
- * file.  Returns 0 or -1. */
+/* Reserves up to `bytes` of address space, less under a limit; with `is_shared` by a file.  Returns 0 or -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
 /* Allocates the host memory for the next operation, which then cannot fail halfway.  Returns 0 or -1. */
@@ -85,8 +83,7 @@ int weir__model_range_provide(struct model_range *range);
 
 /* Returns the smallest span of a tree that has these bytes, or NULL. */
 struct model_span *weir__model_range_fit(struct model_node *tree, uint64_t bytes);
-/* Cuts a block from the start of a run of adjacent spans that begins with `span` and is large enough.  The units under
- * the block must have memory. */
+/* Cuts a block from the start of adjacent spans from `span` on, whose units must have memory there. */
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes);
 /* Return the number of units that a block at the start of `span` lacks, and the number that could be moved there. */
@@ -118,8 +115,7 @@ void weir__model_range_settle_seq(struct model_range *range, struct model_queue 
                                   uint64_t seq);
 /* Adds the stream at the end of the order of R4, unless it is in it. */
 void weir__model_range_meet(struct model_range *range, uint64_t stream_id, int device);
-/* Records that the stream was destroyed: spans whose work is done become free, and the queue is dropped once it is
- * empty. */
+/* Ends a stream: spans whose work is done become free, and the queue is dropped once it is empty. */
 void weir__model_range_forget(struct model_range *range, uint64_t stream_id, uint64_t now_ns);
 /* Takes memory from up to `units` loose units, highest address first.  Returns their number. */
 uint64_t weir__model_range_shrink(struct model_range *range, uint64_t units);

@@ -245,8 +245,7 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Refuses a query of a stream's properties while the stream is captured, and breaks the capture in any mode (measured,
- * driver 580). */
+/* Refuses a query of a captured stream's properties, and breaks the capture in any mode (measured, driver 580). */
 static CUresult refuse_captured(struct model_stream *stream) {
     CUresult why = CUDA_SUCCESS;
 

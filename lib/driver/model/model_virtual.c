@@ -3,43 +3,36 @@
  *
  * All handles are parts of one sparse file without a name, which grows with each handle.  So memory costs nothing until
  * it is touched, keeps its bytes wherever it is mapped, and may be mapped at several addresses at once.  A part is
- * never used again: its pages are freed with its handle.  Memory that other processes may have has its own file
- * (model_ipc.c).  A reservation is host address space without access; a mapping puts a part of the file there.  The
- * host allows some 65,000 mapped ranges.  More mappings are out of memory, unless adjacent ones are also adjacent in
- * the file, as those that grow in turn are.
+ * never used again: its pages are freed with its handle.  Memory for other processes has its own file (model_ipc.c).  A
+ * reservation is host address space without access; a mapping puts a part of the file there.  The host allows some
+ * 65,000 mapped ranges, of which mappings that are adjacent in the file as well are one.
  *
  * Documented rules, from the comments of <cuda.h> (13.0):
- *   V1  cuMemAddressReserve: the alignment is a power of two or 0; the address is a hint, and a multiple of the host's
- *       page;
+ *   V1  cuMemAddressReserve: the alignment is a power of two or 0; the address is a hint, a multiple of the host's page;
  *   V2  cuMemAddressFree: address and size are those of a reservation;
  *   V3  cuMemCreate: the size is a multiple of the granularity; the call takes memory of the device and maps nothing;
  *   V4  cuMemRelease: the memory is freed when the handle is released and no mapping is left, in either order;
- *   V5  cuMemMap: address, size and offset are multiples of the granularity, offset and size lie within the handle, the
- *       offset is 0, the addresses are reserved and not mapped;
+ *   V5  cuMemMap: address, size and offset are multiples of the granularity and lie within the handle, the offset is 0,
+ *       the addresses are reserved and not mapped;
  *   V6  a mapping begins without access; cuMemSetAccess needs a range of whole mappings without gaps;
- *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, and a later mapping there begins without
- *       access;
- *   V8  no call needs a current context (INVALID_CONTEXT is not among the results), and the memory survives the context
- *       (cuCtxDestroy);
- *   V9  access is given device by device, to the memory's own device and to those that reach it as peers
- *       (cuDeviceCanAccessPeer); the access of one device says nothing about that of another;
- *   V10 cuMemExportToShareableHandle: only for memory that was made for that kind of file; each handle that
- *       cuMemImportFromShareableHandle makes is released on its own, and the last release in any process frees it.
+ *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, and a later mapping begins without access;
+ *   V8  no call needs a current context, and the memory survives the context (cuCtxDestroy);
+ *   V9  each device has its own access, which only the memory's device and its peers can have;
+ *   V10 cuMemExportToShareableHandle: only for memory that was made for that kind of file; each imported handle is
+ *       released on its own, and the last release in any process frees the memory.
  * Measured on the device of the profile (H200, driver 580.159.04):
- *   M1  a reservation's size is a multiple of the granularity: a multiple of the documented host page is refused; 2^46
- *       bytes can be reserved, 2^48 are out of memory;
- *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may be mapped at several
- *       addresses;
+ *   M1  a reservation's size is a multiple of the granularity, not of the host's page; 2^46 bytes can be reserved, 2^48
+ *       are out of memory;
+ *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may be mapped several times;
  *   M3  cuMemUnmap unmaps several adjacent mappings at once; it succeeds and does nothing if no part of the reserved
  *       range is mapped; a part of a mapping is INVALID_VALUE, also for cuMemSetAccess;
  *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
- *   M5  no call waits for work on streams, and no call is unsafe beside a capture, whatever the modes of the capture
- *       and of the thread.
+ *   M5  no call waits for work on streams, and no call is unsafe beside a capture, whatever the modes.
  * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved.  Addresses of a mapping
- * cannot be freed.  A device that is no peer of the memory's is an invalid device, and the call then changes nothing.
- * A file that cannot be opened is an operating system error.  Imported memory counts for its maker while the maker has
- * it, and then for no process (within one process, until all handles and mappings are gone).  In a child of fork() all
- * calls fail as before cuInit.  All failures but M2's and those for lack of memory are INVALID_VALUE.
+ * cannot be freed.  A device that is no peer is an invalid device, and the call changes nothing.  A file that cannot be
+ * opened is an operating system error.  Imported memory counts for its maker while the maker has it, and then for no
+ * process.  In a child of fork() all calls fail as before cuInit.  All failures but M2's and those for lack of memory
+ * are INVALID_VALUE.
  *
  * Must not know: pools, blocks; streams and captures.
  */
@@ -219,8 +212,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes, int dec
     return CUDA_SUCCESS;
 }
 
-/* Frees the memory if it has no handle and no mapping (V4).  Frees the pages, too: if the host cannot, they stay until
- * the reset. */
+/* Frees memory without handles and mappings (V4), and its pages, which may stay until the reset if the host fails. */
 static void drop_if_done(struct model_memory *memory) {
     if (memory->names > 0 || memory->mappings > 0)
         return;
