@@ -78,7 +78,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver/model/model_span.h \
 	lib/driver/model/model_stream.c \
 	lib/driver/model/model_tree.c \
-	lib/driver/model/model_tree.h \
 	lib/driver/model/model_virtual.c \
 	lib/config/amount.c \
 	lib/config/amount.h \

@@ -56,6 +56,10 @@ static void sleep_ns(uint64_t ns) {
 #if defined(__x86_64__) || defined(__aarch64__)
 #define HAVE_COUNTER 1
 
+struct clock_pair {
+    uint64_t ticks, ns;
+};
+
 /* The nanoseconds per counter tick in 32.32 fixed point, which are set before the table is published. */
 static uint64_t ns_per_tick;
 
@@ -93,10 +97,6 @@ static int counter_is_usable(void) {
     return !source[0] || strncmp(source, "tsc", 3) == 0 || strncmp(source, "kvm-clock", 9) == 0 ||
            strncmp(source, "hyperv_clocksource", 18) == 0 || strncmp(source, "xen", 3) == 0;
 }
-
-struct clock_pair {
-    uint64_t ticks, ns;
-};
 
 /* Reads both clocks at one moment.  It uses the fastest of nine tries. */
 static struct clock_pair read_pair(void) {
@@ -153,12 +153,8 @@ static int counter_is_usable(void) {
     return 1; /* the architecture promises one rate and one count for all processors */
 }
 
-struct clock_pair {
-    uint64_t ticks;
-};
-
 static struct clock_pair read_pair(void) {
-    return (struct clock_pair){counter()};
+    return (struct clock_pair){counter(), 0};
 }
 
 /* The architecture states the rate (1 GHz from Armv8.6 on, tens of MHz before). */

@@ -195,10 +195,6 @@ static inline struct weir_served *weir__served_of(struct weir_pool *p) {
                : weir__pool_begin(p);
 }
 
-static inline int weir__pool_is_refused(struct weir_pool *p) {
-    return atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED;
-}
-
 /* ---- preload_streams.c ----------------------------------------------------------------------------- */
 
 /* Returns 1 if the stream's creation was seen, else 0.  Holds a lock briefly, and calls nothing. */

@@ -166,7 +166,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         return is_apart(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
                                    : request(s, block, bytes, stream, result);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (weir__pool_is_refused(p))
+    if (atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED)
         return 1;
     return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }

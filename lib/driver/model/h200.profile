@@ -1,9 +1,8 @@
 # h200.profile - one NVIDIA H200 as the device model plays it.
 #
-# `key = value`.  A value is a word, a number, or a curve: points `x:y`, joined by straight lines,
-# carried on along the last line behind the last point.  Unless a comment says otherwise, figures
-# were measured on 2026-11-20 on one H200, driver 580.159.04 (CUDA 13.0), 16 host cores, as medians
-# or means of 5,000 to 200,000 calls of one thread.  "Assumed" marks what nobody has measured.
+# `key = value`.  A value is a word, a number, or a curve: points `x:y`, joined by straight lines; the last line goes on
+# behind the last point.  Unless a comment says otherwise, figures were measured on 2026-11-20 on one H200, driver
+# 580.159.04 (CUDA 13.0), 16 host cores, as medians or means of 5,000 to 200,000 calls of one thread.
 
 # ---- The device ----
 
@@ -28,24 +27,21 @@ block_align = 512
 # cuMemAlloc takes physical memory in pages of this; blocks up to small_bytes share pages (assumed).
 page_bytes = 2097152
 small_bytes = 1048576
-# 1: the device maps physical memory by handles (its attribute 102; 110: for GPUDirect RDMA, too).
-# page_bytes is the granularity.
+# 1 if the device maps physical memory by handles (attributes 102 and 110).  page_bytes is the granularity.
 virtual_memory = 1
 # Address space of a pool, in capacities of its device (assumed; holes are reused, best fit).
 room_factor = 4
 
 # ---- Pools, ns ----
 
-# One warm pair of allocation and free, by live blocks: 64 KiB pairs alone, then random free+alloc
-# of 4 to 36 KiB.
+# One warm pair of allocation and free, by live blocks: 64 KiB pairs, then random free+alloc of 4 to 36 KiB.
 pool_pair_ns = 1:590 100:1298 1000:1526 10000:2300 100000:3392
 # How much of it is the allocation's (assumed).
 pool_alloc_percent = 50
-# One request that grows an empty pool, by units of 32 MiB; the last point from 105 GiB in a fresh
-# process (174 to 208 ms).
+# One request that grows an empty pool, by units of 32 MiB; the last point: 105 GiB in a fresh process (174 to 208 ms).
 pool_grow_ns = 0:0 1:50000 2:69000 8:235000 32:876000 128:3900000 512:15000000 3360:190000000
-# More of the first growth of all in a process: the first request of a pool took 6.5 to 12.7 ms in 230
-# processes that replayed five traces (2026-11-21), 7.7 in the median, and never that long again.
+# Added to the first growth in a process: the first request of a pool took 6.5 to 12.7 ms, 7.7 in the median of 230
+# processes that replayed five traces (2026-11-21), and later ones never.
 pool_first_ns = 7600000
 # Free units moved to where a request needs them: four holes of 512 MiB served 2 GiB in 2.1 ms.
 pool_move_ns = 0:0 1:33000 64:2100000
@@ -60,16 +56,15 @@ pool_peer_unit_ns = 21000
 
 # ---- cuMemAlloc and cuMemFree, ns, by KiB ----
 
-# Pairs of 512 B, 64 KiB, 1 MiB, 16 MiB and 256 MiB (59,413 57,052 60,243 64,528 168,480), then
-# single calls from 64 MiB to 16 GiB.
+# Pairs of 512 B, 64 KiB, 1, 16 and 256 MiB (59,413 57,052 60,243 64,528 168,480), then calls of 64 MiB to 16 GiB.
 mem_alloc_ns = 0:33000 1024:33000 16384:36000 32768:50000 262144:75000 1048576:107000 4194304:250000 16777216:740000
 mem_free_ns = 0:26000 1024:27000 16384:28500 32768:40000 65536:63000 262144:110000 1048576:316000 4194304:1350000 16777216:5070000
 # A small block in a page that stands: fitted to a replay of llama-decode (178 ms an iteration).
 small_alloc_ns = 2200
 small_free_ns = 2200
 
-# cuMemAllocHost of 64 KiB: by how much shorter than a kernel of 45 ms, launched before it, the wait in
-# cuMemFreeHost was (0.2 to 0.8 ms).  That it costs the same for all sizes is assumed.
+# cuMemAllocHost of 64 KiB: the wait in cuMemFreeHost was 0.2 to 0.8 ms shorter than a kernel of 45 ms that was launched
+# before it.  For other sizes the figure is assumed.
 cuMemAllocHost = 250000
 
 # ---- Memory by handles, ns, beside the calls' own cost ----
@@ -80,10 +75,10 @@ cuMemAllocHost = 250000
 #   access   21 to 24     32     45      57      80     131
 #   unmap    14 to 16     18     21      27      34      52
 #   release  13 to 36    102    187     326     658   1,196
-# An access over a range of handles costs as much for each; over one that has it already 0.1 us each; a
-# map 0.8 us, whatever the size.  None of them waits for work on streams.
-# The first handles of all in a process, more than later ones: of 15 replays (five traces, three packings, 2026-11-21) by
-# least squares over what all growth took, handles made, and GiB; by the call, of three processes the next day, 400 us.
+# An access over a range of handles costs as much for each; 0.1 us each with the access already; a map 0.8 us for any
+# size.  No call waits for work on streams.
+# Added for the first handle in a process: by least squares over 15 replays (five traces, three packings, 2026-11-21);
+# 400 us by single calls of three processes the next day.
 virtual_first_ns = 340000
 virtual_create_gib_ns = 16000
 virtual_access_handle_ns = 21000
@@ -101,15 +96,14 @@ virtual_release_gib_ns = 300000
 # Data sheet, not measured: HBM3e 4.8 TB/s, PCIe 5.0 x16 64 GB/s.
 memset_bytes_per_us = 4800000
 copy_bytes_per_us = 64000
-# A freed block does not count as completed between the next launch on its stream and the begin of that work, which is
-# so long after the launch at least.  Fitted to 25,038 requests of two streams with work, on a host that paused 15 us after each free: with
-# 1.5 to 3.5 us all went where they went on an H200 (driver 580.159.04, 2026-11-27), with 0 and with 4 they did not.
+# The least time from a launch to the begin of its work, in which blocks freed before do not count as completed.  Fitted
+# to 25,038 requests of two streams with work, on a host that paused 15 us after each free: with 1.5 to 3.5 us all
+# placements agree with an H200 (driver 580.159.04, 2026-11-27), with 0 and 4 us they do not.
 work_begin_ns = 2500
 
 # ---- Graphs, ns a step, beside the calls' own cost ----
 
-# Assumed: what the host pays for an operation while it is captured, and for each step at
-# instantiation and at launch.
+# Assumed: the host's time for a captured operation, and for each step at instantiation and at launch.
 capture_step_ns = 500
 instantiate_step_ns = 1000
 launch_step_ns = 50

@@ -49,10 +49,6 @@ struct model_capture {
     struct model_capture *next; /* in weir__model.captures */
 };
 
-static uint64_t stream_id(const struct model_stream *stream) {
-    return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
-}
-
 static struct model_capture *find_capture(uint64_t id) {
     struct model_capture *capture = weir__model.captures;
 
@@ -249,7 +245,7 @@ CUresult weir__model_capture_add(struct model_branch *branch, const struct model
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event) {
     event->capture_id = branch->capture->id;
     event->after.count = 0;
-    weir__model_learn(&event->after, stream_id(branch->stream), branch->steps);
+    weir__model_learn(&event->after, weir__model_stream_id(branch->stream), branch->steps);
     weir__model_learn_all(&event->after, &branch->after);
 }
 
@@ -340,8 +336,8 @@ static int all_joined(const struct model_capture *capture) {
 
     for (branch = capture->branches; branch; branch = branch->next)
         if (branch->stream != capture->origin &&
-            weir__model_order(&capture->origin->branch->after, stream_id(branch->stream)) <
-                branch->steps)
+            weir__model_order(&capture->origin->branch->after,
+                              weir__model_stream_id(branch->stream)) < branch->steps)
             return 0;
     return 1;
 }

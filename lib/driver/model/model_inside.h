@@ -20,7 +20,6 @@
 #include "driver/model/model_profile.h"
 #include "driver/model/model_program.h"
 #include "driver/model/model_shared.h"
-#include "driver/model/model_tree.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -77,6 +76,23 @@ struct model_argument {
 void weir__model_sequence_add(enum weir_driver_entry entry,
                               const struct model_argument arguments[MODEL_ARGUMENTS],
                               CUresult result);
+
+/* ---- Ordered sets (model_tree.c) ---- */
+
+/* A node, which is a member of another structure.  The keys of a set are pairs, (key, tie), and differ.  The tree is a
+ * treap whose priorities are hashes of the keys, so its shape does not depend on its history.  Each operation takes
+ * O(log n) expected time. */
+struct model_node {
+    struct model_node *left, *right;
+    uint64_t key, tie;
+};
+
+void weir__model_tree_insert(struct model_node **root, struct model_node *node);
+/* The node must be in the tree. */
+void weir__model_tree_remove(struct model_node **root, struct model_node *node);
+/* Return the first node at or behind (key, tie), and the last node at or before it; or NULL if there is none. */
+struct model_node *weir__model_tree_ceiling(struct model_node *root, uint64_t key, uint64_t tie);
+struct model_node *weir__model_tree_floor(struct model_node *root, uint64_t key, uint64_t tie);
 
 /* ---- Handles ---- */
 
@@ -308,6 +324,9 @@ uint64_t weir__model_room(const struct model_device *device);
 int weir__model_take(struct model_device *device, uint64_t bytes);
 void weir__model_give(struct model_device *device, uint64_t bytes);
 
+static inline uint64_t weir__model_stream_id(const struct model_stream *stream) {
+    return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+}
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);
 /* Returns the thread's own stream on that device, or NULL if there is none yet or it ended with its context. */

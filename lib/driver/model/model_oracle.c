@@ -86,7 +86,7 @@ static void accuse(const struct model_share *share, const char *what,
     say(&length, "); ");
     if (stream) {
         say(&length, "stream %" PRIu64 " at operation %" PRIu64 " is behind ",
-            atomic_load_explicit(&stream->slot.id, memory_order_relaxed), stream->seq);
+            weir__model_stream_id(stream), stream->seq);
         say_orders(&length, &stream->after);
         say(&length, "; ");
     }
@@ -176,7 +176,7 @@ static void cut_at(uint64_t address) {
 /* Returns 1 if the stream, or with NULL the host alone, is behind that use; else 0. */
 static int is_behind(const struct model_stream *stream, const struct model_order *use) {
     return has_seen(use->id, use->seq) ||
-           (stream && (atomic_load_explicit(&stream->slot.id, memory_order_relaxed) == use->id ||
+           (stream && (weir__model_stream_id(stream) == use->id ||
                        weir__model_order(&stream->after, use->id) >= use->seq));
 }
 
@@ -242,12 +242,11 @@ static void accuse_device(const struct model_stream *stream, uint64_t address, u
         i < weir__model.device_count ? "the stream's device has no access to"
                                      : "the driver has not given out",
         bytes, address, owner);
-    say(&length, " on stream %" PRIu64 " of device %d",
-        atomic_load_explicit(&stream->slot.id, memory_order_relaxed), device);
+    say(&length, " on stream %" PRIu64 " of device %d", weir__model_stream_id(stream), device);
 }
 
 static void learn_use(struct model_share *share, const struct model_stream *stream) {
-    uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+    uint64_t id = weir__model_stream_id(stream);
 
     weir__model_learn(&oracle.homes, id, (uint64_t)stream->context->device + 1);
     weir__model_learn(&share->uses, id, stream->seq);

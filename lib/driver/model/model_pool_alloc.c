@@ -204,7 +204,7 @@ static void refuse(struct model_pool *pool, uint64_t bytes) {
 static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
                                       uint64_t bytes) {
     uint64_t align = weir__model.profile.block_align;
-    uint64_t stream_id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+    uint64_t stream_id = weir__model_stream_id(stream);
     struct model_span *span = NULL;
 
     weir__model_direct_settle(pool->device);
@@ -342,8 +342,7 @@ void weir__model_pool_free_on(struct model_block *block, struct model_stream *st
         weir__model_wait_until(stream->end_ns);
         weir__model_range_free(&pool->range, span);
     } else {
-        weir__model_range_defer(&pool->range, span,
-                                atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
+        weir__model_range_defer(&pool->range, span, weir__model_stream_id(stream),
                                 stream->context->device, stream->seq, stream->end_ns);
     }
     drop_if_done(pool);

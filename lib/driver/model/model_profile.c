@@ -170,39 +170,39 @@ static int is_power_of_two(uint64_t value) {
 }
 
 /* Checks the figures that the model relies on. */
-static int check(const struct model_profile *profile, const char *file,
+static int check(const struct model_profile *p, const char *file,
                  struct weir_driver_failure *failure) {
-    const char *wrong = NULL;
+    const struct {
+        int holds;
+        const char *rule;
+    } rules[] = {
+        {p->driver_version >= WEIR_DRIVER_OLDEST && p->driver_version <= 99990,
+         "driver_version must be from 11020 on, as 1000 * major + 10 * minor"},
+        {p->devices >= 1 && p->devices <= 16, "devices must be 1 to 16"},
+        {is_power_of_two(p->unit_bytes) && p->unit_bytes >= 65536,
+         "unit_bytes must be a power of two from 65536 on"},
+        {is_power_of_two(p->block_align) && p->block_align >= 256 &&
+             p->block_align <= p->unit_bytes,
+         "block_align must be a power of two from 256 to unit_bytes"},
+        {is_power_of_two(p->page_bytes) && p->page_bytes >= 65536 && p->page_bytes <= 4194304,
+         "page_bytes must be a power of two from 65536 to 4194304"},
+        {p->small_bytes <= p->page_bytes, "small_bytes must not pass page_bytes"},
+        {p->capacity >= p->unit_bytes && p->capacity <= (uint64_t)1 << 44,
+         "capacity must be from unit_bytes to 2^44"},
+        {p->context_bytes < p->capacity, "context_bytes must be less than capacity"},
+        {p->room_factor >= 1 && p->room_factor <= 64, "room_factor must be 1 to 64"},
+        {p->pool_alloc_percent <= 100, "pool_alloc_percent must be 0 to 100"},
+        {p->memset_bytes_per_us > 0 && p->copy_bytes_per_us > 0,
+         "memset_bytes_per_us and copy_bytes_per_us must not be 0"},
+        {p->first_stream_id > 0, "first_stream_id must not be 0"},
+    };
 
-    if (profile->driver_version < WEIR_DRIVER_OLDEST || profile->driver_version > 99990)
-        wrong = "driver_version must be from 11020 on, as 1000 * major + 10 * minor";
-    else if (profile->devices < 1 || profile->devices > 16)
-        wrong = "devices must be 1 to 16";
-    else if (!is_power_of_two(profile->unit_bytes) || profile->unit_bytes < 65536)
-        wrong = "unit_bytes must be a power of two from 65536 on";
-    else if (!is_power_of_two(profile->block_align) || profile->block_align < 256 ||
-             profile->block_align > profile->unit_bytes)
-        wrong = "block_align must be a power of two from 256 to unit_bytes";
-    else if (!is_power_of_two(profile->page_bytes) || profile->page_bytes < 65536 ||
-             profile->page_bytes > 4194304)
-        wrong = "page_bytes must be a power of two from 65536 to 4194304";
-    else if (profile->small_bytes > profile->page_bytes)
-        wrong = "small_bytes must not pass page_bytes";
-    else if (profile->capacity < profile->unit_bytes || profile->capacity > (uint64_t)1 << 44)
-        wrong = "capacity must be from unit_bytes to 2^44";
-    else if (profile->context_bytes >= profile->capacity)
-        wrong = "context_bytes must be less than capacity";
-    else if (profile->room_factor < 1 || profile->room_factor > 64)
-        wrong = "room_factor must be 1 to 64";
-    else if (profile->pool_alloc_percent > 100)
-        wrong = "pool_alloc_percent must be 0 to 100";
-    else if (profile->memset_bytes_per_us == 0 || profile->copy_bytes_per_us == 0)
-        wrong = "memset_bytes_per_us and copy_bytes_per_us must not be 0";
-    else if (profile->first_stream_id == 0)
-        wrong = "first_stream_id must not be 0";
-    if (wrong)
-        snprintf(failure->text, sizeof failure->text, "%.120s: %s", file, wrong);
-    return wrong ? -1 : 0;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (!rules[i].holds) {
+            snprintf(failure->text, sizeof failure->text, "%.120s: %s", file, rules[i].rule);
+            return -1;
+        }
+    return 0;
 }
 
 int weir__model_profile_load(struct model_profile *profile, const char *path,

@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-
 /* ---- Structs ---- */
 
 int weir__model_range_provide(struct model_range *range) {
@@ -343,27 +342,18 @@ static void make_used(struct model_range *range, struct model_span *span) {
 
 struct model_span *weir__model_range_take(struct model_range *range, struct model_span *span,
                                           uint64_t bytes) {
-    uint64_t rest = bytes;
     struct model_span *part = span, *next;
 
-    while (part->size < rest) { /* the block takes the whole span */
+    for (uint64_t rest = bytes, cut; rest > 0; rest -= cut, part = next) {
         next = part->next;
-        rest -= part->size;
+        cut = part->size < rest ? part->size : rest;
         unshelve(range, part);
-        shelve_rest(range, part, part->size);
+        shelve_rest(range, part, cut);
         make_used(range, part);
         if (part != span) {
             unlink_span(range, part);
             give_struct(range, part);
         }
-        part = next;
-    }
-    unshelve(range, part);
-    shelve_rest(range, part, rest);
-    make_used(range, part);
-    if (part != span) {
-        unlink_span(range, part);
-        give_struct(range, part);
     }
     span->size = bytes;
     return span;

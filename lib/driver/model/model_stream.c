@@ -23,10 +23,6 @@ _Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
 
 /* ---- Streams ---- */
 
-static uint64_t stream_id(const struct model_stream *stream) {
-    return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
-}
-
 int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
@@ -35,7 +31,7 @@ int weir__model_stream_is_blocking(const struct model_stream *stream) {
 static void follow(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
-    weir__model_learn(&stream->after, stream_id(other), other->seq);
+    weir__model_learn(&stream->after, weir__model_stream_id(other), other->seq);
     weir__model_learn_all(&stream->after, &other->after);
 }
 
@@ -57,7 +53,7 @@ void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns) 
     uint64_t now = weir__model_now(), begin = now + weir__model.profile.work_begin_ns;
 
     weir__model_stream_touch(stream);
-    weir__model_pools_begin(stream_id(stream), stream->seq,
+    weir__model_pools_begin(weir__model_stream_id(stream), stream->seq,
                             begin > stream->end_ns ? begin : stream->end_ns);
     stream->end_ns = (stream->end_ns > now ? stream->end_ns : now) + duration_ns;
     if (device->work_end_ns < stream->end_ns)
@@ -80,7 +76,7 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
 
 void weir__model_stream_drop(struct model_stream *stream) {
     weir__model_capture_drop_stream(stream);
-    weir__model_pools_forget(stream_id(stream));
+    weir__model_pools_forget(weir__model_stream_id(stream));
     MODEL_LIST_REMOVE(stream->context->streams, stream);
     weir__model_forget_all(&stream->after);
     weir__model_slab_give(&weir__model.streams, stream);
@@ -103,7 +99,7 @@ struct model_stream *weir__model_stream_own(const struct model_thread *thread, C
     struct model_stream *own = thread->own[device];
 
     if (!own || weir__model_slab_find(&weir__model.streams, own) != own ||
-        atomic_load_explicit(&own->slot.id, memory_order_relaxed) != thread->own_id[device])
+        weir__model_stream_id(own) != thread->own_id[device])
         return NULL;
     return own;
 }
@@ -118,8 +114,7 @@ static struct model_stream *thread_stream(struct model_context *context, CUresul
     weir__model_lock();
     own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
     self->own[context->device] = own;
-    self->own_id[context->device] =
-        own ? atomic_load_explicit(&own->slot.id, memory_order_relaxed) : 0;
+    self->own_id[context->device] = own ? weir__model_stream_id(own) : 0;
     weir__model_unlock();
     if (!own)
         *why = CUDA_ERROR_OUT_OF_MEMORY;
@@ -206,7 +201,7 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     why = may_ask(stream);
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(stream->end_ns);
-        observe(stream_id(stream), stream->seq, &stream->after);
+        observe(weir__model_stream_id(stream), stream->seq, &stream->after);
         weir__model_pools_synchronised(stream->context->device);
     }
     return weir__model_unlocked(why);
@@ -223,7 +218,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
-        weir__model_oracle_seen(stream_id(stream), stream->seq, &stream->after);
+        weir__model_oracle_seen(weir__model_stream_id(stream), stream->seq, &stream->after);
     return weir__model_unlocked(why);
 }
 
@@ -245,42 +240,35 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return weir__model_unlocked(why);
 }
 
-/* Refuses a query of a captured stream's properties, and breaks the capture in any mode (measured, driver 580). */
-static CUresult refuse_captured(struct model_stream *stream) {
+/* Finds the stream of a query, whose result goes to `out`.  Refuses the query while the stream is captured, and breaks
+ * the capture in any mode (measured, driver 580). */
+static CUresult find_queried(CUstream handle, const void *out, struct model_stream **stream) {
     CUresult why = CUDA_SUCCESS;
 
-    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
-        CU_STREAM_CAPTURE_STATUS_NONE) {
+    *stream = weir__model_stream(handle, &why);
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (*stream && atomic_load_explicit(&(*stream)->capture_status, memory_order_acquire) !=
+                       CU_STREAM_CAPTURE_STATUS_NONE) {
         weir__model_lock();
-        why = weir__model_capture_asks(stream);
-        weir__model_unlock();
+        return weir__model_unlocked(weir__model_capture_asks(*stream));
     }
     return why;
 }
 
 CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
-    CUresult why = CUDA_SUCCESS;
-    struct model_stream *stream = weir__model_stream(handle, &why);
+    struct model_stream *stream;
+    CUresult why = find_queried(handle, id, &stream);
 
-    if (!id)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        return why;
-    why = refuse_captured(stream);
     if (why == CUDA_SUCCESS)
-        *id = stream_id(stream);
+        *id = weir__model_stream_id(stream);
     return why;
 }
 
 CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
-    CUresult why = CUDA_SUCCESS;
-    struct model_stream *stream = weir__model_stream(handle, &why);
+    struct model_stream *stream;
+    CUresult why = find_queried(handle, flags, &stream);
 
-    if (!flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!stream)
-        return why;
-    why = refuse_captured(stream);
     if (why == CUDA_SUCCESS)
         *flags = stream->flags;
     return why;
@@ -416,7 +404,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
 
 static void record(struct model_event *event, struct model_stream *stream) {
     weir__model_stream_touch(stream);
-    event->stream_id = stream_id(stream);
+    event->stream_id = weir__model_stream_id(stream);
     event->seq = stream->seq;
     event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
     event->capture_id = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* model_tree.c: see model_tree.h.  No function is recursive, so depth costs no stack.
+/* model_tree.c: ordered sets of nodes.  No function is recursive, so depth costs no stack.
+ *
+ * Must not know: the structures that have the nodes; any lock.
  */
-#include "driver/model/model_tree.h"
-
-#include <stddef.h>
+#include "driver/model/model_inside.h"
 
 static uint64_t priority(const struct model_node *node) {
     uint64_t x = node->key ^ (node->tie * 0x9e3779b97f4a7c15u);

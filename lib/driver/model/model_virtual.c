@@ -8,14 +8,14 @@
  * 65,000 mapped ranges, of which mappings that are adjacent in the file as well are one.
  *
  * Documented rules, from the comments of <cuda.h> (13.0):
- *   V1  cuMemAddressReserve: the alignment is a power of two or 0; the address is a hint, a multiple of the host's page;
+ *   V1  cuMemAddressReserve: the alignment is 0 or a power of two; the address is a hint, a multiple of the page;
  *   V2  cuMemAddressFree: address and size are those of a reservation;
  *   V3  cuMemCreate: the size is a multiple of the granularity; the call takes memory of the device and maps nothing;
  *   V4  cuMemRelease: the memory is freed when the handle is released and no mapping is left, in either order;
  *   V5  cuMemMap: address, size and offset are multiples of the granularity and lie within the handle, the offset is 0,
  *       the addresses are reserved and not mapped;
  *   V6  a mapping begins without access; cuMemSetAccess needs a range of whole mappings without gaps;
- *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, and a later mapping begins without access;
+ *   V7  cuMemUnmap: not for a part of a mapping; the addresses stay reserved, a later mapping begins without access;
  *   V8  no call needs a current context, and the memory survives the context (cuCtxDestroy);
  *   V9  each device has its own access, which only the memory's device and its peers can have;
  *   V10 cuMemExportToShareableHandle: only for memory that was made for that kind of file; each imported handle is
@@ -23,7 +23,7 @@
  * Measured on the device of the profile (H200, driver 580.159.04):
  *   M1  a reservation's size is a multiple of the granularity, not of the host's page; 2^46 bytes can be reserved, 2^48
  *       are out of memory;
- *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may be mapped several times;
+ *   M2  a mapping takes all of its handle: a part, at any offset, is NOT_SUPPORTED; a handle may have many mappings;
  *   M3  cuMemUnmap unmaps several adjacent mappings at once; it succeeds and does nothing if no part of the reserved
  *       range is mapped; a part of a mapping is INVALID_VALUE, also for cuMemSetAccess;
  *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
