@@ -48,8 +48,7 @@ struct weir_device {
     _Atomic CUdeviceptr waited_by;
 };
 
-/* Stores a driver's result as the thread's last one, and returns its status.  A fatal result marks the device as
- * lost. */
+/* Stores a driver's result as the thread's last one, and returns its status.  A fatal one marks the device as lost. */
 weir_status weir__device_status(struct weir_device *device, CUresult result);
 /* Sets the properties for cuMemCreate, which are equal for all of an allocator's memory.  Network adapters and storage
  * may access the memory directly (GPUDirect RDMA) if the device supports that, as they may access memory of cuMemAlloc.
@@ -71,10 +70,9 @@ extern _Thread_local int weir__device_lacks_context WEIR_FAST_TLS;
  * weir__device_end_context takes that result. */
 int weir__device_lend_context(const struct weir_device *device);
 void weir__device_end_context(const struct weir_device *device, int lent);
-/* Handles a failed call on the caller's stream.  Returns 1 if the thread has no context: then the flag is set, the
- * device's context is entered, and the caller repeats the call and leaves the context.  Returns 0 otherwise, with
- * *result set if the context cannot be entered.  With drop_in it always returns 0: the program gets the driver's own
- * result. */
+/* Handles a failed call on the caller's stream.  Returns 1 if the thread has no context: then the flag is set, and the
+ * device's context is entered, in which the caller repeats the call.  Otherwise returns 0, with *result set if the
+ * context cannot be entered.  With drop_in it always returns 0: the program gets the driver's result. */
 int weir__device_retry_in_context(const struct weir_device *device, CUresult *result,
                                   struct weir_driver_scope *scope);
 /* Returns the weir_status of `call` in the device's context, or the reason why that cannot be entered. */

@@ -78,13 +78,11 @@ struct weir_driver {
     uint64_t (*ticks_to_ns)(uint64_t ticks);
     /* Waits for at least `ns` nanoseconds, which on the model are virtual. */
     void (*sleep_ns)(uint64_t ns);
-    /* Reads the charge so far.  Real time inside the model is measured from the first call on.  NULL for real
-     * devices. */
+    /* Reads the charge.  Real time inside the model is measured from the first call on.  NULL for real devices. */
     void (*charge)(struct weir_driver_charge *out);
-    /* Begins (1) or ends (0) a part of a thread that plays another thread, since all threads share one clock.  The
-     * clock does not contain the time of the calls between aside(1) and aside(0), which the second call returns.
-     * Meanwhile the clock of this thread goes on from where it was.  Other threads are not charged for waits for this
-     * work.  NULL for real devices. */
+    /* Begins (1) or ends (0) a part in which the thread plays another one, since all threads share one clock.  The
+     * second call returns the time of the calls between, which the clock does not contain.  Meanwhile this thread's
+     * clock goes on; other threads are not charged for waits for this work.  NULL for real devices. */
     uint64_t (*aside)(int begins);
     /* Returns 1 if other processes may also use memory of the model's devices, else 0.  NULL for real devices. */
     int (*is_shared)(void);
@@ -100,9 +98,8 @@ struct weir_driver_failure {
 };
 
 /* Returns the table of the driver "cuda" or "model", on which cuInit was called.  Returns NULL with *failure if that
- * fails; then a later call tries again.  Any thread may call it.  The first call loads the driver, which may take
- * seconds; later calls return the table of the first one.  In a forked child it returns NULL without waiting for any
- * lock. */
+ * fails; then a later call tries again.  The first call loads the driver, which may take seconds; later ones return its
+ * table.  In a forked child it returns NULL without waiting for any lock.  Thread-safe. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* Begin and end a time in which the caller holds a lock and may open a driver.  A child that is forked meanwhile would

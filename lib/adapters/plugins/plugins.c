@@ -24,9 +24,8 @@ enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-/* Prints one error line for each status of a kind, which has its bits in `told`: a framework repeats its requests, and
- * its user reads one line.  One write prints it, so that lines of several threads do not mix.  `more` is added to the
- * text. */
+/* Prints an error line with `more`, once for each status, whose bit is in `told`: frameworks repeat their requests.
+ * One write prints it, so that lines of several threads do not mix. */
 static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];

@@ -282,8 +282,7 @@ void weir__trace_begin(void);
 int weir__trace_is_on(void);
 /* Reads all figures, which may take long.  Returns 1, or 0 once recording is over. */
 int weir__trace_look(void);
-/* Reads the time line of an allocator, by its clock, in at most `most` parts.  Returns their number, or 0 without
- * one. */
+/* Reads the time line of an allocator, by its clock, in at most `most` parts.  Returns their number. */
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
@@ -340,8 +339,7 @@ int weir__plain_begin(struct weir_plain *p, enum weir_group_kind kind, CUdevice 
                       size_t bytes);
 /* Returns 1 if the driver was out of memory, and other allocators or processes have freed some meanwhile; else 0. */
 int weir__plain_may_have_room(struct weir_plain *p, CUresult result);
-/* Ends a request with the driver's result.  `key` is the address or handle; `bytes` is the size that the driver
- * took. */
+/* Ends a request.  `key` is the address or handle; `bytes` is the size that the driver took. */
 void weir__plain_end(struct weir_plain *p, CUresult result, uint64_t key, size_t bytes);
 /* Takes the record of that address before the driver frees the memory; NULL: there is none.  weir__plain_freed ends or
  * restores the record by the driver's result. */

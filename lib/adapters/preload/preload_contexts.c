@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_contexts.c: calls that create and end contexts, and that begin and end captures.
- */
+/* preload_contexts.c: calls that create and end contexts, and that begin and end captures. */
 #include "adapters/preload/preload.h"
 
 #include <pthread.h>

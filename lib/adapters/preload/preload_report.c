@@ -352,13 +352,11 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* A duplicate of standard error at the start of the process.  Its number is far from those that programs use or name
- * (200, in scripts with a lock: a shell closes on exec a descriptor that it puts in place of such a number), and below
- * most limits. */
+/* A duplicate of standard error at the start of the process.  Its number is far from those that programs use (as 200,
+ * for locks in scripts), and below most limits. */
 static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* Returns 1 if the duplicate is open, else 0.  A file that the program opened with this number is not closed on
- * exec. */
+/* Returns 1 if the duplicate is open, else 0.  A program's own file with this number is not closed on exec. */
 static int has_kept_error(void) {
     return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
@@ -382,8 +380,7 @@ static void keep_error(void) {
         (void)weir__kept_set(&kept_error, number);
 }
 
-/* Restores standard error, if no file has its number.  Tries again, since a thread may open a file there for a
- * moment. */
+/* Restores standard error, if no file has its number.  Tries again, since another thread may use it for a moment. */
 static void put_error_back(void) {
     enum { TRIES = 20 };
 

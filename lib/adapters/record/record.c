@@ -28,9 +28,8 @@
 #include "base/clock.h"
 #include "base/variable.h"
 
-/* A thread that waits for room pauses for PAUSE_NS, or for the PAUSES-th part of its wait so far if that is longer, so
- * that hundreds of threads that wait leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder
- * lives. */
+/* A thread that waits for room pauses for PAUSE_NS, or for the PAUSES-th part of its wait so far, so that hundreds of
+ * them leave the processors free.  Every CHECK_EVERY_NS it checks that the recorder lives. */
 enum { PAUSE_NS = 100000, PAUSES = 4, CHECK_EVERY_NS = 100000000 };
 
 /* NULL until the first event, or if there is no file. */
@@ -213,8 +212,7 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-/* Returns the next event of the ring, to be written in place: a copy would cost a wait for its stores.  Returns NULL if
- * nobody will read the event. */
+/* Returns the next event of the ring, to be written in place, without a copy; or NULL if nobody will read it. */
 static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
     struct weir_record_event *event;
 

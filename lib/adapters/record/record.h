@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h: the functions that libweir-record.so exports beside the driver's, and those that its files share.
- */
+/* record.h: the functions that libweir-record.so exports beside the driver's, and those that its files share. */
 #ifndef WEIR_RECORD_H
 #define WEIR_RECORD_H
 

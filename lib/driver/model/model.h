@@ -24,9 +24,8 @@ struct weir_model_setup {
 };
 
 /* Drops every device, context, stream, event, pool, block, capture and graph, the fault plan and the counts, and sets
- * the clock to 0.  The effect of cuInit stays.  The table gets the entries of the profile's driver version.  NULL is
- * the default setup.  Returns 0; or -1 with the reason in setup->failure and the model unchanged.  No other call may be
- * running. */
+ * the clock to 0.  The effect of cuInit stays.  The table follows the profile's driver version.  NULL is the default
+ * setup.  Returns 0; or -1 with the reason in setup->failure and no change.  No other call may be running. */
 int weir__model_reset(const struct weir_model_setup *setup);
 
 uint64_t weir__model_now_ns(void);
@@ -60,9 +59,8 @@ void weir__model_faults_clear(void);
 /* Returns the number of calls of the entry since the last reset by all threads, with failed ones. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
 
-/* The calls that ended since weir__model_sequence_start.  Two runs that made equal calls in equal order have equal
- * digests.  The digest covers the entry, numbers, streams, events, pools and result of each call, but no address and no
- * time. */
+/* The calls since weir__model_sequence_start.  Runs with equal calls in equal order have equal digests, which cover the
+ * entry, numbers, streams, events, pools and result of each call, but no address and no time. */
 struct weir_model_sequence {
     uint64_t calls, digest;
 };

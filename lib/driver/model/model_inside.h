@@ -79,9 +79,8 @@ void weir__model_sequence_add(enum weir_driver_entry entry,
 
 /* ---- Ordered sets (model_tree.c) ---- */
 
-/* A node, which is a member of another structure.  The keys of a set are pairs, (key, tie), and differ.  The tree is a
- * treap whose priorities are hashes of the keys, so its shape does not depend on its history.  Each operation takes
- * O(log n) expected time. */
+/* A node, a member of another structure.  The keys of a set are pairs, (key, tie), and differ.  The set is a treap
+ * whose priorities are hashes of the keys, so its shape does not depend on its history. */
 struct model_node {
     struct model_node *left, *right;
     uint64_t key, tie;
@@ -387,8 +386,7 @@ const char *weir__model_graph_check(int device, uint64_t *physical);
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
 /* The protection of a device's memory for the host, which plays the device.  Memory that can be written can also be
- * read (Linux, on x86-64 and 64-bit Arm).  Without a flag for reads, Valgrind does not search gigabytes for pointers
- * when it looks for leaks. */
+ * read (Linux).  Without a flag for reads, Valgrind does not search gigabytes for leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Maps whole pages of the device's size, aligned to it.  Returns NULL on failure. */
 char *weir__model_map_pages(size_t bytes, int protection);
@@ -429,8 +427,7 @@ int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAcce
 /* Returns 1 if the device can access the memory of `other`, which may be itself; else 0. */
 int weir__model_reaches(int device, int other);
 /* Returns 1 if work on the device has that access to all of [address, address + bytes), else 0.  The bytes must lie in
- * one live block, which is the device's own or of a pool that allows the access, or in adjacent mappings that allow
- * it. */
+ * one live block of the device or of a pool that allows the access, or in adjacent mappings. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
 /* Returns 1 if adjacent mappings allow that access, else 0. */
@@ -461,8 +458,7 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
 /* Record that whole mappings lose their memory, or access to it, at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
-/* Record that the host has observed the end of stream `id`'s work up to `seq` and of all work that `after` lists, or of
- * all work of a device. */
+/* Record that the host has observed stream `id`'s work up to `seq` and all work in `after`, or all of a device. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
 void weir__model_oracle_seen_device(int device);
 /* Forgets uses that the host has completed.  Adds the streams of all other uses to `named`. */

@@ -43,8 +43,7 @@ enum {
 };
 #endif
 
-/* X(base name, the entry of weir's table as which it counts, exported symbol, first version, (parameters),
- * (arguments)) */
+/* X(base name, entry as which it counts, exported symbol, first version, (parameters), (arguments)) */
 /* clang-format off */
 #define WEIR_PROGRAM_ENTRIES(X)                                                                    \
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \
