@@ -80,7 +80,7 @@ static const struct variable {
     {"WEIR_RUN_JSON", "FILE", "weir run --json, likewise.", RUN},
     {"WEIR_RUN_TRACE", "FILE", "weir run --trace-events, likewise.", RUN},
     {"WEIR_RUN_SAMPLES", "SWITCH",
-     "Add pool growth, and memory over time, to the line of JSON, for `weir report'.", RUN},
+     "Add memory over time to the line of JSON, for `weir report'.", RUN},
     {"WEIR_RUN_FIRST", "PID", "The process that reports if it has nothing to write.", RUN},
     {"WEIR_RUN_PREALLOC_OF", "NAME",
      "The variable of another program that gave WEIR_PREALLOC its value; a lower limit cuts that "
