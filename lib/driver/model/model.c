@@ -393,7 +393,7 @@ static uint64_t aside(int begins) {
     struct model_aside *a = &weir__model_aside;
     uint64_t took, real, inside;
 
-    (void)weir__model_now(); /* charges the time that is still owed to the right side */
+    (void)weir__model_now(); /* adds the pending time to the clock that it belongs to */
     took = a->ns;
     if (a->start_ns && !begins) {
         real = weir__clock_ns() - a->start_ns;

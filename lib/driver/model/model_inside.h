@@ -318,7 +318,7 @@ CUresult weir__model_device_check(CUdevice device);
 /* Returns the stream of a handle, or NULL with the reason.  Locks only to make a default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
-/* Return a device's free physical bytes, also for other processes; take bytes, returning 0 or -1; and free bytes. */
+/* Return the physical bytes of a device that no process has taken; take bytes, returning 0 or -1; and free bytes. */
 uint64_t weir__model_room(const struct model_device *device);
 int weir__model_take(struct model_device *device, uint64_t bytes);
 void weir__model_give(struct model_device *device, uint64_t bytes);
