@@ -2,12 +2,12 @@
 /* device_wait.c: waits for all work of a device while other streams may be captured.
  *
  * cuCtxSynchronize is the documented call.  But while any stream of the context is captured, the driver refuses that
- * call and breaks the capture (H200, driver 580).  Other threads may capture at any time, and the driver does not
- * report it. cuMemFree and cuMemFreeHost break no capture in relaxed mode.  NVIDIA's documentation only says that both
- * calls may wait for the device.  So the first wait of a process on a device proves that the call waits: weir submits a
- * millisecond of work to its own stream, and after the call queries whether that work is done.  If it is not done, weir
- * makes this wait and each later one by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the
- * thread was held up), weir trusts the call, and the next wait tries again.
+ * call and breaks the capture (H200, driver 580), and the driver does not report captures of other threads. cuMemFree
+ * and cuMemFreeHost break no capture in relaxed mode, but are only documented as calls that may wait for the device.
+ * So the first wait of a process on a device proves that the call waits: weir submits a millisecond of work to its own
+ * stream, and after the call queries whether that work is done.  If it is not done, weir makes this wait and each later
+ * one by cuCtxSynchronize.  If no proof is possible now (no memory for a stream, or the thread was held up), weir
+ * trusts the call, and the next wait tries again.
  */
 #include "driver/device.h"
 

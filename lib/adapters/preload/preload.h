@@ -166,7 +166,6 @@ void weir__served_trim(struct weir_served *s, size_t keep);
 /* Frees the memory of an allocator whose pool is destroyed, if no block lives, for reuse by another pool. */
 void weir__served_rest(struct weir_served *s);
 
-/* Notes that a block was freed. */
 static inline void weir__served_freed(struct weir_served *s) {
     if (__builtin_expect(
             atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING, 0))

@@ -267,9 +267,9 @@ static int has_blocks(struct weir_served *s) {
                          : weir__drop_in_has_blocks(s->allocator);
 }
 
-/* Returns the place of a new allocator in the table: a new place; or in a full table that of an allocator that was lost
- * with its context, if possible one that is known to have no blocks, since no free of them can come.  The lost
- * allocator is not freed, since a thread may still read it.  Returns WEIR_MOST_SERVED if all of them serve. */
+/* Returns a new place in the table; or in a full one that of an allocator that was lost with its context, if possible
+ * one without blocks, since no free of them can come.  The lost one is not freed: a thread may still read it.  Returns
+ * WEIR_MOST_SERVED if all serve. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -419,8 +419,8 @@ static void trim_spares(int device) {
     }
 }
 
-/* Takes an allocator that waits for a pool of this device and kind, or returns NULL.  A last free during the end of the
- * old pool may have missed that end, so this is checked first.  The caller holds `lock`. */
+/* Takes an allocator that waits for a pool of this device and kind, or returns NULL.  Checks first for a last free that
+ * missed the end of its pool.  The caller holds `lock`. */
 static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
@@ -719,8 +719,8 @@ static void settle(void *device) {
     }
 }
 
-/* Settles all allocators of a device.  Returns 0 if a thread does not return in time from a call of the driver, in
- * which it holds the lock of an allocator; else 1. */
+/* Settles all allocators of a device.  Returns 1, or 0 if a thread that holds an allocator's lock does not return in
+ * time. */
 static int settle_in_time(int device) {
     void *number = (void *)(intptr_t)device; /* a late thread may still read it */
 

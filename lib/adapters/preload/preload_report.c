@@ -239,7 +239,6 @@ static void put_line(const char *path, const struct line *line) {
                   strerror(error));
 }
 
-/* Writes a line for this process. */
 static void report_json(const char *path) {
     static struct line line; /* static, since one thread comes here once */
     int any = 0, is_incomplete = 0;

@@ -223,7 +223,6 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
     return count;
 }
 
-/* Opens the file that make_file() has created. */
 static FILE *open_file(void) {
     int file = weir__file_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
 

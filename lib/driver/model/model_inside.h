@@ -497,7 +497,6 @@ void weir__model_ipc_describe(const struct model_identity *identity, uint64_t of
  * Returns NULL if the block is another pool's or already imported, or on lack of memory. */
 struct model_block *weir__model_import_add(struct model_import *import,
                                            const CUmemPoolPtrExportData *data, uint64_t *before);
-/* Frees a block that was imported. */
 void weir__model_import_drop(struct model_import *import, struct model_block *block);
 
 /* The functions of the table's entries, which are called after counting, faults and the fixed cost. */

@@ -162,9 +162,9 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Ends the process if a driver would crash at this handle.  Measured: the handle of a destroyed pool is an invalid
- * value until the driver's memory at that address has another use; then the driver crashes.  Here a handle of memory
- * that was made later is such a use.  The caller holds the lock. */
+/* Ends the process if a driver would crash at this handle.  Measured: a destroyed pool is an invalid value until the
+ * driver reuses its memory; then the driver crashes.  Here a handle of memory that was made later is such a reuse.  The
+ * caller holds the lock. */
 static void crash_if_gone(CUmemoryPool handle) {
     const struct model_slab *slab = &weir__model.pools;
     uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
