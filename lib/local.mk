@@ -26,6 +26,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/base/log.h \
 	lib/base/map.c \
 	lib/base/map.h \
+	lib/base/output.c \
+	lib/base/output.h \
 	lib/base/replace.c \
 	lib/base/replace.h \
 	lib/base/result.c \

@@ -78,6 +78,7 @@ unit_tests = \
 	tests/ipc/test_group \
 	tests/ipc/test_registry \
 	tests/base/test_map \
+	tests/base/test_output \
 	tests/engine/test_mapped \
 	tests/api/test_misuse \
 	tests/driver/test_model \

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/counters.h"
+#include "base/output.h"
 
 enum { LANES = 16, FIRST_SLICES = 256, NUMBERS = 32 };
 
@@ -183,23 +184,17 @@ void weir__timeline_lost(struct weir_timeline *t, uint64_t count) {
 
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-static void put_text(FILE *file, const char *text) {
-    fputc('"', file);
-    for (; *text; text++) {
-        unsigned char letter = (unsigned char)*text;
+/* Begins an event of a kind on a line of its own. */
+static struct weir_output open_event(FILE *file, const char *kind, long process, int thread) {
+    struct weir_output out = {.file = file};
 
-        if (letter == '"' || letter == '\\')
-            fprintf(file, "\\%c", letter);
-        else if (letter < ' ' || letter > '~') /* whatever its encoding is */
-            fprintf(file, "\\u%04x", letter);
-        else
-            fputc(letter, file);
-    }
-    fputc('"', file);
+    weir__put_json(&out, ",\n{'ph':%s,'pid':%ju,'tid':%ju", kind, (uintmax_t)process,
+                   (uintmax_t)thread);
+    return out;
 }
 
-static void put_time(FILE *file, const char *key, uint64_t ns) {
-    fprintf(file, ",\"%s\":%" PRIu64 ".%03" PRIu64, key, ns / 1000, ns % 1000);
+static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
+    weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
 /* The thread of a lane; lane -1: of iterations. */
@@ -209,55 +204,42 @@ static int thread_of(int number, int lane) {
 
 static void put_name(FILE *file, const char *kind, long process, int thread, const char *name,
                      const char *more) {
+    struct weir_output out = open_event(file, "M", process, thread);
     char text[384];
 
     snprintf(text, sizeof text, "%.300s%s%.60s", name, *more ? " " : "", more);
-    fprintf(file,
-            ",\n{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%ld,\"tid\":%d,\"args\":{\"name\":", kind,
-            process, thread);
-    put_text(file, text);
-    fputs("}}", file);
+    weir__put_json(&out, ",'name':%s,'args':{'name':%s}}", kind, text);
 }
 
 static void put_point(FILE *file, const struct point *p, long process, const char *name) {
     static const char *const words[WEIR_TIMELINE_COUNTERS] = {"requested", "in use", "reserved"};
-    const char *comma = "";
+    struct weir_output out = open_event(file, "C", process, 0);
 
-    fprintf(file, ",\n{\"ph\":\"C\",\"pid\":%ld,\"tid\":0", process);
-    put_time(file, "ts", p->time_ns);
-    fputs(",\"name\":", file);
-    put_text(file, name);
-    fputs(",\"args\":{", file);
-    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++) {
-        if (p->values[i] == WEIR_TIMELINE_UNKNOWN)
-            continue;
-        fprintf(file, "%s\"%s\":%" PRIu64, comma, words[i], p->values[i]);
-        comma = ",";
-    }
-    fputs("}}", file);
+    put_time(&out, "ts", p->time_ns);
+    weir__put_json(&out, ",'name':%s,'args':{", name);
+    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++)
+        if (p->values[i] != WEIR_TIMELINE_UNKNOWN)
+            weir__put_json(&out, ",%s:%ju", words[i], p->values[i]);
+    weir__put(&out, "}}");
 }
 
 static void put_slice(FILE *file, const struct slice *s, long process, int thread) {
     static const char *const kinds[] = {"growth", "given back", "failed request", "iteration"};
     int is_mark = s->what == FAILURE;
+    struct weir_output out = open_event(file, is_mark ? "i" : "X", process, thread);
 
-    fprintf(file, ",\n{\"ph\":\"%s\",\"pid\":%ld,\"tid\":%d", is_mark ? "i" : "X", process, thread);
-    put_time(file, "ts", s->from_ns);
+    put_time(&out, "ts", s->from_ns);
     if (is_mark)
-        fputs(",\"s\":\"t\"", file);
+        weir__put_json(&out, ",'s':'t'");
     else
-        put_time(file, "dur", s->ns);
-    fprintf(file, ",\"cat\":\"%s\",\"name\":", kinds[s->what]);
-    put_text(file, s->name);
-    if (s->what == FAILURE)
-        fprintf(file, ",\"args\":{\"bytes\":%" PRIu64 "}}", s->asked);
-    else if (s->what == ITERATION)
-        fputs("}", file);
-    else
-        fprintf(file,
-                ",\"args\":{\"asked\":%" PRIu64 ",\"got\":%" PRIu64 ",\"reserved after\":%" PRIu64
-                "}}",
-                s->asked, s->got, s->after);
+        put_time(&out, "dur", s->ns);
+    weir__put_json(&out, ",'cat':%s,'name':%s", kinds[s->what], s->name);
+    if (is_mark)
+        weir__put_json(&out, ",'args':{'bytes':%ju}", s->asked);
+    else if (s->what != ITERATION)
+        weir__put_json(&out, ",'args':{'asked':%ju,'got':%ju,'reserved after':%ju}", s->asked,
+                       s->got, s->after);
+    weir__put(&out, "}");
 }
 
 /* By their begins; of two that begin together the longer one first, which the other may lie in. */

@@ -137,7 +137,7 @@ TEST(each_cause_has_a_sentence) {
                 "  (reserved ");
     expect_json(
         "\"processes_all\":2,\"processes\":[{\"pid\":4712,\"bytes\":3145728,\"idle\":2097152,"
-        "\"command\":\"python3 ?x?\"},{\"pid\":4711,\"bytes\":1048576,\"idle\":0,");
+        "\"command\":\"python3 \\\"x\\\"\"},{\"pid\":4711,\"bytes\":1048576,\"idle\":0,");
     v.processes = 7;
     expect_text("could release 0B\n              and 5 more processes\n  (reserved ");
     v.processes = v.process_count = 0;

@@ -38,6 +38,7 @@
 #include "base/file.h"
 #include "base/kept.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/replace.h"
 #include "base/text.h"
 #include "base/variable.h"
@@ -107,27 +108,6 @@ void weir__run_tell(const char *format, ...) {
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
-/* A line of text that is put together in steps.  If it is full, it is not used. */
-struct line {
-    char text[LINE_BYTES];
-    size_t length;
-    int is_full;
-};
-
-static __attribute__((format(printf, 2, 3))) void add(struct line *line, const char *format, ...) {
-    size_t room = sizeof line->text - line->length;
-    va_list arguments;
-    int length;
-
-    va_start(arguments, format);
-    length = vsnprintf(line->text + line->length, room, format, arguments);
-    va_end(arguments);
-    if (length < 0 || (size_t)length >= room)
-        line->is_full = 1;
-    else
-        line->length += (size_t)length;
-}
-
 /* The figures of one served allocator. */
 struct figures {
     atomic_int are_known; /* set once the figures are read */
@@ -152,83 +132,75 @@ static const weir_statistics *figures_of(const struct figures *all, unsigned i) 
 }
 
 /* Adds latencies, if they are measured: WEIR_LATENCY. */
-static void add_latency(struct line *line, const struct weir_served *s, int operation,
+static void add_latency(struct weir_output *line, const struct weir_served *s, int operation,
                         const char *name) {
     weir_latency l = {.size = sizeof l};
 
     if (weir_latencies(s->allocator, operation, &l) == WEIR_OK)
-        add(line,
-            ",\"%s\":{\"count\":%llu,\"p50\":%llu,\"p99\":%llu,\"p999\":%llu,\"max\":%llu,"
-            "\"total\":%llu}",
-            name, (unsigned long long)l.count, (unsigned long long)l.p50_ns,
-            (unsigned long long)l.p99_ns, (unsigned long long)l.p999_ns,
-            (unsigned long long)l.max_ns, (unsigned long long)l.total_ns);
+        weir__put_json(line,
+                       ",%s:{'count':%ju,'p50':%ju,'p99':%ju,'p999':%ju,'max':%ju,'total':%ju}",
+                       name, l.count, l.p50_ns, l.p99_ns, l.p999_ns, l.max_ns, l.total_ns);
 }
 
-static void add_numbers(struct line *line, const char *name, const struct weir_timeline_extent *of,
-                        size_t count, const uint64_t *first) {
+static void add_numbers(struct weir_output *line, const char *name,
+                        const struct weir_timeline_extent *of, size_t count,
+                        const uint64_t *first) {
     size_t each = sizeof *of / sizeof *first;
 
-    add(line, "%s\"%s\":[", first == &of->time_ns ? "" : ",", name);
+    weir__put_json(line, ",%s:[", name);
     for (size_t i = 0; i < count; i++)
-        add(line, "%s%llu", i ? "," : "", (unsigned long long)first[i * each]);
-    add(line, "]");
+        weir__put_json(line, ",%ju", first[i * each]);
+    weir__put_json(line, "]");
 }
 
-/* Adds the time line, in the form that cli/replay/samples.c writes for a replay. */
-static void add_timeline(struct line *line, const struct weir_served *s) {
+/* Adds the time line, in the form that cli/replay/child.c writes for a replay. */
+static void add_timeline(struct weir_output *line, const struct weir_served *s) {
     /* static, since only one thread comes here */
     static struct weir_timeline_extent part[MOST_PARTS];
-    size_t before = line->length, count = weir__trace_extents(s, part, MOST_PARTS);
+    const struct weir_output before = *line;
+    size_t count = weir__trace_extents(s, part, MOST_PARTS);
 
-    if (line->is_full || count == 0)
+    if (count == 0)
         return;
-    add(line, ",\"timeline\":{");
+    weir__put_json(line, ",'timeline':{");
     add_numbers(line, "time_ns", part, count, &part->time_ns);
     add_numbers(line, "requested_low", part, count, &part->low[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "requested_high", part, count, &part->high[WEIR_TIMELINE_REQUESTED]);
     add_numbers(line, "in_use_high", part, count, &part->high[WEIR_TIMELINE_IN_USE]);
     add_numbers(line, "reserved_low", part, count, &part->low[WEIR_TIMELINE_RESERVED]);
     add_numbers(line, "reserved_high", part, count, &part->high[WEIR_TIMELINE_RESERVED]);
-    add(line, "}");
-    if (line->is_full || line->length > sizeof line->text - FIGURES_BYTES) {
-        line->length = before; /* too little room is left for the figures */
-        line->is_full = 0;
-    }
+    weir__put_json(line, "}");
+    if (line->length > line->bytes - FIGURES_BYTES)
+        *line = before; /* too little room is left for the figures */
 }
 
-static void add_served(struct line *line, const struct weir_served *s, const weir_statistics *f,
-                       int is_first) {
-    add(line,
-        "%s{\"device\":\"%s\",\"serves\":\"%s\",\"engine\":\"%s\",\"allocs\":%llu,\"frees\":%llu,"
-        "\"hits\":%llu,"
-        "\"cache_hits\":%llu,\"cache_misses_young\":%llu,\"cache_misses_empty\":%llu,"
-        "\"cache_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
-        "\"failed_requests\":%llu,\"blocks\":%llu,\"requested\":%llu,"
-        "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserved\":%llu,\"reserved_peak\":%llu,"
-        "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
-        "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
-        is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool", s->engine,
-        (unsigned long long)f->allocs, (unsigned long long)f->frees, (unsigned long long)f->hits,
-        (unsigned long long)f->cache_hits, (unsigned long long)f->cache_misses_young,
-        (unsigned long long)f->cache_misses_empty, (unsigned long long)f->cache_misses_capture,
-        (unsigned long long)f->steals, (unsigned long long)f->event_records,
-        (unsigned long long)f->retries, (unsigned long long)f->failed_requests,
-        (unsigned long long)f->blocks, (unsigned long long)f->requested,
-        (unsigned long long)f->requested_peak, (unsigned long long)f->in_use_peak,
-        (unsigned long long)f->reserved, (unsigned long long)f->reserved_peak,
-        (unsigned long long)f->growths, (unsigned long long)f->growth_bytes,
-        (unsigned long long)f->stall_ns, (unsigned long long)f->trims,
-        (unsigned long long)f->prealloc_asked, (unsigned long long)f->prealloc_got,
-        (unsigned long long)f->prealloc_ns);
+/* Adds statistics under their own names. */
+static void add_statistics(struct weir_output *line, const weir_statistics *f) {
+/* clang-format off */
+#define STATISTICS(X) \
+    X(allocs) X(frees) X(hits) X(cache_hits) X(cache_misses_young) X(cache_misses_empty) X(cache_misses_capture) \
+    X(steals) X(event_records) X(retries) X(failed_requests) X(blocks) X(requested) X(requested_peak) X(in_use_peak) \
+    X(reserved) X(reserved_peak) X(growths) X(growth_bytes) X(stall_ns) X(trims) X(prealloc_asked) X(prealloc_got) \
+    X(prealloc_ns)
+/* clang-format on */
+#define ADD(name) weir__put_json(line, ",'" #name "':%ju", f->name);
+    STATISTICS(ADD)
+#undef ADD
+}
+
+static void add_served(struct weir_output *line, const struct weir_served *s,
+                       const weir_statistics *f) {
+    weir__put_json(line, ",{'device':%s,'serves':%s,'engine':%s", s->device_text,
+                   s->is_plain ? "cuMemAlloc" : "pool", s->engine);
+    add_statistics(line, f);
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     add_timeline(line, s);
     /* The time line ends here, which is later than its last change. */
-    add(line, ",\"ended_ns\":%llu}", (unsigned long long)weir__show_age(s->allocator));
+    weir__put_json(line, ",'ended_ns':%ju}", weir__show_age(s->allocator));
 }
 
-static void put_line(const char *path, const struct line *line) {
+static void put_line(const char *path, const struct weir_output *line) {
     int file = weir__file_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     int error = file < 0 ? errno : weir__write_all(file, line->text, line->length);
 
@@ -240,26 +212,26 @@ static void put_line(const char *path, const struct line *line) {
 }
 
 static void report_json(const char *path) {
-    static struct line line; /* static, since one thread comes here once */
-    int any = 0, is_incomplete = 0;
+    static char text[LINE_BYTES]; /* static, since one thread comes here once */
+    struct weir_output line = {.text = text, .bytes = sizeof text};
+    int is_incomplete = 0;
 
-    add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
+    weir__put_json(&line, "{'weir':%s,'pid':%ju,'served':[", weir_version(), (uintmax_t)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (figures_of(at_end, i))
-            add_served(&line, weir__served_at(i), figures_of(at_end, i), !any++);
+            add_served(&line, weir__served_at(i), figures_of(at_end, i));
         else
             is_incomplete = 1;
-    add(&line, "],\"not_served\":[");
-    for (int i = WEIR_LEFT_NOT + 1, any_left = 0; i < WEIR_LEFT_COUNT; i++)
+    weir__put_json(&line, "],'not_served':[");
+    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT; i++)
         if (left[i].requests > 0)
-            add(&line, "%s{\"why\":\"%s\",\"pools\":%llu,\"requests\":%llu}", any_left++ ? "," : "",
-                weir__left_text((enum weir_left)i), (unsigned long long)left[i].pools,
-                (unsigned long long)left[i].requests);
-    add(&line, "],\"left\":{");
+            weir__put_json(&line, ",{'why':%s,'pools':%ju,'requests':%ju}",
+                           weir__left_text((enum weir_left)i), left[i].pools, left[i].requests);
+    weir__put_json(&line, "],'left':{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
-        add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
-    add(&line, "}%s}\n", is_incomplete ? ",\"incomplete\":true" : "");
-    if (!line.is_full)
+        weir__put_json(&line, ",%s:%ju", unserved_names[i], (uintmax_t)unserved(i));
+    weir__put_json(&line, is_incomplete ? "},'incomplete':true}\n" : "}}\n");
+    if (line.length < line.bytes)
         put_line(path, &line);
     else
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics are too long to be written to %s",
@@ -316,20 +288,17 @@ static void report_text(const struct figures *all, const char *when) {
 /* Reports a failed request on standard error, unless the user names another place, and in the file of statistics. */
 __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     const char *path = weir__variable("WEIR_RUN_JSON");
-    char json[OOM_REPORT_BYTES];
-    struct line *line;
+    char json[OOM_REPORT_BYTES], text[OOM_REPORT_BYTES + 200];
+    struct weir_output line = {.text = text, .bytes = sizeof text};
     weir_oom_report oom_report;
 
     if (!weir__drop_in_tell(s->allocator, &oom_report) || !path || !*path)
         return;
-    line = calloc(1, sizeof *line);
-    if (!line) /* the OOM report was written before */
-        return;
     (void)weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_JSON, json, sizeof json);
-    add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"oom_report\":%s}\n", weir_version(),
-        (long)getpid(), s->device_text, json);
-    put_line(path, line);
-    free(line);
+    weir__put_json(&line, "{'weir':%s,'pid':%ju,'device':%s,'oom_report':", weir_version(),
+                   (uintmax_t)getpid(), s->device_text);
+    weir__put(&line, "%s}\n", json);
+    put_line(path, &line);
 }
 
 /* ---- where reports go ---------------------------------------------------------------------------- */
