@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/adapters.h: weir behind the plug-in points of frameworks and libraries.
+/* weir/adapters.h: functions for the plug-in points of frameworks and libraries.
  *
  * These functions are in libweir-adapters.so, a module in the folder weir/ beside libweir.so.  Frameworks load it by
  * name and find its functions by symbol:
  *     CUDAPluggableAllocator(".../weir/libweir-adapters.so", "weir_torch_alloc", "weir_torch_free")
  * This header is for C programs that link the module, and describes each function.  All of them use the process's
  * allocator of the device (weir_device_allocator), which the WEIR_ variables set up.  Two frameworks in a process,
- * and the program's own calls of weir, therefore share reserved memory and a limit.  With no variable set that is
- * engine mapped if the device can map memory.
+ * and the program's own calls of weir, therefore share reserved memory and a limit.  With no variable set the
+ * allocator's engine is mapped if the device can map memory.
  *
  * Errors.  An interface with a status gets one.  Where it has none, a request that fails returns NULL.  One line on
  * standard error then names the request, reserved memory, the limit and what the device has free.  Each function
@@ -57,32 +57,34 @@ extern "C" {
  * one the function returns NULL.  So this function is for PyTorch and other C++ callers: a caller without a handler
  * ends the process. */
 WEIR_API void *weir_torch_alloc(size_t bytes, int device, weir_stream stream);
-/* Frees in the order of `stream`; PyTorch passes the stream of the allocation. */
+/* Frees a block in the order of `stream`; PyTorch passes the stream of the allocation.  NULL is OK. */
 WEIR_API void weir_torch_free(void *block, size_t bytes, int device, weir_stream stream);
-/* PyTorch calls it when it sets up the allocator; weir makes nothing yet. */
+/* Does nothing.  PyTorch calls the function when it sets up the allocator. */
 WEIR_API void weir_torch_init(int device_count);
-/* torch.cuda.empty_cache: weir_trim to 0 bytes on each device in use, which may wait for them. */
+/* Serves torch.cuda.empty_cache: calls weir_trim for 0 bytes on each device in use, and may wait for these devices. */
 WEIR_API void weir_torch_reset(void);
-/* torch.cuda.set_per_process_memory_fraction: weir_set_limit to that part of the device's memory; 1 restores the
- * limit of WEIR_LIMIT.  Memory above it already stays.  If weir_set_limit fails (engine bfc-fixed), a line on standard
- * error says so. */
+/* Serves torch.cuda.set_per_process_memory_fraction: calls weir_set_limit with that part of the device's memory; 1
+ * restores the limit of WEIR_LIMIT.  Reserved memory above the limit stays.  If weir_set_limit fails (engine
+ * bfc-fixed), a line on standard error says so. */
 WEIR_API void weir_torch_memory_fraction(double fraction, int device);
-/* The block that `address` lies in, and its requested size.  Returns `address` itself, and 0, if there is none or
- * weir cannot tell (weir_block_range: the pool engine with options.cache off; memory of a graph). */
+/* Returns the block that `address` lies in, and sets *bytes to its requested size.  Returns `address` itself and sets
+ * *bytes to 0 if there is no block or weir cannot tell (weir_block_range: the pool engine with options.cache off;
+ * memory of a graph). */
 WEIR_API void *weir_torch_base_alloc(void *address, size_t *bytes);
-/* weir_use: the free of the block then waits for the work submitted to `stream` before the free. */
+/* Calls weir_use: the reuse of the block then waits for the work submitted to `stream` before the free. */
 WEIR_API void weir_torch_record_stream(void *block, weir_stream stream);
 
 /* ---- CuPy: cupy.cuda.CFunctionAllocator ------------------------------------------------------
  *
  * CuPy names no stream at a malloc, nor at a free.  A free comes when Python releases an array, while work that
- * uses the array may still be queued anywhere.  CuPy passes on `param` as it was given; it says what holds:
- *     NULL       any stream: weir_alloc_any and weir_free_any.  Right in every program.  Each free waits for the
+ * uses the array may still be queued anywhere.  CuPy passes `param` on as the program set it:
+ *     NULL       any stream: weir_alloc_any and weir_free_any, which are right in every program.  Each free waits for
+ * the
  *                device, as cudaFree does, unless CuPy's own pool is above (cupy.cuda.MemoryPool), which seldom
  *                frees
- *     a stream   (0x1 and 0x2 for the default ones) the program promises that its arrays are used on that stream
- *                alone, or on others that are ordered behind it, and it behind them at the free.  weir waits for
- *                nothing.  The stream must live as long as arrays do.
+ *     a stream   (0x1 and 0x2 for the default streams) the program promises that its arrays are used on that stream
+ *                alone, or on streams that are ordered behind it; and that it is ordered behind those streams at the
+ *                free.  weir waits for nothing.  The stream must live as long as arrays do.
  * CuPy does not check for NULL, and then has an array at address 0.  contrib/weir_cuda/cupy.py raises OutOfMemoryError
  * instead, and uses the current stream, at the cost of a call through Python. */
 WEIR_API void *weir_cupy_malloc(void *param, size_t bytes, int device);
@@ -97,8 +99,8 @@ WEIR_API void weir_cupy_free(void *param, void *block, int device);
 WEIR_API void *weir_onnx_alloc(size_t bytes);
 WEIR_API void weir_onnx_free(void *block);
 WEIR_API void weir_onnx_empty_cache(void);
-/* From now on requests and frees are in the order of `stream`, also frees of earlier blocks; NULL: in the order of
- * no stream again.  The stream must live as long as it is named here. */
+/* Makes requests and frees follow the order of `stream` from now on, also frees of earlier blocks; with NULL, of no
+ * stream again.  The stream must live until another call names another stream. */
 WEIR_API void weir_onnx_stream(weir_stream stream);
 
 /* ---- cuTensorNet, cuDSS, cuStateVec; nvJPEG ---------------------------------------------------
@@ -113,10 +115,12 @@ typedef struct weir_mem_handler {
     char name[64];
 } weir_mem_handler;
 
-/* Fills in the handler.  `allocator` may be NULL (see ctx), and must outlive the handler's use. */
+/* Fills in the handler.  `allocator` may be NULL (see ctx); otherwise it must outlive the use of the handler.
+ * Thread-safe, never blocks. */
 WEIR_API void weir_mem_handler_init(weir_mem_handler *handler, weir_allocator *allocator);
-/* weir_alloc and weir_free with `ctx` as the allocator.  Returns 0, or the weir_status, which the library turns into
- * its own error.  A request that fails also gets a line on standard error. */
+/* Call weir_alloc and weir_free with `ctx` as the allocator (NULL: the process's).  Return the weir_status, which is 0
+ * for success, and which the library turns into its own error.  A request that fails also gets a line on standard
+ * error. */
 WEIR_API int weir_handler_alloc(void *ctx, void **block, size_t bytes, weir_stream stream);
 WEIR_API int weir_handler_free(void *ctx, void *block, size_t bytes, weir_stream stream);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/cuda.h: weir in place of cudaMallocAsync and cudaFreeAsync, with their signatures.
+/* weir/cuda.h: functions with the signatures of cudaMallocAsync and cudaFreeAsync, served by weir.
  *
  * A program that allocates in stream order changes the names and links with -lweir:
  *     weirMallocAsync(&block, bytes, stream)                for    cudaMallocAsync
@@ -8,8 +8,8 @@
  * Or it changes nothing and is compiled with
  *     nvcc -DWEIR_OVERRIDE -include weir/cuda.h prog.cu -lweir
  * (or with WEIR_OVERRIDE defined before this header is included, after CUDA's).  CUDA's names then mean these
- * functions, and cudaFree takes such blocks too.  Code that was compiled otherwise, such as a library, keeps CUDA's
- * own functions.  This code can free the library's blocks, but the library cannot free ours.
+ * functions, and cudaFree takes such blocks too.  Code that was compiled without this, such as a library, keeps
+ * CUDA's own functions.  The program can free the library's blocks, but the library cannot free blocks of weir.
  *
  * Blocks come from the process's allocator of the stream's device (weir_stream_allocator).  WEIR_ variables set it
  * up; with none it is engine mapped if the device can map memory.  The other calls of weir/allocator.h (weir_use,
@@ -26,7 +26,7 @@
 #include <stddef.h>
 
 #if defined(WEIR_OVERRIDE) && defined(__cplusplus)
-#include <cuda_runtime.h> /* its templates must come before the names change */
+#include <cuda_runtime.h> /* defines its templates before the names change */
 #else
 #include <cuda_runtime_api.h>
 #endif
@@ -38,11 +38,11 @@
 extern "C" {
 #endif
 
-/* The stream that this source file means by `stream`.  A file may be compiled for per-thread default streams (nvcc
- * --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's headers).  Stream 0 is
- * then the calling thread's default stream, cudaStreamPerThread.  Otherwise it is the legacy default stream and
- * stays as it is.  Use it for calls of weir_alloc, weir_free and weir_use in such a file, too.  Thread-safe, never
- * blocks.  Since 0.1. */
+/* Returns the stream that this source file means by `stream`.  In a file that is compiled for per-thread default
+ * streams (nvcc --default-stream per-thread, or CUDA_API_PER_THREAD_DEFAULT_STREAM defined before CUDA's headers)
+ * stream 0 becomes the calling thread's default stream, cudaStreamPerThread.  All other streams, and stream 0 in other
+ * files, are returned unchanged.  In such a file, pass streams through this function to weir_alloc, weir_free and
+ * weir_use, too.  Thread-safe, never blocks.  Since 0.1. */
 static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                                 \
     defined(__CUDA_API_PER_THREAD_DEFAULT_STREAM) ||                                               \
@@ -53,7 +53,7 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
 #endif
 }
 
-/* The CUDA runtime's error for a status that a weir call just returned to this thread:
+/* Returns the CUDA runtime's error for a status that a weir call has just returned to this thread:
  *     OK                  cudaSuccess
  *     E_INVALID           cudaErrorInvalidValue
  *     E_NOT_OWNED         cudaErrorInvalidValue
@@ -70,9 +70,9 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
  *     E_BUSY              cudaErrorNotReady
  *     E_DRIVER            the driver's result, with the same number in the runtime;
  *                         cudaErrorUnknown if there is none
- *     E_DEVICE_LOST       the same, with cudaErrorContextIsDestroyed if there is none
+ *     E_DEVICE_LOST       the driver's result, too; cudaErrorContextIsDestroyed if there is none
  *     any other number    cudaErrorUnknown
- * The driver's result is weir_last_driver_result, hence "just returned".  Thread-safe, never blocks.
+ * The driver's result is weir_last_driver_result, so no other weir call may come between.  Thread-safe, never blocks.
  * Since 0.1. */
 static inline cudaError_t weir_status_to_cuda(weir_status status) {
     int result;
@@ -142,11 +142,10 @@ static inline cudaError_t weirMallocAsync(void **block, size_t bytes, cudaStream
     return weir_status_to_cuda(status);
 }
 
-/* The same for a program that names a pool, as cudaMallocFromPoolAsync.  The block comes from the process's
- * allocator of the stream's device, whatever the pool is.  `pool` must not be NULL (cudaErrorInvalidValue); weir
- * neither queries nor uses it.  The pool's release threshold, maximum size, access by other devices, export to other
- * processes, and a location that is not the stream's device apply only to memory allocated by CUDA's own name.  All
- * else as weirMallocAsync.  Since 0.1. */
+/* Allocates a block as weirMallocAsync does, with the signature of cudaMallocFromPoolAsync.  The block comes from the
+ * process's allocator of the stream's device, whatever the pool is.  `pool` must not be NULL (cudaErrorInvalidValue);
+ * weir neither queries nor uses it.  The properties of the pool do not apply to the block: release threshold, maximum
+ * size, access by other devices, export to other processes, a location other than the stream's device.  Since 0.1. */
 static inline cudaError_t weirMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
                                                   cudaStream_t stream) {
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
@@ -182,8 +181,9 @@ static inline cudaError_t weirFreeAsync(void *block, cudaStream_t stream) {
 }
 
 #ifdef WEIR_OVERRIDE
-/* What cudaFreeAsync and cudaFree mean with WEIR_OVERRIDE: CUDA frees blocks that are not weir's.  The pool engine
- * with options.cache off cannot tell them apart, and frees both.  cudaFree waits for the device in both cases. */
+/* Stand for cudaFreeAsync and cudaFree with WEIR_OVERRIDE: free blocks of weir, and let CUDA free all other memory.
+ * The pool engine with options.cache off cannot tell them apart, and frees both.  The function for cudaFree waits for
+ * the device in both cases. */
 static inline cudaError_t weirFreeAsyncOrCuda(void *block, cudaStream_t stream) {
     weir_status status = block ? weir_cuda_give_back(block, stream) : WEIR_OK;
 
@@ -203,7 +203,7 @@ static inline cudaError_t weirFreeOrCuda(void *block) {
 #ifdef __cplusplus
 }
 
-/* For typed pointers, as in cuda_runtime.h: weirMallocAsync(&floats, ...). */
+/* Take typed pointers, as the templates of cuda_runtime.h do: weirMallocAsync(&floats, ...). */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaStream_t stream) {
     void *untyped = 0;
@@ -220,7 +220,7 @@ static inline cudaError_t weirMallocFromPoolAsync(T **block, size_t bytes, cudaM
     return pool ? weirMallocAsync(block, bytes, stream) : weir_status_to_cuda(WEIR_E_INVALID);
 }
 
-/* cuda_runtime.h also has cudaMallocAsync with a pool. */
+/* Overloads weirMallocAsync with a pool, as cuda_runtime.h does for cudaMallocAsync. */
 template <class T>
 static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t pool,
                                           cudaStream_t stream) {
@@ -229,7 +229,7 @@ static inline cudaError_t weirMallocAsync(T **block, size_t bytes, cudaMemPool_t
 #endif
 
 #ifdef WEIR_OVERRIDE
-/* CUDA's headers may define them as macros. */
+/* CUDA's headers may define these names as macros. */
 #undef cudaMallocAsync
 #undef cudaMallocFromPoolAsync
 #undef cudaFreeAsync

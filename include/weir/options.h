@@ -20,13 +20,13 @@ extern "C" {
  *   OF_FREE     `value` millionths of the device's free memory when the amount is first needed
  *   MAX         no bound, or all there is
  *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this second and
- *               the one before; for cache_limit alone
- *   SHARE       this process's part of the device, less `keep_free`, by weight, among all processes in the
- *               device's shared registry (see `registry` below).  `value` is its weight in millionths; others
- *               have the weight 1000000 unless they set another.  For prealloc and limit alone.  It changes
- *               as processes come and go.  A limit is never less than the bytes in use, and no process
- *               preallocates again.  A limit that is a share caps the preallocation, also when the limit
- *               falls. */
+ *               the second before; for cache_limit only
+ *   SHARE       this process's part of the device less `keep_free`, divided by weight among all processes in
+ *               the device's shared registry (see `registry` below).  `value` is the weight in millionths;
+ *               the weight of a process that sets none is 1000000.  For prealloc and limit only.  A share
+ *               changes as processes come and go.  A limit is never less than the bytes in use, and no
+ *               process preallocates again.  A limit that is a share caps the preallocation, also when the
+ *               limit falls. */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,
@@ -38,14 +38,15 @@ enum {
 };
 
 typedef struct weir_amount {
-    uint64_t value; /* the value, by kind */
+    uint64_t value; /* bytes or millionths, by `kind` */
     int kind;       /* WEIR_AMOUNT_ */
-    int reserved; /* zero.  In prealloc weir_options_from_env sets it if the amount comes from a variable of
-                     * another program: the amount is then capped at the limit, with a warning in the log */
+    /* Zero.  weir_options_from_env sets it in prealloc if the amount comes from a variable of another program: weir
+     * then caps the amount at the limit, with a warning in the log. */
+    int reserved;
 } weir_amount;
 
-/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory, else POOL.  It is also POOL with
- * a release threshold. */
+/* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory and no release threshold is set, else
+ * POOL. */
 #define WEIR_ENGINES(X)                                                                            \
     X(DEFAULT, "default", 0)                                                                       \
     X(POOL, "pool", 1)     /* a private CUDA memory pool that grows by the growth policy */        \
@@ -64,8 +65,8 @@ enum {
 #define WEIR_PACKINGS(X)                                                                           \
     X(DEFAULT, "default", 0)                                                                       \
     X(COMPACT, "compact", 1)   /* small physical allocations, which move where memory is needed */ \
-    X(BALANCED, "balanced", 2) /* larger ones as it grows; the default */                          \
-    X(FAST, "fast", 3)         /* few, and none moves as long as the device has more */
+    X(BALANCED, "balanced", 2) /* larger physical allocations as memory grows; the default */      \
+    X(FAST, "fast", 3)         /* few physical allocations; they move only if the device is full */
 
 enum {
 #define WEIR_PACKING_ENUM(name, word, value) WEIR_PACKING_##name = (value),
@@ -73,7 +74,7 @@ enum {
 #undef WEIR_PACKING_ENUM
 };
 
-/* Log levels: X(name, word, value).  A level shows itself and those before it, on standard error. */
+/* Log levels: X(name, word, value).  A level includes all levels before it.  Lines go to standard error. */
 #define WEIR_LOG_LEVELS(X)                                                                         \
     X(DEFAULT, "default", 0) /* none */                                                            \
     X(NONE, "none", 1)                                                                             \
@@ -91,7 +92,7 @@ enum {
 /* Hardening: X(name, word, bit). */
 #define WEIR_HARDENINGS(X)                                                                         \
     X(OFF, "off", 1)                  /* none; the default */                                      \
-    X(POISON, "poison", 2)            /* fills freed blocks, keeps them a while, verifies */       \
+    X(POISON, "poison", 2)            /* fills freed blocks, keeps them a while, verifies them */  \
     X(GUARD, "guard", 4)              /* fills gaps around each block, and verifies them */        \
     X(ZERO_STREAM, "zero-stream", 8)  /* zeroes memory that its stream did not have before */      \
     X(ZERO_ALWAYS, "zero-always", 16) /* zeroes every block */
@@ -109,33 +110,34 @@ enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 typedef struct weir_oom {
     size_t size; /* sizeof(weir_oom) of the library that fills it */
     struct weir_allocator *allocator;
-    struct CUstream_st *stream; /* of the request */
-    uint64_t bytes;             /* requested */
-    uint64_t attempt;           /* the number of this call for the request, from 1 on */
-    uint64_t largest;           /* bytes: as weir_failure.largest */
+    struct CUstream_st *stream; /* the stream of the request */
+    uint64_t bytes;             /* the size of the request */
+    uint64_t attempt;           /* the number of this call for the request, from 1 */
+    uint64_t largest;           /* the size of a request that would succeed (weir_failure) */
     /* The status that weir_alloc returns unless the request is tried again: E_NO_MEMORY or E_LIMIT. */
     weir_status status;
     int reserved; /* zero */
 } weir_oom;
 
-/* A program's own way to find memory.  Return nonzero to try the request again, 0 to let it fail.
+/* The out-of-memory callback of a program, which may free memory.  Returns nonzero to try the request again, or zero to
+ * let it fail.
  *
- *   When.    The last step of OOM recovery.  Before it weir has waited for frees, emptied its caches and given
- *            idle memory back, and still cannot serve a request of weir_alloc.  weir calls it again, with the
- *            next attempt number, after each try that fails, as often as it returns nonzero.  There is no bound.
- *   Where.   On the thread of the request, under no lock of weir, with the context and the capture mode that
- *            the request came with.  Several threads may be in it at once.  Its time counts as that of
- *            weir_alloc in weir_latencies, and weir_alloc blocks as long as it takes.
- *   What.    It may call every function of weir but weir_allocator_destroy on the allocator.  Memory that it
+ *   When     The callback is the last step of OOM recovery.  Before it weir has waited for frees, emptied its
+ *            caches and given idle memory back, and still cannot serve a request of weir_alloc.  As long as the
+ *            callback returns nonzero, weir calls it again after each failed attempt, without a bound.
+ *   Where    weir calls it on the thread of the request, under no lock of weir, with the context and the
+ *            capture mode of the request.  Several threads may be in it at once.  weir_alloc blocks as long as
+ *            the callback takes, and weir_latencies counts that time.
+ *   May do   It may call every function of weir but weir_allocator_destroy on the allocator.  Memory that it
  *            frees on the request's stream serves the request at once.  Memory that it frees on other streams
- *            serves as always; a wait for the device makes it serve everywhere.  A request inside that fails
- *            gets no second callback, whatever its allocator.  The callback must return, not jump or throw.
- *   Never.   weir does not call it for a request on a stream that is being captured, nor in a child of fork.
- *            Beside a capture of the same thread elsewhere it may do what the driver then allows.
- * After 0 weir_alloc returns `status`, with the driver's result and the figures of weir_last_failure that belong to it,
- * whatever calls inside have left.  A request that succeeds in the end does not count as a failure in weir_stats, but
- * the log (warning) has a line for each attempt.  `oom` is valid during the call.  `data` is options.oom_callback_data;
- * weir never frees it.  Since 0.1. */
+ *            serves the request after a wait for the device.  A request inside the callback that fails gets no
+ *            second callback, whatever its allocator.  The callback must return: it must not jump or throw.
+ *   Never    weir does not call it for a request on a stream that is being captured, or in a child of fork.
+ *            While its thread captures another stream, it may do only what the driver then allows.
+ * If the callback returns zero, weir_alloc returns `status`, with the driver's result and the figures of
+ * weir_last_failure that belong to the request, whatever calls inside the callback have left.  A request that succeeds
+ * in the end does not count as a failure in weir_stats, but the log (warning) has a line for each attempt.  `oom` is
+ * valid during the call.  `data` is options.oom_callback_data; weir never frees it.  Since 0.1. */
 typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".  New versions add
@@ -152,17 +154,17 @@ typedef struct weir_options {
 
     int engine; /* WEIR_ENGINE_ */
 
-    /* Memory to reserve before the first request; weir_stats reports how much the device really gave.  Default: none.
-     * weir_allocator_create reserves it.  The first request does so if the amount comes from a variable of TensorFlow,
-     * XLA or JAX, and for the allocators of weir_default_allocator and its like.
-     * More makes first iterations fast and leaves less to other programs. */
+    /* Memory to reserve before the first request; weir_stats reports how much of it the device provided.  Default:
+     * none.  weir_allocator_create reserves it.  The first request does so instead if the amount comes from a variable
+     * of TensorFlow, XLA or JAX, or if the process's allocator is used (weir_default_allocator, weir_device_allocator,
+     * weir_stream_allocator).  More makes first iterations fast and leaves less to other programs. */
     weir_amount prealloc;
 
     int growth;           /* WEIR_GROWTH_ */
     uint64_t growth_step; /* bytes; STEP: the step (0 means 64 MiB); GEOMETRIC: the largest step (0 means none) */
     double growth_factor; /* GEOMETRIC: > 1 (0 means 2); REMAINING: in (0, 1] (0 means 0.5) */
-    weir_growth_function growth_function; /* CALLBACK; else NULL */
-    void *growth_context;
+    weir_growth_function growth_function; /* the function of policy CALLBACK; otherwise NULL */
+    void *growth_context;                 /* an argument of this function */
 
     /* The most memory that the allocator may reserve.  Default: max (the device decides).  For engine
      * bfc-fixed: the size of its region, then 75% by default. */
@@ -173,9 +175,9 @@ typedef struct weir_options {
     weir_amount release_threshold;
 
     /* The longest wait for frees to complete when memory ran out, and for pending frees at destroy, in milliseconds.  0
-     * means 1000; UINT32_MAX means no wait at all.  If nothing else helps, the arena gives idle regions back, which
-     * waits for the device in addition to this time.  So does a request that would grow while streams that have ended
-     * left much of reserved memory behind. */
+     * means 1000; UINT32_MAX means no wait at all.  If nothing else helps, engine bfc gives idle regions back, which
+     * waits for the device in addition to this time.  A request that would grow also waits for the device if streams
+     * that have ended left much of reserved memory behind. */
     uint32_t recovery_timeout_ms;
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
@@ -186,7 +188,7 @@ typedef struct weir_options {
      * direct, so that compute-sanitizer sees each. */
     int cache;
 
-    /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller ones:
+    /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs of smaller blocks:
      * BYTES (0 keeps nothing), OF_IN_USE or MAX.  More serves more requests without the engine and leaves less to other
      * streams.  Blocks above 512 KiB get at most three quarters of it; if it is a fraction, three quarters of that
      * fraction of the bytes in use now.  The caches keep such blocks once the engine has served 1,024 requests without
@@ -220,11 +222,11 @@ typedef struct weir_options {
      * nothing else; a free there verifies nothing. */
     uint64_t harden;
 
-    /* weir calls it before a request fails for lack of memory; see weir_oom_function.  NULL: none.  With one, each
-     * weir_alloc takes some nanoseconds more.  Only a program can set it: no text or variable does, and
-     * weir_default_allocator has none. */
+    /* The function that weir calls before a request fails for lack of memory; see weir_oom_function.  NULL: none.  With
+     * a callback each weir_alloc takes some nanoseconds more.  Only a program can set it: no text or variable does, and
+     * the process's allocators have none. */
     weir_oom_function oom_callback;
-    void *oom_callback_data; /* passed to it; NULL without one */
+    void *oom_callback_data; /* an argument of the callback */
     /* Background growth: a thread takes memory from the device before a request needs it.  weir_allocator_create
      * reserves `grow_ahead`, as far as the device has it.  When less than `grow_ahead` of reserved memory is idle, a
      * thread of the allocator adds more, until twice `grow_ahead` is idle.  Its steps take about a tenth of a
@@ -238,13 +240,14 @@ typedef struct weir_options {
      * no more it tries again later, at most every 2.56 s.  On the device model, whose time is virtual, its steps run
      * between the calls.
      * BYTES, OF_TOTAL or OF_FREE; twice a share is at most 100%.  Default: none.  More hides more growth and leaves
-     * less to others.  For the engines mapped, pool and bfc. */
+     * less to other programs.  For the engines mapped, pool and bfc. */
     weir_amount grow_ahead;
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails with E_NO_MEMORY.  If
-     * preallocation happens at the first request, that request fails, and so does each later one that finds it still
-     * lacking.  What weir got goes back to the device.  It must not be more than prealloc; if prealloc is not set, it is
-     * as much.  Default: any amount is enough at the first request, more than nothing at create. */
+     * preallocation happens at the first request, that request fails, and so does each later request while the memory
+     * is still lacking.  The memory that weir got then goes back to the device.  The amount must not exceed prealloc;
+     * if prealloc is not set, weir preallocates this amount.  Default: any amount is enough at the first request, more
+     * than nothing at create. */
     weir_amount prealloc_min;
 
     /* A file, or a folder, that records how much memory earlier runs needed; at most 1023 bytes.  A relative name
@@ -262,8 +265,8 @@ typedef struct weir_options {
      * is set, nor below the memory that was in use plus twice `grow_ahead`.  A load that reaches its peak at least once
      * in that time keeps its memory.
      * Decay happens in requests that the engine serves, without waiting for anybody, and in weir_decay.  0 or
-     * UINT64_MAX: never.  Less gives memory to others sooner, and grows again where a load comes back later than
-     * that.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
+     * UINT64_MAX: never.  A shorter half-life gives memory to other programs sooner, and grows again if a load comes
+     * back later.  For the pool engine and engine mapped; bfc decays in weir_decay alone. */
     uint64_t decay_ms;
 
     /* WEIR_SWITCH_; default off: weir adds no wait between streams.  On: before weir grows for a request, it reuses
@@ -285,10 +288,12 @@ typedef struct weir_options {
      * for all of it while a process that was killed is not gone yet.  off: none of this.  On a device model there are
      * no other processes, unless WEIR_MODEL_SHARED says so. */
     int registry;
-    /* From 1 to 1000, 100 by default: weir first asks those processes for idle memory that have the lowest. */
+    /* The process's priority, from 1 to 1000; 0 means 100.  weir first asks the processes of the lowest priority for
+     * idle memory. */
     uint32_t priority;
-    /* Device memory that growth leaves to others: a display, programs without weir.  weir uses the free memory that the
-     * device reports, which a step of another process may take just then.  Default: none. */
+    /* Device memory that growth leaves free for others, such as a display or programs without weir.  weir compares it
+     * with the free memory that the device reports; a step of another process at that moment may take some of it.
+     * Default: none. */
     weir_amount keep_free;
 
     /* The place for the OOM report when a request fails, as weir_oom_report_text writes it.  "stderr", or a file that
@@ -299,39 +304,41 @@ typedef struct weir_options {
      * file cannot be opened, no space left), the report goes to standard error, after a line with the reason. */
     const char *oom_report;
 
-    /* Other devices whose work may use the blocks, those of now and all later ones.  A list of device numbers
-     * separated by commas ("1", "0,2,3"; the allocator's own in it has no effect), "all" that are peers of the
-     * device (cuDeviceCanAccessPeer), or "none".  NULL: "none".  weir_set_access changes it later.  With a device
-     * that does not exist, or is no peer, weir_allocator_create fails.  For the engines pool and mapped: other
-     * memory is cuMemAlloc's, which the program opens with cuCtxEnablePeerAccess.  With engine mapped each device
-     * makes growth and moves a little slower. */
+    /* Other devices whose work may use all blocks.  The text is a list of device numbers separated by commas ("1",
+     * "0,2,3"; the allocator's own number has no effect), "all" for all peers of the device (cuDeviceCanAccessPeer), or
+     * "none".  NULL: "none".  weir_set_access changes it later.  With a device that does not exist, or is no peer,
+     * weir_allocator_create fails.  For the engines pool and mapped; the memory of other engines is cuMemAlloc's, which
+     * the program opens with cuCtxEnablePeerAccess.  With engine mapped each device makes growth and moves a little
+     * slower. */
     const char *peers;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is
  * sizeof(weir_options); use the macro.  Never blocks.
- * E_INVALID: NULL, or a size that no version had: less than version 1, or with an end within a field. */
+ * E_INVALID: `options` is NULL, or no version had that size: it is less than that of version 1, or ends within a
+ * field. */
 WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes);
 #define weir_options_init(options) weir_options_init_sized((options), sizeof(weir_options))
 
-/* Fills the fields that are still default from the environment.  WEIR_<OPTION> counts first.  Below them, unless
- * WEIR_COMPAT=0, come the variables of TensorFlow, XLA and JAX that weir-settings(7) lists.  Fields that are set
+/* Fills the fields that are still default from the environment.  WEIR_<OPTION> counts first.  Below it, unless
+ * WEIR_COMPAT=0, count the variables of TensorFlow, XLA and JAX that weir-settings(7) lists.  Fields that are set
  * stay.  Texts that the struct refers to live as long as the process.  An unknown WEIR_ variable and a look-alike of
- * a known name draw one warning on standard error each.  The call reads the environment: it is not safe beside
- * setenv in another thread.  Never blocks.
- * message: the buffer for a text, may be NULL; always NUL-terminated if message_bytes > 0.
- * E_INVALID: options NULL or of a bad size.
+ * a known name draw one warning on standard error each.  The call reads the environment, so no other thread may call
+ * setenv meanwhile.  Never blocks.  `message` receives the reason of a failure.  It may be NULL, and always ends with a
+ * NUL if message_bytes > 0.
+ * E_INVALID: `options` is NULL or has a bad size.
  * E_PARSE: a value does not parse; `message` names the variable, its value and what would parse.  On an error
  * options are unchanged. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *options, char *message,
                                                              size_t message_bytes);
 
-/* Sets one option from a copy of the text, by its name as in `weir help --all` ("prealloc", "growth", ...).  Sizes read
- * 4GiB, 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), of 1000 KB MB GB TB.  A
- * number alone is bytes.  Below 2^20, 0 aside, it is an error, because it is likely a slip: write 64MiB or 64B for 64.
- * Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage of cache-limit is of the bytes
- * in use.  `message` is as above.  No text sets a default again: weir_options_init does, for all.
- * E_INVALID: no such option; or options NULL, or not initialized.
+/* Sets one option from a copy of the text.  `name` is the name in `weir help --all` ("prealloc", "growth", ...).  Forms
+ * of a size are 4GiB, 512MB, 1073741824, 75%, 90%free, max.  Powers of 1024 are KiB MiB GiB TiB (or K M G T), powers of
+ * 1000 are KB MB GB TB.  A number without a unit is bytes; a nonzero number below 2^20 needs a unit, since its writer
+ * probably meant MiB.  Forms of growth are exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.  A percentage for
+ * cache-limit is of the bytes in use.  `message` works as in weir_options_from_env.  No text restores a default;
+ * weir_options_init does so for all options.  Thread-safe for different structs; never blocks.
+ * E_INVALID: there is no such option, or `options` is NULL or not initialized.
  * E_PARSE: the text does not parse.  On an error options are unchanged. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
                                                         const char *text, char *message,

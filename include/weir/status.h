@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/status.h: the statuses of calls, and what still works afterwards. */
+/* weir/status.h: the statuses of calls, with the calls that still work afterwards. */
 #ifndef WEIR_STATUS_H
 #define WEIR_STATUS_H
 
@@ -35,8 +35,7 @@ extern "C" {
  *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;
  *                      only weir_stats and weir_allocator_destroy still work.
  *   E_BUSY             weir_allocator_destroy found live blocks, or pending frees past its deadline.
- *                      Nothing changed; free them and call again.  weir/share.h: another process
- *                      uses a block, or the block's stream is still at work.
+ *                      Nothing changed; free the blocks and call again.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.
  *   E_STREAM           The driver does not know the stream, or (options.cache on) it belongs to
@@ -50,8 +49,8 @@ extern "C" {
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
  *   E_NOT_SUPPORTED    The driver or the engine cannot do this; each call says when.
- *   E_FILE             A file cannot be written, or must not be replaced; the log says which and
- *                      why.  Nothing changed.
+ *   E_FILE             A file cannot be written, or must not be replaced; the log has its name and
+ *                      the reason.  Nothing changed.
  */
 #define WEIR_STATUSES(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -78,13 +77,13 @@ typedef enum weir_status {
         WEIR_STATUS_MAX_ENUM = 0x7fffffff /* keeps the type an int; never returned */
 } weir_status;
 
-/* The name ("WEIR_E_LIMIT") and the message of a status; "unknown status" for any other number.  Static text, never
- * NULL.  Thread-safe, never blocks.  Since 0.1. */
+/* Return the name ("WEIR_E_LIMIT") and the message of a status, or "unknown status" for any other number.  The text is
+ * static and never NULL.  Thread-safe, never blocks.  Since 0.1. */
 WEIR_API const char *weir_status_name(weir_status status);
 WEIR_API const char *weir_status_message(weir_status status);
 
-/* The CUresult behind the last failing call of this thread; 0 if the driver had no part in the failure.  Every
- * failing weir call sets it; successful calls leave it unchanged.  Thread-local, never blocks.  Since 0.1. */
+/* Returns the CUresult behind this thread's last failing call of weir, or 0 if the driver had no part in the failure.
+ * Every failing weir call sets it; successful calls leave it unchanged.  Thread-local, never blocks.  Since 0.1. */
 WEIR_API int weir_last_driver_result(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* weir/tensors.h: the memory of a framework's tensors, for PyTorch's allocator interface.
+/* weir/tensors.h: allocates a framework's tensors, for PyTorch's allocator interface.
  *
  * A weir_tensors serves one device from the process's allocator of that device (weir_device_allocator), and adds what a
  * framework needs beyond requests and frees: frees that name no stream, private pools for CUDA graphs, checkpoints of
@@ -9,21 +9,21 @@
  * Private pools.  A route (weir_tensors_begin) sends the requests of some streams to a pool.  The pool takes memory in
  * segments, which keep their addresses until a trim, or OOM recovery, frees them.  With the mapped engine the pool has
  * one segment, or few, that grow at their end.  A freed block serves the stream that freed it.  If that stream has
- * ended, or if nothing else serves a request, the block serves other streams after a wait for the device.  But such a
- * wait does not order the branches of a graph.  So while the pool has a route, a block that was freed in a capture, or
- * by a stream that `lasts`, serves no other stream.
+ * ended, or if no other memory serves a request, the block serves other streams after a wait for the device.  But such
+ * a wait does not order the branches of a graph.  So while the pool has a route, a block that was freed in a capture,
+ * or by a stream that `lasts`, serves no other stream.
  *   A block that other streams use (weir_tensors_use) serves no request until their work is done.  Its free during a
  * capture waits for the end of the capture.  No call here makes a driver call on a stream that is being captured,
  * except to query whether it is.  So requests of a captured stream must have a route.
  *
- * Streams.  From driver 12.0 on weir knows a stream by the driver's id.  So a stream that gets the handle of a
- * destroyed one gets none of its memory too early.  A stream that a request declared as one that `lasts` is known by
- * its handle.
- *   A stream may end before the blocks that it used are freed.  The free queries what the handle means.  If the handle
- * means another stream, weir waits for the device.  But driver 580 crashes at a query of a handle that means no stream.
- * With such a driver a stream must live, or its handle must mean another stream, until these frees: of its own blocks
- * that are of no pool, and of blocks that it uses (weir_tensors_use).  If a stream is being captured at such a free,
- * this holds until the first request after the capture.
+ * Streams.  From driver 12.0 on weir knows a stream by the driver's id.  So a new stream that gets the handle of a
+ * destroyed stream gets none of the destroyed stream's memory too early.  A stream that a request declared as one that
+ * `lasts` is known by its handle.
+ *   A stream may end before the blocks that it used are freed.  The free queries which stream the handle means now.  If
+ * the handle means another stream, weir waits for the device.  But driver 580 crashes at a query of a handle that means
+ * no stream.  With such a driver a stream must live, or its handle must mean another stream, until the frees of its own
+ * blocks that belong to no pool, and of blocks that it uses (weir_tensors_use).  If a stream is being captured at such
+ * a free, the rule holds until the first request after the capture.
  *   A stream of another device must live until the free of the blocks that it uses.  Below driver 12.0 every stream
  * must live until the frees of its blocks and of those that it uses.  Blocks that such a stream frees in a pool serve
  * other streams after a wait for the device.
@@ -55,32 +55,31 @@ enum {
     WEIR_TENSORS_SEGMENT_ALLOC = 3,
     WEIR_TENSORS_SEGMENT_FREE = 4,
     WEIR_TENSORS_SEGMENT_MAP = 5,   /* a pool's segment grew; or, with pool {0, 0}, memory that all share */
-    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* it shrank; for shared memory the address is that of the last growth */
+    WEIR_TENSORS_SEGMENT_UNMAP = 6, /* memory shrank; shared memory has the address of its last growth */
     WEIR_TENSORS_OOM = 8
 };
 
 typedef struct weir_tensors_event {
     int action;
-    uint64_t address; /* the address; for OOM the free bytes of the device */
+    uint64_t address; /* the address; with OOM the free bytes of the device */
     size_t bytes;
     weir_stream stream;
     weir_tensors_id pool;
     void *note; /* the note of the block or request */
 } weir_tensors_event;
 
-/* The functions that a weir_tensors calls.  Each may be NULL. */
+/* The functions that a weir_tensors calls, each of which may be NULL. */
 typedef struct weir_tensors_hooks {
     void *context;
-    /* Called under a lock: it must not call weir, and may be called by any thread. */
+    /* Receives each event.  Any thread may call it, under a lock of weir, so it must not call weir. */
     void (*event)(void *context, const weir_tensors_event *event);
-    /* Reports that the block with this note (not NULL) is gone.  Like `event`, it must not call weir. */
+    /* Receives the note (not NULL) of a block that is gone.  It must not call weir. */
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
-/* The source of a pool's segments.  `alloc` returns NULL if it has no memory; `alloc` and `free` are called without a
- * lock, by threads of the program: weir's own threads free no segment of such a pool, since `free` may need a lock that
- * a thread of the program holds (Python's, say).  weir calls `end` (may be NULL) once, when it no longer needs the
- * context, under a lock: `end` must not call weir.  None of these functions may throw. */
+/* The source of a pool's segments.  `alloc` returns NULL if it has no memory.  weir calls `alloc` and `free` without a
+ * lock.  weir calls `end` (may be NULL) once, when it no longer needs the context, under a lock: `end` must not call
+ * weir.  The functions must not throw. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
@@ -89,11 +88,12 @@ typedef struct weir_tensors_source {
 } weir_tensors_source;
 
 /* Makes the weir_tensors of a device, once in the process: a later call returns the existing one.  It is never
- * destroyed.  The first call copies `hooks`.  Returns the errors of weir_device_allocator, and E_HOST_MEMORY. */
+ * destroyed.  The first call copies `hooks`, and may block as weir_device_allocator does.
+ * E_HOST_MEMORY; else as weir_device_allocator. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_open(int device, const weir_tensors_hooks *hooks,
                                                          weir_tensors **tensors);
 
-/* Switches calls of hooks.event on or off; at first they are off. */
+/* Switches calls of hooks.event on or off.  At first they are off. */
 WEIR_API weir_status weir_tensors_watch(weir_tensors *tensors, int on);
 
 /* Returns the allocator that the weir_tensors uses, or NULL for NULL. */
@@ -143,16 +143,17 @@ typedef struct weir_tensors_block {
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_find(const void *block, weir_tensors **tensors,
                                                          weir_tensors_block *out);
 
-/* weir_ipc_make for a block of any device: the text names the physical allocations that the block lies in, and
- * weir_ipc_open opens it.  E_NOT_OWNED: no live block begins there; else as weir_ipc_make. */
+/* Writes a text for a block of any device as weir_ipc_make does.  The text names the physical allocations that the
+ * block lies in, and weir_ipc_open opens it.
+ * E_NOT_OWNED: no live block begins there; else as weir_ipc_make. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_ipc_make(const void *block, char *text,
                                                              size_t text_bytes, size_t *needed,
                                                              size_t *offset);
 
 /* ---- private pools ----------------------------------------------------------------------------
  *
- * A function that takes an id returns E_NOT_OWNED if there is no such pool; weir_tensors_pool_open makes it, and for
- * weir_tensors_trim and weir_tensors_visit it has nothing. */
+ * A function that takes an id returns E_NOT_OWNED if there is no such pool.  Exceptions are weir_tensors_pool_open,
+ * which makes the pool, and weir_tensors_trim and weir_tensors_visit, for which a missing pool is an empty pool. */
 
 /* Makes a pool, or counts one user more.  `source` (NULL: weir) is copied if the pool has neither a source nor a
  * segment yet.  Otherwise, or on an error, its `end` is called at once. */
@@ -162,7 +163,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_open(weir_tensors *tens
 /* Counts one user less.  Without users the pool's free segments can be freed (weir_tensors_trim, or when memory runs
  * out), and the pool ends with its last segment. */
 WEIR_API weir_status weir_tensors_pool_close(weir_tensors *tensors, weir_tensors_id id);
-/* Writes the number of users. */
+/* Writes the number of the pool's users to *users. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_pool_users(weir_tensors *tensors,
                                                                weir_tensors_id id, int *users);
 /* Sets whether a request that finds no memory elsewhere may use free memory of this pool. */
@@ -208,7 +209,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_restore(
     weir_tensors *tensors, const weir_tensors_state *state,
     void (*freed)(void *context, void *block), void (*made)(void *context, void *block),
     void *context);
-/* Destroys a saved state.  NULL is OK and does nothing. */
+/* Destroys a saved state.  NULL is OK and does nothing.  Never blocks. */
 WEIR_API void weir_tensors_state_destroy(weir_tensors_state *state);
 
 /* ---- figures ---------------------------------------------------------------------------------- */
@@ -233,17 +234,17 @@ typedef struct weir_tensors_figures {
     uint64_t retries, ooms, device_allocs, device_frees;
 } weir_tensors_figures;
 
-/* Reads the figures.  Set out->size to sizeof(*out) before the call, as for weir_stats. */
+/* Copies the figures to *out.  Set out->size to sizeof(*out) before the call, as for weir_stats. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_tensors_stats(weir_tensors *tensors,
                                                           weir_tensors_figures *out);
-/* Sets each peak to the current value. */
+/* Sets each peak of the figures to the current value. */
 WEIR_API weir_status weir_tensors_reset_peaks(weir_tensors *tensors);
-/* Sets sums and counts to 0. */
+/* Sets the sums and counts of the figures to 0. */
 WEIR_API weir_status weir_tensors_reset_sums(weir_tensors *tensors);
 
-/* Calls `show` for every pool, with its reserved bytes: [0] all, [1] in segments for small blocks, [2] the others.  A pool
- * that has ended has a current value of 0, and is listed until weir_tensors_reset_sums.  `show` is called under the
- * lock and must not call weir. */
+/* Calls `show` for every pool, with its reserved bytes: [0] all, [1] in segments for small blocks, [2] in other
+ * segments.  A pool that has ended has a current value of 0, and is listed until weir_tensors_reset_sums.  `show` is
+ * called under the lock and must not call weir. */
 WEIR_API weir_status weir_tensors_pools(weir_tensors *tensors,
                                         void (*show)(void *context, weir_tensors_id id,
                                                      const weir_tensors_figure reserved[3]),
