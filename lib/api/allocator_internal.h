@@ -31,7 +31,7 @@ struct weir_allocator {
     struct weir_counters counters;
     struct weir_uses uses;
     uint64_t number; /* the allocator's number, unique in the process; an address may be reused */
-    uint64_t run_id;        /* tells this run from others in a profile */
+    uint64_t run_id;        /* the id of this run in a profile */
     uint64_t free_at_first; /* free memory of the device when the allocator was created */
     uint64_t threshold;     /* bytes of idle memory that a synchronisation keeps */
     uint64_t prealloc;      /* bytes to preallocate */
@@ -56,8 +56,8 @@ struct weir_allocator {
     int has_own_limit; /* set if the caller of weir_allocator_create set options.limit */
 };
 
-/* Returns the bytes of the largest request that would surely succeed instead of the refused one; 0 for a stream that
- * was being captured. */
+/* Returns the bytes of the largest request that would surely succeed instead of the failed request, or 0 for a stream
+ * that was being captured. */
 uint64_t weir__allocator_largest(weir_allocator *a, const struct weir_failed_request *refused);
 
 /* Joins as weir__process_peers_join does, for the process's allocators.  Logs the reason if that fails. */
@@ -67,16 +67,16 @@ struct weir_process_peers *weir__allocator_join(const struct weir_driver *driver
 /* Returns the claim on the device of an allocator with these options, which must be complete. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* Asks other processes for memory after the device had no room for a context.  Returns 1 if the caller shall call the
- * driver again, since a process freed memory or may have; else 0.  `n` may be NULL. */
+/* Asks other processes for memory after the device had no room for a context.  Returns 1 if a process freed memory or
+ * may have, so that the caller shall call the driver again; else 0.  `n` may be NULL. */
 int weir__allocator_admit(struct weir_process_peers *n, struct weir_admission *admission);
-/* Writes which processes have the memory, and what would have helped. */
+/* Writes a text with the processes that have the memory, and advice. */
 void weir__allocator_not_admitted(struct weir_process_peers *n, char *text, size_t bytes);
 
-/* Bits of `how' an allocator is created. */
+/* Bits of the parameter `how` of a creation. */
 enum {
-    WEIR_CREATE_DECOMPRESSES = 1,      /* its memory can be used for hardware decompression, too */
-    WEIR_CREATE_PREALLOCATES_LATER = 2 /* its first request preallocates, not its creation */
+    WEIR_CREATE_DECOMPRESSES = 1,      /* the memory must allow hardware decompression */
+    WEIR_CREATE_PREALLOCATES_LATER = 2 /* the first request preallocates, not the creation */
 };
 
 /* Creates an allocator as weir_allocator_create does.  On an error writes the reason to `message` instead of the
@@ -102,9 +102,9 @@ weir_status weir__allocator_create_later(const struct weir_driver *driver,
                                          const weir_options *options, weir_allocator **allocator,
                                          char *message, size_t message_bytes);
 
-/* Checks these settings on that device as weir__allocator_create_on would, as far as a context for the time of the call
- * allows.  On success sets *prealloc to the bytes that would be preallocated.  If the driver fails (see
- * weir__driver_result), the settings may be right or wrong. */
+/* Checks the settings on that device as weir__allocator_create_on would, as far as this is possible with a context for
+ * the time of the call.  On success sets *prealloc to the bytes that would be preallocated.  If the driver fails (see
+ * weir__driver_result), the result says nothing about the settings. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 

@@ -40,7 +40,7 @@ static int is_open(const weir_options *options) {
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 
-/* A bit for each device that had no addresses left.  Memory that was lost with a context keeps its addresses. */
+/* A bit for each device that had no addresses left: memory that was lost with a context keeps its addresses. */
 static _Atomic uint64_t full;
 
 static uint64_t bit_of(CUdevice device) {
@@ -73,8 +73,7 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
     int result_before = weir__driver_result;
     weir_options its = *options;
     weir_status why, status;
-    char text
-        [320]; /* the log is told of what nobody else is told, once it is known what comes of it */
+    char text[320]; /* the reason of a failure if the caller wants no message: goes to the log */
 
     if (message_bytes > 0)
         message[0] = '\0';
@@ -90,7 +89,7 @@ weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevi
                                         message_bytes > 0 ? message : text,
                                         message_bytes > 0 ? message_bytes : sizeof text);
     if ((why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
-        weir__driver_result == CUDA_SUCCESS) { /* any engine's settings */
+        weir__driver_result == CUDA_SUCCESS) { /* no other engine would help */
         if (why != WEIR_OK && message_bytes == 0 && text[0])
             weir__log(weir__options_log(options), WEIR_LOG_ERROR, "%s", text);
         return why;

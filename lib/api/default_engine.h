@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* default_engine.h: which engine serves where nobody has named one.
+/* default_engine.h: chooses the engine if the options name none.
  *
- * Engine mapped where the device can map memory: it hardly reserves more than is in use while work is pending, when every
- * other way reserves a third more.  The pool engine where the device cannot map, or not memory for hardware
- * decompression if that is wanted, or has no addresses left; and for what only a pool has.
+ * The choice is engine mapped if the device can map memory: while work is pending, other engines reserve about a third
+ * more.  The choice is the pool engine if the device cannot map memory, cannot map memory for hardware decompression
+ * although that is wanted, or has no addresses left, and if an option is set that only a pool has.
  *
  * Must not know: the caller.
  */
@@ -15,11 +15,12 @@
 #include "config/settings.h"
 #include "driver/driver.h"
 
-/* Fills in the engine that serves these options on that device, as far as nothing need be tried, if they name none. */
+/* Sets options->engine to mapped if the options name no engine and the device can map memory.  Allocates nothing to
+ * find out. */
 void weir__default_engine_fill(const struct weir_driver *driver, CUdevice device,
                                weir_options *options);
 
-/* As weir__allocator_create_on, of options of this version that are an allocator's.  `how': see
+/* Creates an allocator as weir__allocator_create_on does, with complete options.  `how` has the WEIR_CREATE_ bits of
  * allocator_internal.h. */
 weir_status weir__default_engine_create(const struct weir_driver *driver, CUdevice device,
                                         const weir_options *options, unsigned how,

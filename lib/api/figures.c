@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* figures.c: the public view of what an allocator did.
+/* figures.c: the public statistics, latencies and events of an allocator.
  *
- * Puts together what the books counted and what the engine knows of its memory.
+ * Combines the counters with the figures of the engine, the caches and the guard.
  *
- * Must not know: how either keeps it.
+ * Must not know: how these parts keep their figures.
  */
 
 #include <weir/stats.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* handle.c: what a program asks about blocks and streams beside requests.
+/* handle.c: the functions about a block or a stream that neither allocate nor free.
  *
  * Must not know: how an engine places blocks.
  */
@@ -37,7 +37,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         return weir__misuse(a, WEIR_E_INVALID, "weir_use: block is NULL");
     if (!begins_block(a, (uintptr_t)block))
         return weir__misuse(a, WEIR_E_NOT_OWNED, "weir_use");
-    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
+    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* its meaning depends on the thread */
         int lent = weir__lend_context(a);
         CUresult result = weir__device_stream_id(&a->device, stream, &id);
 
@@ -50,7 +50,8 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
-/* 1, or 0: no live block is there; -1: it cannot be told. */
+/* Finds the live block that contains the address.  Returns 1 on success, 0 if there is none, -1 if the engine does not
+ * know. */
 static int find(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
     struct weir_extent live = {0};
     int found = 1;
@@ -136,7 +137,7 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
         (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__device_status(&a->device, result);
     }
-    if (device == a->device.ordinal) /* nobody can take that */
+    if (device == a->device.ordinal) /* its access never changes */
         return WEIR_OK;
     change.location.id = device;
     return weir__ended(result_before, a->reserve.engine->ops->allow(a->reserve.engine, &change));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* multi_device.c: an allocator for each of several devices in one call.
+/* multi_device.c: creates an allocator for each of several devices.
  *
- * Must not know: what an allocator is made of.
+ * Must not know: the structure of an allocator.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static int is_wrong(const int *devices, size_t count, char *text, size_t text_by
     return 0;
 }
 
-/* The driver that the options name, without a device's number, and what their log is.  OK, or why not. */
+/* Checks the arguments.  Sets *name to the driver that the options name, and *log to their log level. */
 static weir_status look_at(const weir_options *options, const int *devices, size_t count,
                            weir_allocator **allocators, const char **name, int *log) {
     weir_options completed;
@@ -54,8 +54,8 @@ static weir_status look_at(const weir_options *options, const int *devices, size
     return status;
 }
 
-/* The last first, after a failure, which stays the thread's.  Nobody ever had a block, so that only a wait for the
- * device can be refused, for want of memory: that is tried again. */
+/* Destroys the allocators after a failure, the last one first, and keeps the thread's driver result.  There are no
+ * blocks, so a destruction can fail only because a wait for the device needs memory; then it is tried again. */
 static void destroy(weir_allocator **made, size_t count) {
     int result = weir__driver_result;
 

@@ -11,7 +11,7 @@
  *
  * In a process with libweir-preload.so, that library serves the pool of an allocator made here like any pool of a
  * program.  The reserved memory and its settings are those of the preload's allocator; ours only has caches above it,
- * and grows by the bytes of each request.  With settings of its own it would reserve everything twice, and
+ * and grows by the bytes of each request.  With other settings it would reserve everything twice, and
  * preallocation would wait for itself.
  *
  * Locks: `lock` is held while an allocator is created, for as long as the driver needs to start.
@@ -49,10 +49,10 @@ void (*weir__drop_in_refused)(weir_allocator *allocator, size_t bytes);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct place the_place;      /* fixed once `made` is not 0 */
 static weir_options settings;       /* fixed once `made` is not 0; guarded by `lock` */
-static struct weir_sources sources; /* the sources of `settings`, guarded in this way, too */
+static struct weir_sources sources; /* the sources of `settings`; guarded like them */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
 static _Atomic(weir_allocator *) the_default; /* one of `allocators` */
-/* One of `allocators`; the only one while `made` is 1. */
+/* The first of `allocators`, and the only one while `made` is 1. */
 static _Atomic(weir_allocator *) the_first;
 static atomic_int made; /* the number of `allocators` */
 
@@ -75,8 +75,8 @@ static weir_allocator *learner(int device) {
                                                                                            : NULL;
 }
 
-/* Queries the driver and each allocator in a separate thread, since each query may hang.  First the driver, without a
- * lock of weir's, and sets *driver_answers; then each allocator. */
+/* Queries the driver, without a lock of weir's, and sets *driver_answers.  Then queries each allocator.  Runs in a
+ * separate thread, since each query may hang. */
 static void ask_all(void *driver_answers) {
     weir_statistics figures;
 
@@ -96,8 +96,9 @@ static void save_all(void *unused) {
             (void)weir__learn_save(learner(device), NULL);
 }
 
-/* Saves the profiles.  Registered after the driver was opened, and so called before the driver is unloaded.  The driver
- * may not answer any more, or a thread may hold an allocator's lock in a call that never ends. */
+/* Saves the profiles at exit.  The C library calls it before the driver is unloaded, since it was registered after the
+ * driver was opened.  The driver may not answer any more, or a thread may hold an allocator's lock in a call that never
+ * ends. */
 static void save_at_exit(void) {
     static atomic_int driver_answers; /* static, since the other thread may never end */
 
@@ -115,8 +116,8 @@ static void save_at_exit(void) {
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
-/* Logs why there is no allocator, since the caller may not be able to report it, unless the environment forbids that.
- * Logs each status and each mistake once, because programs may repeat the call. */
+/* Logs the reason why there is no allocator, unless the environment switches the log off: the caller may have no way to
+ * report it.  Logs each status and each mistake once, because programs may repeat the call. */
 static void say_why(weir_status status, int log, const char *why) {
     int is_new = 1;
 
@@ -131,7 +132,7 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
     return status;
 }
 
-/* Appends the settings that the environment has set. */
+/* Appends the settings that come from the environment. */
 static void add_settings(char *text, size_t bytes, const weir_options *options) {
     char value[WEIR_SHOW_BYTES];
     int any = 0;
@@ -157,8 +158,8 @@ static void say_failure(weir_status status, const weir_options *options, const c
     say_why(status, options->log, text);
 }
 
-/* Leaves all decisions to the preload's allocator.  Only the pool engine is served by the preload; the calls of the
- * other engines go to the driver. */
+/* Leaves all decisions to the preload's allocator.  The preload library serves only the pool engine; the calls of other
+ * engines go to the driver. */
 static void leave_to_preload(weir_options *options) {
     if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
         !weir__process_has_preload())
@@ -176,7 +177,7 @@ static void leave_to_preload(weir_options *options) {
     options->decay_ms = 0;
 }
 
-/* Reads the environment, as long as no allocator was created with it.  The caller holds the lock. */
+/* Reads the environment, for the first allocator.  The caller holds the lock. */
 static weir_status read_environment(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
     char message[320];
@@ -208,8 +209,8 @@ static weir_status where(weir_options *options, struct place *place) {
     return WEIR_OK;
 }
 
-/* Publishes an allocator.  All that other threads read without the lock is written before `made`.  The caller holds the
- * lock. */
+/* Publishes an allocator.  Writes `made` last, since other threads read the variables before it without the lock.  The
+ * caller holds the lock. */
 static void publish(weir_allocator *a, const weir_options *options, const struct place *place) {
     if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
         settings = *options;

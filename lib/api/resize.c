@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* resize.c: the reserved memory at the program's word: preallocated, limited, trimmed, given back.
+/* resize.c: the functions by which a program changes reserved memory: preallocate, limit, trim, decay.
  *
  * Must not know: how an engine places blocks.
  */
@@ -16,7 +16,8 @@
 #include "config/settings.h"
 #include "reserve/background_growth.h"
 
-/* For another reason than that there is no more.  What the driver answered is in the log by then. */
+/* Logs why a preallocation failed, if the cause is neither the limit nor a lack of memory.  The log has errors of the
+ * driver already. */
 static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
     const char *reason = weir__why_not_told(a);
     char why[160];
@@ -138,13 +139,12 @@ weir_status weir_process_trim(weir_process_memory *out) {
     return first;
 }
 
-/* Gives idle memory back until `wanted` bytes have gone, waiting for what that takes. */
 weir_status weir__relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures;
     uint64_t keep;
 
     *released = 0;
-    weir__stats_read(a, &figures); /* what caches hold is not in use */
+    weir__stats_read(a, &figures); /* in_use does not count idle memory of caches */
     keep = weir__reserve_target(&a->reserve, figures.reserved, figures.in_use, wanted);
     if (keep >= figures.reserved)
         return WEIR_OK;
@@ -164,7 +164,7 @@ weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     return WEIR_OK;
 }
 
-/* Frees what a signal of memory pressure wants, for which weir_decay may wait. */
+/* Gives back the memory that a signal of memory pressure wants.  May wait for the device. */
 static weir_status answer_signal(weir_allocator *a, size_t *released) {
     uint64_t wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_acquire);
     uint64_t reclaimed, pending;
@@ -195,7 +195,7 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     wanted = atomic_load_explicit(&a->reserve.pressure.wanted, memory_order_relaxed) != 0;
     if (a->reserve.decay.half_life_ns == 0 && !wanted) {
         reason = weir__why_it_stays(a);
-        if (atomic_exchange(&a->decay_told, 1)) /* programs call it all the time */
+        if (atomic_exchange(&a->decay_told, 1)) /* a program may call it often */
             return weir__without_driver(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");

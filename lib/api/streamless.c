@@ -42,7 +42,7 @@ void weir__anywhere_close(weir_allocator *a) {
                             a->device.driver->cuStreamDestroy(a->quiet));
 }
 
-/* Waits for the stream in relaxed mode: otherwise a capture in another thread would forbid the wait. */
+/* Waits for the stream, in relaxed mode: without it, a capture in another thread would forbid the wait. */
 static weir_status wait_for(weir_allocator *a, CUstream stream) {
     const struct weir_driver *driver = a->device.driver;
     CUresult result = WEIR_RELAXED(driver, driver->cuStreamSynchronize(stream));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* trace_read.c: reads allocation traces, version 1 (weir/trace.h).
  *
- * The source fills one buffer; lines are taken out of it in place and parsed by hand, without a
- * copy.  A line must fit into the buffer, comments excepted, of which any length is skipped.  What
- * makes a trace consistent is checked against a map of the live ids, so that a program that replays one
- * need not: an id is live between its a and its f, the f tells the same bytes, and time does not run backwards.
+ * The source fills one buffer, and the reader parses each line in that buffer, without a copy.  A line must fit into
+ * the buffer; only a comment may be longer.  The reader checks that the trace is consistent, so that a program that
+ * replays it need not: an id is live between its a and its f, the f has the bytes of the a, and times do not fall.  For
+ * this the reader keeps a map of the live ids.
  *
- * An error is for good: each later call answers the same.
+ * An error is final: each later call returns that error.
  *
- * Must not know: where the text comes from, compression, what an event leads to.
+ * Must not know: the origin of the text, compression, the use of an event.
  */
 #include <weir/trace.h>
 
@@ -24,29 +24,29 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-#define MOST_ID (UINT64_MAX - 1) /* of blocks and streams, so that id + 1 can be a key */
+#define MOST_ID (UINT64_MAX - 1) /* the largest id of a block or a stream: id + 1 is a key */
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
     weir_trace_source source;
     void *context;
-    struct weir_map live; /* id + 1 (0 is no key there) -> bytes */
-    uint64_t line;        /* of the line taken last */
+    struct weir_map live; /* the key is id + 1, since 0 is no key; the value is the bytes */
+    uint64_t line;        /* the number of the last line read */
     uint64_t events;
-    uint64_t last_us;   /* of the event before */
+    uint64_t last_us;   /* the time of the last event */
     weir_status status; /* OK until an error */
-    int at_end;         /* the source has no more */
-    char *next;         /* what is not taken yet: [next, filled) */
+    int at_end;         /* set if the source has no more text */
+    char *next;         /* the text from `next` to `filled` is not parsed yet */
     char *filled;
-    const char *fields; /* key=value, of the last event: [fields, fields_end) in the buffer */
+    const char *fields; /* the key=value fields of the last event, up to fields_end */
     const char *fields_end;
-    weir_trace_comment comment; /* NULL: nobody wants them */
+    weir_trace_comment comment; /* receives comments; NULL: none */
     void *comment_context;
     char message[MESSAGE_BYTES];
     char buffer[BUFFER_BYTES];
 };
 
-/* One line while it is parsed: [at, end), without its newline. */
+/* The rest of a line that is being parsed, without its newline. */
 struct cursor {
     weir_trace_reader *reader;
     const char *at;
@@ -83,7 +83,7 @@ const char *weir_trace_message(const weir_trace_reader *reader) {
 
 /* ---------------------------------------------------------------- errors ---- */
 
-/* Ends the reader with E_PARSE and "line N: ..."; returns 0. */
+/* Sets the error E_PARSE with a message that begins with the line's number.  Returns 0. */
 static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reader,
                                                         const char *format, ...) {
     va_list arguments;
@@ -97,7 +97,7 @@ static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reade
     return 0;
 }
 
-/* Likewise where the source fails: in which line nobody knows, but that it is behind those that were good. */
+/* Sets the error E_PARSE for a failure of the source, which comes after the last line read.  Returns 0. */
 static int refuse_source(weir_trace_reader *reader, const char *why) {
     char behind[40] = "";
 
@@ -109,7 +109,7 @@ static int refuse_source(weir_trace_reader *reader, const char *why) {
     return 0;
 }
 
-/* Text from the file as it may be shown: cut, and what is not printable ASCII as '?'. */
+/* Copies text of the file for a message: cuts it, and replaces characters that are not printable ASCII by '?'. */
 static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
 
@@ -121,7 +121,8 @@ static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t by
 
 /* ----------------------------------------------------------------- lines ---- */
 
-/* Brings more text behind `filled`, making room first.  0 on an error. */
+/* Moves the rest of the text to the begin of the buffer, and reads more text behind it.  Returns 1 on success, 0 on an
+ * error. */
 static int fill(weir_trace_reader *reader) {
     size_t kept = (size_t)(reader->filled - reader->next);
     char text[192] = "";
@@ -140,16 +141,16 @@ static int fill(weir_trace_reader *reader) {
     return 1;
 }
 
-/* Skips the rest of a comment that does not fit into the buffer.  0 on an error. */
+/* Skips the rest of a comment that does not fit into the buffer.  Returns 1 on success, 0 on an error. */
 static int skip_long_comment(weir_trace_reader *reader) {
     for (;;) {
         char *newline = memchr(reader->next, '\n', (size_t)(reader->filled - reader->next));
 
         if (newline) {
-            reader->next = newline; /* which ends a line that is empty now */
+            reader->next = newline; /* leaves an empty line */
             return 1;
         }
-        reader->next = reader->filled - 1; /* one byte stays, so that the line is not empty */
+        reader->next = reader->filled - 1; /* keeps one byte, so that the line is not empty */
         if (reader->at_end)
             return 1;
         if (!fill(reader))
@@ -157,7 +158,7 @@ static int skip_long_comment(weir_trace_reader *reader) {
     }
 }
 
-/* The next line.  1: one is in *line; 0: the end, or an error (status tells). */
+/* Reads the next line.  Returns 1 with the line in *line, or 0 at the end or on an error (reader->status). */
 static int take_line(weir_trace_reader *reader, struct cursor *line) {
     size_t searched = 0;
 
@@ -205,7 +206,7 @@ static void skip_blanks(struct cursor *line) {
         line->at++;
 }
 
-/* The next field's end; at == end of the line: there is none. */
+/* Returns the end of the next field.  The field is empty at the end of the line. */
 static const char *field_end(const struct cursor *line) {
     const char *end = line->at;
 
@@ -214,7 +215,7 @@ static const char *field_end(const struct cursor *line) {
     return end;
 }
 
-/* Refuses the field at the cursor as `what`. */
+/* Sets an error about the field at the cursor, which should be the number `what`.  Returns 0. */
 static int refuse_number(const struct cursor *line, const char *what, const char *why) {
     char text[SHOWN_BYTES + 4];
 
@@ -224,7 +225,7 @@ static int refuse_number(const struct cursor *line, const char *what, const char
                   shown(text, line->at, (size_t)(field_end(line) - line->at)), why);
 }
 
-/* A whole number from 0 to `most`, and the blanks behind it. */
+/* Reads a whole number from 0 to `most`, and skips the blanks behind it.  Returns 1 on success, 0 on an error. */
 static int take_number(struct cursor *line, const char *what, uint64_t most, uint64_t *out) {
     const char *at = line->at;
     uint64_t value = 0;
@@ -248,7 +249,7 @@ static int take_number(struct cursor *line, const char *what, uint64_t most, uin
     return 1;
 }
 
-/* One word; cut to the room there is, at a character's start where it is UTF-8. */
+/* Reads one word.  Cuts a long word between two characters of UTF-8.  Returns 1 on success, 0 on an error. */
 static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     const char *end = field_end(line);
     size_t bytes = (size_t)(end - line->at);
@@ -267,7 +268,7 @@ static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
     return 1;
 }
 
-/* Whatever is left has to be key=value. */
+/* Checks that all other fields are key=value.  Returns 1 on success, 0 on an error. */
 static int take_rest(struct cursor *line) {
     line->reader->fields = line->at;
     line->reader->fields_end = line->end;
@@ -287,7 +288,7 @@ static int take_rest(struct cursor *line) {
 
 /* ---------------------------------------------------------------- events ---- */
 
-/* The operation's own fields into *event. */
+/* Reads the fields of the operation into *event.  Returns 1 on success, 0 on an error. */
 static int take_fields(struct cursor *line, weir_trace_event *event) {
     switch (event->operation) {
     case 'a':
@@ -328,7 +329,8 @@ static int take_event(struct cursor *line, weir_trace_event *event) {
     return take_fields(line, event) && take_rest(line);
 }
 
-/* Does the event fit what came before?  Keeps the map of live ids, and the time. */
+/* Checks the event against the events before it, and updates the map of live ids and the time.  Returns 1 on success, 0
+ * on an error. */
 static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
@@ -365,7 +367,7 @@ static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
     }
 }
 
-/* "# weir-trace N" on the first line: N must be 1. */
+/* Checks the version in "# weir-trace N" on the first line, which must be 1.  Returns 1 on success, 0 on an error. */
 static int check_version(const struct cursor *line) {
     static const char words[] = "weir-trace";
     struct cursor rest = {line->reader, line->at + 1, line->end};
@@ -386,7 +388,7 @@ static int check_version(const struct cursor *line) {
                   shown(text, rest.at, (size_t)(end - rest.at)));
 }
 
-/* The byte behind a line is its newline or the carriage return before that. */
+/* Passes a comment to the program.  Meanwhile a NUL replaces the newline or carriage return. */
 static void tell_comment(const struct cursor *line) {
     struct cursor rest = {line->reader, line->at + 1, line->end};
     char *end = (char *)(uintptr_t)line->end, behind = *end;
@@ -399,7 +401,7 @@ static void tell_comment(const struct cursor *line) {
     *end = behind;
 }
 
-/* The next line that holds an event; as take_line. */
+/* Reads the next line that has an event.  Returns 1 or 0 as take_line() does. */
 static int take_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (take_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {
