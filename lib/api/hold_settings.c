@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hold_settings.c: settings held against the device as an allocator is made: amounts become bytes, and what
- * cannot be is said.
+/* hold_settings.c: checks the settings of a new allocator against its device, and converts amounts to bytes.
  *
  * Must not know: how an engine places blocks.
  */
@@ -17,26 +16,27 @@
 #include "config/settings.h"
 #include "engine/peer_access.h"
 
-/* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
+/* A 64th of the device stays free if shares are preallocated, for contexts and the code that programs load. */
 enum { APART_PART = 64 };
 
-/* What is left to others, and shares, in bytes. */
+/* Sets keep-free and shares in bytes. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct weir_message *message) {
+    struct weir_quota *q = &a->reserve.quota;
     weir_options *o = &a->options;
     char asked[32];
     uint64_t weights;
 
-    a->reserve.quota.keep_free = weir__budget_bytes(&o->keep_free, memory, 0);
-    if (a->reserve.quota.keep_free > memory->total) {
+    q->keep_free = weir__budget_bytes(&o->keep_free, memory, 0);
+    if (q->keep_free > memory->total) {
         weir__amount_spell(&o->keep_free, asked, sizeof asked);
         return weir__create_cannot(
             message, o->log, weir__without_driver(WEIR_E_NO_MEMORY),
             "keep-free '%s' is above the device's %s: nothing could be allocated; keep less free",
             asked, WEIR_SHOWN(memory->total));
     }
-    a->reserve.quota.follows = o->engine != WEIR_ENGINE_BFC_FIXED &&
-                               (a->reserve.quota.keep_free > 0 || weir__quota_has_share(o));
+    q->follows =
+        o->engine != WEIR_ENGINE_BFC_FIXED && (q->keep_free > 0 || weir__quota_has_share(o));
     if (!weir__quota_has_share(o))
         return WEIR_OK;
     if (o->registry != WEIR_SWITCH_ON)
@@ -50,21 +50,18 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
             message, o->log, weir__without_driver(WEIR_E_INVALID),
             "the weights of all processes on the device sum to 0: give one of them a "
             "share above 0");
-    a->reserve.quota.apart =
-        a->reserve.quota.keep_free > 0 ? a->reserve.quota.keep_free : memory->total / APART_PART;
+    q->apart = q->keep_free > 0 ? q->keep_free : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && o->engine == WEIR_ENGINE_BFC_FIXED)
-        a->reserve.quota.limit =
-            weir__quota_part(&a->device, a->reserve.quota.keep_free, o->limit.value, weights);
+        q->limit = weir__quota_part(&a->device, q->keep_free, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* the share can become all of the device */
-        a->reserve.quota.limit = memory->total;
+        q->limit = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
         a->prealloc = weir__size_smaller(
-            weir__quota_part(&a->device, a->reserve.quota.apart, o->prealloc.value, weights),
-            a->reserve.quota.limit);
+            weir__quota_part(&a->device, q->apart, o->prealloc.value, weights), q->limit);
     return WEIR_OK;
 }
 
-/* Another program's variable knows nothing of weir's limit. */
+/* Lowers a preallocation that a variable of another program requests to the limit, with a warning. */
 static void hold_to_limit(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
@@ -76,8 +73,8 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
                       : a->reserve.quota.limit / WEIR_POOL_UNIT * WEIR_POOL_UNIT;
 }
 
-/* Of amounts of different kinds the options could not tell.  A part of what is free is another later, and a share may
- * rise. */
+/* Checks that prealloc-min is at most prealloc.  The options alone cannot show this if the amounts are of different
+ * kinds.  Parts of free memory and shares are not checked, since they change. */
 static weir_status hold_least(const weir_allocator *a, const char *asked,
                               const struct weir_message *message) {
     const weir_options *o = &a->options;
@@ -95,7 +92,7 @@ static weir_status hold_least(const weir_allocator *a, const char *asked,
         of_another ? of_another : "prealloc", prealloc, asked);
 }
 
-/* Bytes of a limit that leave the engine something; 0: any will do. */
+/* Returns the least limit with which the engine can reserve memory, or 0 if any limit will do. */
 static size_t least_limit(const weir_options *options) {
     return weir__options_suballocate(options) ||
                    (options->engine == WEIR_ENGINE_DIRECT && options->cache != WEIR_SWITCH_ON)
@@ -111,6 +108,7 @@ static weir_amount twice_amount(weir_amount amount) {
 
 /* Converts the amounts to bytes, and checks them against each other and against the device. */
 static weir_status set_budget(weir_allocator *a, const struct weir_message *message) {
+    struct weir_quota *q = &a->reserve.quota;
     weir_options *options = &a->options;
     struct weir_device_memory memory;
     weir_status status = weir__read_memory(a, &memory, message);
@@ -121,9 +119,9 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
         return status;
     a->device.total = memory.total;
     a->free_at_first = memory.free;
-    a->reserve.quota.limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
-    if (a->reserve.quota.limit > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
-        a->reserve.quota.limit = memory.total;
+    q->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    if (q->limit > memory.total && options->engine == WEIR_ENGINE_BFC_FIXED)
+        q->limit = memory.total;
     a->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->grow_ahead, &memory, 0);
     a->high = weir__budget_bytes(&twice, &memory, 0);
@@ -131,44 +129,44 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     status = set_shares(a, &memory, message);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
-        a->prealloc = memory.free < a->reserve.quota.limit ? memory.free : a->reserve.quota.limit;
+    if (a->prealloc == UINT64_MAX) /* "max" means all memory that the limit and the device allow */
+        a->prealloc = memory.free < q->limit ? memory.free : q->limit;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     weir__bytes_show(a->prealloc, asked, sizeof asked);
     status = hold_least(a, asked, message);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc > a->reserve.quota.limit && options->prealloc.reserved != 0)
+    if (a->prealloc > q->limit && options->prealloc.reserved != 0)
         hold_to_limit(a, asked);
-    if (a->prealloc_min == UINT64_MAX) /* "max": all of it */
+    if (a->prealloc_min == UINT64_MAX) /* "max" means the whole preallocation */
         a->prealloc_min = a->prealloc;
-    if (a->prealloc > memory.total) {
+    if (a->prealloc > memory.total)
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_NO_MEMORY),
             "preallocation of %s is above the device's %s: preallocate at most that", asked,
             WEIR_SHOWN(memory.total));
-    }
-    if (a->prealloc > a->reserve.quota.limit) {
+
+    if (a->prealloc > q->limit)
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
             "preallocation of %s is above the limit of %s: raise the limit, or "
             "preallocate at most that",
-            asked, WEIR_SHOWN(a->reserve.quota.limit));
-    }
-    if (a->reserve.quota.limit < least_limit(options)) {
+            asked, WEIR_SHOWN(q->limit));
+
+    if (q->limit < least_limit(options))
         return weir__create_cannot(
             message, options->log, weir__without_driver(WEIR_E_LIMIT),
-            "a limit of %s leaves the engine nothing: its memory grows by %s",
-            WEIR_SHOWN(a->reserve.quota.limit), WEIR_SHOWN(least_limit(options)));
-    }
-    atomic_init(&a->reserve.quota.promised,
+            "a limit of %s leaves the engine nothing: its memory grows by %s", WEIR_SHOWN(q->limit),
+            WEIR_SHOWN(least_limit(options)));
+
+    atomic_init(&q->promised,
                 weir__size_larger(a->threshold < memory.total ? a->threshold : 0, a->prealloc_min));
     if (a->threshold < a->prealloc)
         a->threshold = a->prealloc;
     return WEIR_OK;
 }
 
-/* Grow-ahead that is not available, and steps that the release threshold throws away again, are worth a word. */
+/* Warns of grow-ahead that cannot be reserved, and of growth that the release threshold would release at once. */
 static void warn_of_what_is_lost(const weir_allocator *a, uint64_t low) {
     uint64_t all =
         a->reserve.quota.limit < a->device.total ? a->reserve.quota.limit : a->device.total;
@@ -198,7 +196,7 @@ static weir_status open_to_peers(weir_allocator *a, const struct weir_message *m
     weir_status status = weir__peers_read(a->device.driver, a->device.ordinal, peers,
                                           &a->device.access, &result, why, sizeof why);
 
-    a->options.peers = NULL; /* the caller's need not live on */
+    a->options.peers = NULL; /* the caller's text may end */
     if (status == WEIR_OK)
         return WEIR_OK;
     status = result == CUDA_SUCCESS ? weir__without_driver(status)
@@ -219,7 +217,7 @@ void weir__size_fixed_region(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
-/* More than a share falls to when another comes that counts as much. */
+/* Returns 1 if the preallocation is more than the share after another process of equal weight has come, else 0. */
 static int is_above_share(const weir_allocator *a) {
     const weir_options *o = &a->options;
 

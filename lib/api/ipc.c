@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h): the sender's text, the receiver's mapping.
+/* ipc.c: shares blocks of the mapped engine with other processes (weir/share.h): the sender's text, the receiver's
+ * mapping.
  *
- * A receiver reserves one range of addresses for all physical allocations of the text, and maps them there side by side.
- * The receiver then closes its descriptors and releases its handles: the mappings alone keep the memory.
+ * A receiver reserves one range of addresses for all physical allocations of the text, and maps them there side by
+ * side.  The receiver then closes its descriptors and releases its handles: the mappings alone keep the memory.
  *
  * Locks: `lock` guards the table of mappings.  No driver call is made under it.
  *
@@ -121,18 +122,18 @@ struct mapping {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `mappings` and `closes` */
 static struct weir_map mappings;                         /* the key is the base */
 
-static __attribute__((format(printf, 4, 5))) weir_status
-say(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
+static __attribute__((format(printf, 3, 4))) weir_status
+say(weir_status status, const struct weir_message *why, const char *format, ...) {
     va_list list;
 
     va_start(list, format);
-    vsnprintf(message, message_bytes, format, list);
+    vsnprintf(why->text, why->bytes, format, list);
     va_end(list);
     return status;
 }
 
 static weir_status refused(const struct mapping *m, CUresult result, const char *call,
-                           char *message, size_t message_bytes) {
+                           const struct weir_message *why) {
     weir_status status = WEIR_E_DRIVER;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -140,13 +141,13 @@ static weir_status refused(const struct mapping *m, CUresult result, const char 
     else if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)
         status = WEIR_E_NOT_SUPPORTED;
     weir__set_driver_result((int)result);
-    return say(status, message, message_bytes, "%s: the driver answered %s", call,
+    return say(status, why, "%s: the driver answered %s", call,
                weir__driver_error_name(m->device.driver, result));
 }
 
 /* Finds the device of the text by its UUID, and retains its context. */
-static weir_status find_device(struct mapping *m, const struct weir_memory_text *t, char *message,
-                               size_t message_bytes) {
+static weir_status find_device(struct mapping *m, const struct weir_memory_text *t,
+                               const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
     int count = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
@@ -164,16 +165,16 @@ static weir_status find_device(struct mapping *m, const struct weir_memory_text 
         }
     }
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "the device of the block", message, message_bytes);
+        return refused(m, result, "the device of the block", why);
     return say(
-        weir__without_driver(WEIR_E_NO_DEVICE), message, message_bytes,
+        weir__without_driver(WEIR_E_NO_DEVICE), why,
         "this process does not see the block's device %s: does CUDA_VISIBLE_DEVICES hide it?",
         t->device);
 }
 
 /* Maps the next physical allocation.  The descriptor stays the caller's. */
 static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p, int file,
-                            char *message, size_t message_bytes) {
+                            const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver->cuMemImportFromShareableHandle(
@@ -187,17 +188,17 @@ static weir_status map_file(struct mapping *m, const struct weir_memory_piece *p
     }
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE) {
         weir__set_driver_result((int)result);
-        return say(WEIR_E_NOT_OWNED, message, message_bytes,
+        return say(WEIR_E_NOT_OWNED, why,
                    "the sender's file descriptor %d is not the block's memory any more", p->file);
     }
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "mapping the block", message, message_bytes);
+        return refused(m, result, "mapping the block", why);
     m->mapped += (size_t)p->bytes;
     return WEIR_OK;
 }
 
 static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *t, int sender,
-                              char *message, size_t message_bytes) {
+                              const struct weir_message *why) {
     const CUmemAccessDesc access = {
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = m->device.ordinal},
         .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -208,18 +209,16 @@ static weir_status map_pieces(struct mapping *m, const struct weir_memory_text *
         int file = -1;
 
         status =
-            weir__memory_sender_take(t, sender, t->pieces[i].file, &file, message, message_bytes);
+            weir__memory_sender_take(t, sender, t->pieces[i].file, &file, why->text, why->bytes);
         if (status == WEIR_OK) {
-            status = map_file(m, &t->pieces[i], file, message, message_bytes);
+            status = map_file(m, &t->pieces[i], file, why);
             close(file);
         }
     }
     if (status != WEIR_OK)
         return status;
     result = m->device.driver->cuMemSetAccess(m->base, m->bytes, &access, 1);
-    return result == CUDA_SUCCESS
-               ? WEIR_OK
-               : refused(m, result, "access to the block", message, message_bytes);
+    return result == CUDA_SUCCESS ? WEIR_OK : refused(m, result, "access to the block", why);
 }
 
 /* Unmaps the memory.  The caller is in the scope of the mapping's context. */
@@ -246,22 +245,22 @@ static size_t sum_of(const struct weir_memory_text *t) {
 
 /* Maps all pieces.  The mapping's device is set. */
 static weir_status map_all(struct mapping *m, const struct weir_memory_text *t, int sender,
-                           char *message, size_t message_bytes) {
+                           const struct weir_message *why) {
     const struct weir_driver *driver = m->device.driver;
     struct weir_driver_scope scope;
     weir_status status;
     CUresult result = weir__driver_enter(driver, m->device.context, &scope);
 
     if (result != CUDA_SUCCESS)
-        return refused(m, result, "the device's context", message, message_bytes);
+        return refused(m, result, "the device's context", why);
     result = driver->cuMemAddressReserve(&m->base, m->bytes, 0, 0, 0);
     if (result == CUDA_SUCCESS)
-        status = map_pieces(m, t, sender, message, message_bytes);
+        status = map_pieces(m, t, sender, why);
     else if (result == CUDA_ERROR_INVALID_VALUE)
-        status = say(weir__without_driver(WEIR_E_PARSE), message, message_bytes,
+        status = say(weir__without_driver(WEIR_E_PARSE), why,
                      "the handle's sizes are none of physical memory");
     else
-        status = refused(m, result, "addresses for the block", message, message_bytes);
+        status = refused(m, result, "addresses for the block", why);
     /* If the driver refuses twice to unmap, the mapping stays. */
     if (result == CUDA_SUCCESS && status != WEIR_OK &&
         (unmap(m) == CUDA_SUCCESS || unmap(m) == CUDA_SUCCESS))
@@ -292,7 +291,7 @@ static CUresult drop(struct mapping *m, int waits) {
         return result;
     result = unmap(m);
     if (result == CUDA_SUCCESS) {
-        /* The table must forget the addresses before another mapping may have them. */
+        /* The table must forget the addresses before another mapping can get them. */
         pthread_mutex_lock(&lock);
         (void)weir__map_take(&mappings, m->base, NULL);
         pthread_mutex_unlock(&lock);
@@ -307,30 +306,28 @@ static CUresult drop(struct mapping *m, int waits) {
     return CUDA_SUCCESS;
 }
 
-static weir_status open_text(struct mapping *m, const struct weir_memory_text *t, char *message,
-                             size_t message_bytes) {
+static weir_status open_text(struct mapping *m, const struct weir_memory_text *t,
+                             const struct weir_message *why) {
     struct weir_driver_failure failure;
     weir_status status;
     int sender;
 
     m->device.driver = weir__driver_open(t->driver, &failure);
     if (!m->device.driver)
-        return say(weir__without_driver(WEIR_E_NO_DEVICE), message, message_bytes, "%s",
-                   failure.text);
-    /* unreached: it has none of these calls, which a driver that is complete has */
+        return say(weir__without_driver(WEIR_E_NO_DEVICE), why, "%s", failure.text);
+    /* unreached: every complete driver has these calls */
     if (~m->device.driver->capabilities & (WEIR_CAP_IPC | WEIR_CAP_VIRTUAL))
-        return say(weir__without_driver(WEIR_E_NOT_SUPPORTED), message, message_bytes,
+        return say(weir__without_driver(WEIR_E_NOT_SUPPORTED), why,
                    "the driver cannot share mapped memory with other processes");
     m->bytes = sum_of(t);
     if (m->bytes == 0)
-        return say(weir__without_driver(WEIR_E_PARSE), message, message_bytes,
-                   "the handle's sizes add up to no size");
-    status = weir__memory_sender_open(t, &sender, message, message_bytes);
+        return say(weir__without_driver(WEIR_E_PARSE), why, "the handle's sizes add up to no size");
+    status = weir__memory_sender_open(t, &sender, why->text, why->bytes);
     if (status != WEIR_OK)
         return status;
-    status = find_device(m, t, message, message_bytes);
+    status = find_device(m, t, why);
     if (status == WEIR_OK) {
-        status = map_all(m, t, sender, message, message_bytes);
+        status = map_all(m, t, sender, why);
         if (status != WEIR_OK)
             (void)m->device.driver->cuDevicePrimaryCtxRelease(m->device.ordinal);
     }
@@ -340,11 +337,10 @@ static weir_status open_text(struct mapping *m, const struct weir_memory_text *t
 }
 
 static weir_status open_mapping(const struct weir_memory_text *t, struct mapping **out,
-                                char *message, size_t message_bytes) {
+                                const struct weir_message *why) {
     struct mapping *m = calloc(1, sizeof *m);
-    weir_status status =
-        m ? open_text(m, t, message, message_bytes)
-          : say(weir__without_driver(WEIR_E_HOST_MEMORY), message, message_bytes, "no host memory");
+    weir_status status = m ? open_text(m, t, why)
+                           : say(weir__without_driver(WEIR_E_HOST_MEMORY), why, "no host memory");
 
     if (status != WEIR_OK) {
         free(m);
@@ -352,8 +348,7 @@ static weir_status open_mapping(const struct weir_memory_text *t, struct mapping
     }
     if (!note(m)) {
         (void)drop(m, 0);
-        return say(weir__without_driver(WEIR_E_HOST_MEMORY), message, message_bytes,
-                   "no host memory");
+        return say(weir__without_driver(WEIR_E_HOST_MEMORY), why, "no host memory");
     }
     *out = m;
     return WEIR_OK;
@@ -364,27 +359,26 @@ weir_status weir_ipc_open(const char *text, int *device, void **base, char *mess
     int result_before = weir__driver_result;
     struct weir_memory_text t;
     struct mapping *m = NULL;
+    const struct weir_message why = {message, message ? message_bytes : 0};
     char quoted[160];
     weir_status status;
 
-    if (message_bytes > 0 && message)
+    if (why.bytes > 0)
         message[0] = '\0';
-    else
-        message_bytes = 0;
     if (!text || !base)
-        return say(weir__without_driver(WEIR_E_INVALID), message, message_bytes, "%s is NULL",
+        return say(weir__without_driver(WEIR_E_INVALID), &why, "%s is NULL",
                    text ? "base" : "text");
     if (weir__driver_forked())
-        return say(weir__without_driver(WEIR_E_FORKED), message, message_bytes,
+        return say(weir__without_driver(WEIR_E_FORKED), &why,
                    "CUDA does not work in a child of fork(): start a new program there");
     status = weir__memory_text_read(text, &t);
     if (status != WEIR_OK) {
         weir__quote(text, quoted, sizeof quoted);
-        return say(status, message, message_bytes, "%s: %s", quoted,
+        return say(status, &why, "%s: %s", quoted,
                    status == WEIR_E_PARSE ? "not a text of weir_ipc_make of this version"
                                           : weir_status_message(status));
     }
-    status = open_mapping(&t, &m, message, message_bytes);
+    status = open_mapping(&t, &m, &why);
     weir__memory_text_clear(&t);
     if (status == WEIR_OK) {
         *base = (void *)(uintptr_t)m->base;
