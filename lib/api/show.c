@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* show.c: see show.h.
  *
- * Figures come from the public view of an allocator; that asks the driver for two or three numbers, takes locks
- * that are held briefly, and never waits for the device.
+ * Figures come from weir_stats, which asks the driver for two or three numbers, takes locks that are held briefly, and
+ * never waits for the device.
  *
- * Must not know: who shows, who looks.
+ * Must not know: the process that publishes figures, and the process that reads them.
  */
 #include "api/show.h"
 
@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct weir_show) % sizeof(uint64_t) == 0, "words");
 const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
                                                   sizeof(struct weir_show)};
 
-/* ---- what is shown ------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
 void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
     const weir_options *options = &a->options;
@@ -30,27 +30,6 @@ void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
     if (options->engine == WEIR_ENGINE_MAPPED && options->packing != WEIR_PACKING_BALANCED)
         weir__option_show(options, WEIR_SETTING_PACKING, kind, sizeof kind);
     snprintf(text, bytes, "%.9s%s%.7s", engine, *kind ? " " : "", kind);
-}
-
-static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {
-    out->allocs = f->allocs;
-    out->frees = f->frees;
-    out->hits = f->hits;
-    out->cache_hits = f->cache_hits;
-    out->failed_requests = f->failed_requests;
-    out->growths = f->growths;
-    out->growth_bytes = f->growth_bytes;
-    out->stall_ns = f->stall_ns;
-    out->trims = f->trims;
-    out->trim_bytes = f->trim_bytes;
-    out->blocks = f->blocks;
-    out->requested = f->requested;
-    out->requested_peak = f->requested_peak;
-    out->in_use = f->in_use;
-    out->in_use_peak = f->in_use_peak;
-    out->reserved = f->reserved;
-    out->reserved_peak = f->reserved_peak;
-    out->cache_idle = f->cache_idle;
 }
 
 static void fill_latency(weir_allocator *a, int operation, struct weir_show_latency *out) {
@@ -66,7 +45,7 @@ uint64_t weir__show_age(weir_allocator *a) {
     return weir__device_since(&a->device, a->device.created_ticks);
 }
 
-/* The last ones, whatever their number is. */
+/* Fills in the last events of the ring. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
     uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];
@@ -95,7 +74,9 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
 
     if (weir_stats(a, &figures) != WEIR_OK)
         return 0;
-    fill_figures(&figures, out);
+#define COPY(name) out->name = figures.name;
+    WEIR_SHOW_FIGURES(COPY)
+#undef COPY
     weir__show_engine(a, out->engine, sizeof out->engine);
     out->limit = atomic_load_explicit(&a->reserve.quota.limit, memory_order_relaxed);
     fill_latency(a, WEIR_OPERATION_ALLOC, &out->latency[WEIR_OPERATION_ALLOC]);
@@ -104,9 +85,9 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
     return 1;
 }
 
-/* ---- what is read -------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
-/* Ends, and has plain letters alone: terminals obey others. */
+/* Ends the text, and replaces all characters but printable ASCII, which could control a terminal. */
 static void check_text(char *text, size_t bytes) {
     text[bytes - 1] = '\0';
     for (; *text; text++)

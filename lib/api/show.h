@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* show.h: what a process shows of its allocators, as the body of a segment (segment.h).
+/* show.h: the figures of a process's allocators, which it publishes for `weir top` as the body of a segment
+ * (segment.h).
  *
- * Made of 64-bit words and of texts, so that it has no unmapped ranges.  Another layout is another version.  Who reads one
- * that some process wrote lets weir__show_check look at it first: from then on texts end, counts are of what is
- * there, and a number is no more than a number.
+ * The struct has 64-bit words and texts only, so that it has no padding.  A change of the layout needs a new version.
+ * A reader calls weir__show_check before it uses figures that another process wrote: then all texts end, and all counts
+ * are in range.
  *
- * Must not know: where a segment is.
+ * Must not know: the place of a segment.
  */
 #ifndef WEIR_SHOW_H
 #define WEIR_SHOW_H
@@ -17,73 +18,80 @@
 
 enum {
     WEIR_SHOW_VERSION = 2,
-    WEIR_SHOW_MOST = 16,  /* allocators of a process */
-    WEIR_SHOW_EVENTS = 8, /* of each, the last */
+    WEIR_SHOW_MOST = 16,  /* the most allocators of a process */
+    WEIR_SHOW_EVENTS = 8, /* the most events of an allocator */
     WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
     WEIR_SHOW_WORD = 24,
-    WEIR_SHOW_KINDS = 8,   /* of memory that a program takes by itself */
-    WEIR_SHOW_CALLERS = 8, /* the libraries that have most of it */
+    WEIR_SHOW_KINDS = 8,   /* the most kinds of memory that weir does not serve */
+    WEIR_SHOW_CALLERS = 8, /* the most libraries that have such memory */
     WEIR_SHOW_OBJECT = 32
 };
 
 struct weir_show_event {
-    uint64_t ago_ns; /* before the figures were taken */
+    uint64_t ago_ns; /* nanoseconds from the event to `time_ns` */
     uint64_t asked, got, stall_ns, reserved_after;
     uint64_t cause, shrink;
 };
 
 struct weir_show_latency {
-    uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns; /* count 0: none are kept */
+    uint64_t count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns; /* count 0: not measured */
 };
+
+/* clang-format off */
+/* The figures of an allocator: X(name), with the names of weir_statistics. */
+#define WEIR_SHOW_FIGURES(X) \
+    X(allocs) X(frees) X(hits) X(cache_hits) X(failed_requests) X(growths) X(growth_bytes) X(stall_ns) X(trims) \
+    X(trim_bytes) X(blocks) X(requested) X(requested_peak) X(in_use) X(in_use_peak) X(reserved) X(reserved_peak) \
+    X(cache_idle)
+/* clang-format on */
 
 struct weir_show_allocator {
     char device[WEIR_SHOW_WORD]; /* "cuda:0" */
     char engine[WEIR_SHOW_WORD]; /* "mapped" */
     char serves[WEIR_SHOW_WORD]; /* "pool", "cuMemAlloc" */
     uint64_t limit;              /* UINT64_MAX: none */
-    uint64_t allocs, frees, hits, cache_hits, failed_requests, growths, growth_bytes, stall_ns,
-        trims, trim_bytes;
-    uint64_t blocks, requested, requested_peak, in_use, in_use_peak, reserved, reserved_peak,
-        cache_idle;
-    struct weir_show_latency latency[2]; /* of alloc, of free */
-    uint64_t events;                     /* that follow, oldest first */
+#define WEIR_SHOW_FIELD(name) uint64_t name;
+    WEIR_SHOW_FIGURES(WEIR_SHOW_FIELD)
+#undef WEIR_SHOW_FIELD
+    struct weir_show_latency latency[2]; /* latency of weir_alloc, and of weir_free */
+    uint64_t events;                     /* number of entries of `event`, oldest first */
     struct weir_show_event event[WEIR_SHOW_EVENTS];
 };
 
 struct weir_show_kind {
-    char call[WEIR_SHOW_WORD]; /* "cuMemAlloc"; "": no more */
+    char call[WEIR_SHOW_WORD]; /* "cuMemAlloc"; "" ends the list */
     uint64_t bytes;
 };
 
 struct weir_show_caller {
-    char object[WEIR_SHOW_OBJECT]; /* "libnccl.so.2"; "": no more */
+    char object[WEIR_SHOW_OBJECT]; /* "libnccl.so.2"; "" ends the list */
     uint64_t bytes;
 };
 
 struct weir_show {
-    uint64_t time_ns; /* CLOCK_MONOTONIC, when the figures were taken */
+    uint64_t time_ns; /* the time of the figures, of CLOCK_MONOTONIC */
     char command[WEIR_SHOW_COMMAND];
-    uint64_t left;                                     /* requests that weir did not serve */
-    struct weir_show_kind kind[WEIR_SHOW_KINDS];       /* what the program has taken by itself, */
-    struct weir_show_caller caller[WEIR_SHOW_CALLERS]; /* and who called */
-    uint64_t all; /* allocators that there are; those that follow are the first */
+    uint64_t left;                               /* requests that weir did not serve */
+    struct weir_show_kind kind[WEIR_SHOW_KINDS]; /* memory that weir does not serve, by call */
+    struct weir_show_caller caller[WEIR_SHOW_CALLERS]; /* and by the library that called */
+    uint64_t all; /* number of all allocators, of which the first ones follow */
     uint64_t allocators;
     struct weir_show_allocator allocator[WEIR_SHOW_MOST];
 };
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Of which engine it is, and of which packing or arena, if that is not the usual one: "mapped", "mapped fit", "bfc fixed";
- * as it was made, and does not change. */
+/* Writes the engine of an allocator, and its packing if that is not the default: "mapped", "mapped compact",
+ * "bfc-fixed".  The text never changes. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
-/* Fills one, but for device and serves, which are the caller's to say.  1, or 0: it does not tell. */
+/* Fills in the figures of an allocator, all but `device` and `serves`.  Returns 1 on success, 0 if weir_stats fails. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
-/* How long ago it was made, by its own clock, in nanoseconds. */
+/* Returns the nanoseconds since the allocator's creation, by its device's clock. */
 uint64_t weir__show_age(struct weir_allocator *allocator);
 
-/* Makes what was read safe to show: see above.  `now' is CLOCK_MONOTONIC. */
+/* Corrects figures that another process wrote, so that they are safe to use.  `now` is the time of CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 
 #endif
