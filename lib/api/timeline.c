@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* timeline.c: see timeline.h.
  *
- * The format: "Trace Event Format" (Google, 2016), as Perfetto's importer reads it: events M (names), C
- * (counters), X (slices), i (marks), times in microseconds.  Slices of one thread must lie in one another or
- * apart; steps of several threads do neither, so each is put into the first lane, a thread of the picture, that is
- * free by then.
+ * The format is the "Trace Event Format" (Google, 2016), as Perfetto's importer reads it.  Events are M (names), C
+ * (counters), X (slices) and i (marks), with times in microseconds.  Two slices of one thread must not overlap, unless
+ * one contains the other.  Steps of several threads do overlap.  So each step goes into the first free lane; a lane is
+ * a thread of the picture.
  *
- * Must not know: allocators, where a file goes.
+ * Must not know: allocators, the place of a file.
  */
 #include "api/timeline.h"
 
@@ -34,12 +34,14 @@ struct point {
 };
 
 struct weir_timeline {
-    size_t points, of_last, per_point; /* there are; values in the last one; and in a whole one */
+    size_t points;    /* number of points */
+    size_t of_last;   /* number of values that the last point sums up */
+    size_t per_point; /* number of values that each other point sums up */
     size_t slices, room;
     struct slice *slice;
     uint64_t missing;
     int has_now;
-    struct point now; /* as counted last */
+    struct point now; /* the last values */
     struct point point[WEIR_TIMELINE_POINTS];
 };
 
@@ -70,7 +72,7 @@ static void raise_to(struct point *p, const uint64_t values[WEIR_TIMELINE_COUNTE
             p->values[i] = values[i];
 }
 
-/* Neighbours become one. */
+/* Merges each two neighbouring points into one. */
 static void halve(struct weir_timeline *t) {
     for (size_t i = 0; i < WEIR_TIMELINE_POINTS / 2; i++) {
         t->point[i] = t->point[2 * i];
@@ -109,7 +111,7 @@ static void widen(struct weir_timeline_extent *e, const struct point *p) {
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most) {
     size_t points =
-        t->points + (t->of_last > 1); /* the last point is of peaks: this is how it ended */
+        t->points + (t->of_last > 1); /* the last point has peaks, so the last values follow */
     size_t each = (points + most - 1) / most, count = 0;
 
     for (size_t i = 0; i < points; i++) {
@@ -143,7 +145,7 @@ static void add(struct weir_timeline *t, const struct slice *slice) {
     t->slice[t->slices++] = *slice;
 }
 
-void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
+static void add_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
     uint64_t end = made_ns + event->time_ns, ns = event->stall_ns < end ? event->stall_ns : end;
 
     add(t, &(struct slice){.from_ns = end - ns,
@@ -158,8 +160,8 @@ void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        weir__timeline_lost(t, events[i].sequence - last - 1);
-        weir__timeline_event(t, made_ns, &events[i]);
+        t->missing += events[i].sequence - last - 1;
+        add_event(t, made_ns, &events[i]);
         last = events[i].sequence;
     }
     return last;
@@ -178,13 +180,9 @@ void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_
                            .what = ITERATION});
 }
 
-void weir__timeline_lost(struct weir_timeline *t, uint64_t count) {
-    t->missing += count;
-}
-
 /* ---- the file ------------------------------------------------------------------------------------ */
 
-/* Begins an event of a kind on a line of its own. */
+/* Begins an event of a kind on a new line. */
 static struct weir_output open_event(FILE *file, const char *kind, long process, int thread) {
     struct weir_output out = {.file = file};
 
@@ -197,7 +195,7 @@ static void put_time(struct weir_output *out, const char *key, uint64_t ns) {
     weir__put(out, ",\"%s\":%ju.%03ju", key, ns / 1000, ns % 1000);
 }
 
-/* The thread of a lane; lane -1: of iterations. */
+/* Returns the thread of the picture for a lane.  Lane -1 has the iterations. */
 static int thread_of(int number, int lane) {
     return number * NUMBERS + lane + 2;
 }
@@ -242,7 +240,7 @@ static void put_slice(FILE *file, const struct slice *s, long process, int threa
     weir__put(&out, "}");
 }
 
-/* By their begins; of two that begin together the longer one first, which the other may lie in. */
+/* Orders slices by their begins.  If two begin together, the longer slice comes first, since it contains the other. */
 static int compare(const void *one, const void *other) {
     const struct slice *a = one, *b = other;
 
@@ -251,7 +249,7 @@ static int compare(const void *one, const void *other) {
     return a->ns == b->ns ? 0 : a->ns > b->ns ? -1 : 1;
 }
 
-/* In the last one all lie that find no other. */
+/* Returns the first lane that is free, or the last lane if none is. */
 static int lane_of(const struct slice *s, uint64_t ends[LANES]) {
     int lane = 0;
 
@@ -310,7 +308,7 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
     put_name(file, "process_name", process, 0, process_name, "");
     for (size_t i = 0; i < t->points; i++)
         put_point(file, &t->point[i], process, name);
-    if (t->of_last > 1) /* the last point is of peaks: this is how it ended */
+    if (t->of_last > 1) /* the last point has peaks, so the last values follow */
         put_point(file, &t->now, process, name);
     put_slices(t, file, process, number, name);
 }

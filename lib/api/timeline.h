@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* timeline.h: what happened when, as a file in the JSON trace event format, which Perfetto and Chrome show.
+/* timeline.h: records events and counters, and writes them as JSON trace events, which Perfetto and Chrome show.
  *
- * A timeline is one row of a picture: counters (requested, in use, reserve), slices (growths, what was given
- * back, iterations) and marks (failures).  It takes bounded memory: of counters that come too often neighbours are
- * put together, each with the largest values that it had, so that peaks stay; slices and marks stay as they
- * are up to a number, beyond which they are counted.
+ * A timeline is one row of a picture: counters (requested, in use, reserved), slices (growths, memory given back,
+ * iterations) and marks (failures).  Its memory is bounded.  If there are too many points of counters, neighbouring
+ * points are merged and keep their largest values, so that peaks stay.  Slices and marks beyond a fixed number are only
+ * counted.
  *
- * Times are nanoseconds of one clock, the caller's.  Not thread-safe.
+ * Times are nanoseconds of the caller's clock.  Not thread-safe.
  *
- * Must not know: allocators, where a file goes.
+ * Must not know: allocators, the place of a file.
  */
 #ifndef WEIR_TIMELINE_H
 #define WEIR_TIMELINE_H
@@ -26,53 +26,49 @@ enum weir_timeline_counter {
     WEIR_TIMELINE_COUNTERS
 };
 
-/* A value of one that is not known. */
+/* The value of a counter that is not known. */
 #define WEIR_TIMELINE_UNKNOWN UINT64_MAX
 
 enum { WEIR_TIMELINE_POINTS = 16384, WEIR_TIMELINE_SLICES = 131072 };
 
 struct weir_timeline;
 
-/* NULL: no host memory. */
+/* Returns a new timeline, or NULL if there is no host memory. */
 struct weir_timeline *weir__timeline_open(void);
 void weir__timeline_close(struct weir_timeline *t);
 
-/* The values are so from then on.  Times do not fall. */
+/* Records the values of the counters from `time_ns` on.  Times must not fall. */
 void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
                           const uint64_t values[WEIR_TIMELINE_COUNTERS]);
-/* From a time on, until the next one's: the least and the most of each counter. */
+/* The least and the largest value of each counter, from a time until the time of the next extent. */
 struct weir_timeline_extent {
     uint64_t time_ns;
     uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
 };
 
-/* All that is kept of the counters, in no more than `most' parts: how many these are.  What was put together before is
- * known by its largest values. */
+/* Writes the recorded counters as at most `most` extents, and returns the number of extents.  Merged points count with
+ * their largest values. */
 size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
                               size_t most);
-/* A growth, or reserve that was given back, of an allocator that was made at that time. */
-void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event);
-/* Some that follow each other, behind the one of sequence `last', of which those that are missing are counted: the
- * sequence of the last one. */
+/* Records growths and memory given back, of an allocator that was created at `made_ns`.  The events follow the event
+ * with the sequence `last`; missing events in between are counted.  Returns the sequence of the last event. */
 uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
                                const weir_event *events, size_t count);
-/* A request of so many bytes was refused. */
+/* Records a failed request of `bytes` bytes. */
 void weir__timeline_failure(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes);
-/* An iteration; the text lives until the timeline is written. */
+/* Records an iteration.  The label must live until the timeline is written. */
 void weir__timeline_iteration(struct weir_timeline *t, uint64_t from_ns, uint64_t to_ns,
                               const char *label);
-/* So many slices or marks are known to have happened, and no more of them. */
-void weir__timeline_lost(struct weir_timeline *t, uint64_t count);
 
-/* How many slices and marks are missing. */
+/* Returns the number of slices and marks that are missing. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
-/* What stands in a process's file until it is written, itself a file of the format, and no other process's: its
- * length.  Of less than 300 bytes. */
+/* Writes the text that a process's file has until the timeline is written.  The text is a file of the format, names the
+ * process, and has less than 300 bytes.  Returns its length. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
 
-/* The file: its begin, then each timeline, under the number and name of a process and its own name (of
- * one process others have other names and other numbers), then its end.  Errors are the file's. */
+/* Write a file: its begin, then each timeline, then its end.  A timeline has the number and the name of its process,
+ * and a number and a name that no other timeline of the process has.  Errors are those of the file (ferror). */
 void weir__timeline_begin_file(FILE *file);
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
                           const char *process_name, int number, const char *name);
