@@ -9,7 +9,6 @@
 
 #include "api/allocator_internal.h"
 #include "api/create.h"
-#include "api/oom_reporting.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/text.h"
@@ -86,9 +85,12 @@ int weir__drop_in_free_own(weir_allocator *a, void *block, weir_stream stream) {
            weir__caches_free_own(a->caches, (uintptr_t)block, stream);
 }
 
+static int is_usable(const weir_allocator *a) {
+    return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
+}
+
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
-    if (a->caches && !a->harden && !weir__driver_forked() &&
-        !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+    if (a->caches && !a->harden && is_usable(a))
         return weir__caches_free_done(a->caches, (uintptr_t)block);
     return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
 }
@@ -114,13 +116,8 @@ weir_status weir__drop_in_free_behind(weir_allocator *a, void *block, weir_strea
 }
 
 void weir__drop_in_stream_begins(weir_allocator *a, weir_stream stream) {
-    if (a->caches && !weir__driver_forked() &&
-        !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
+    if (a->caches && is_usable(a))
         weir__caches_meet(a->caches, stream);
-}
-
-static int is_usable(const weir_allocator *a) {
-    return !weir__driver_forked() && !weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST);
 }
 
 /* Returns 1 if the allocator frees memory only after a wait for the device, else 0. */
@@ -128,8 +125,8 @@ static int gives_behind_waits(const weir_allocator *a) {
     return a->harden != NULL || !(a->reserve.engine->traits & WEIR_ENGINE_SHEDS);
 }
 
-/* Returns 1 for a thread's own default stream that the thread has not used with weir, else 0: a query would create that
- * stream.  An id of an earlier age also shows that the stream was used. */
+/* Returns 1 if `stream` is the thread's own default stream and the thread has not used it with weir, else 0.  A query
+ * would create that stream.  An outdated id in the table also shows that the stream was used. */
 static int is_unused(const weir_allocator *a, weir_stream stream) {
     const struct weir_default_ids *known =
         &weir__default_ids[(unsigned)a->device.ordinal % WEIR_DEFAULT_IDS];
@@ -188,8 +185,8 @@ static int is_busy(weir_allocator *a) {
 static int ask_all(weir_allocator *a, const weir_stream *streams, size_t count) {
     const weir_stream legacy = (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE;
     const weir_stream own = (weir_stream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
-    /* The driver, too, lets other streams reuse what a stream leaves at its end, but not what a trim finds complete
-     * (H200, 580). */
+    /* The driver, too, lets other streams reuse memory that a stream freed before its end, but not memory that only a
+     * trim has found complete (H200, driver 580). */
     int marks = !gives_behind_waits(a) &&
                 !atomic_load_explicit(&a->device.keeps_apart, memory_order_relaxed);
     int is_idle;
@@ -270,21 +267,14 @@ void weir__drop_in_renew_peak(weir_allocator *a) {
     weir__caches_renew_peak(a->caches);
 }
 
-int weir__drop_in_tell(weir_allocator *a, weir_oom_report *out) {
-    if (!weir__oom_report_is_wanted(a->options.oom_report) || !weir__oom_report_is_news(a, out))
-        return 0;
-    weir__oom_report_tell(out, a->options.oom_report);
-    return 1;
-}
-
 CUresult weir__drop_in_wait(weir_allocator *a) {
     return weir__device_wait(&a->device);
 }
 
 enum { MOST_DEVICES = 64 };
 
-/* Joins the device's registry once and stays there, so that a process that did not answer is not asked again next
- * time. */
+/* Joins the device's registry once, and stays in it: the registry remembers which processes did not answer, so that
+ * they are not asked again. */
 static struct weir_process_peers *take_part(const struct weir_driver *driver, CUdevice device,
                                             int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -300,7 +290,7 @@ static struct weir_process_peers *take_part(const struct weir_driver *driver, CU
     return n;
 }
 
-/* Logs once for each device that it has no room for a context, and why. */
+/* Logs once for each device that the device has no room for a context, with the reason. */
 static void tell_why(struct weir_process_peers *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
     char why[WEIR_PROCESS_PEERS_SHOWN + 80];
@@ -336,14 +326,25 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     return any;
 }
 
-int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
+static const struct weir_driver *real_driver(void) {
     struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__group_driver(weir__driver_open("cuda", &failure));
-    weir_options options;
+
+    return weir__group_driver(weir__driver_open("cuda", &failure));
+}
+
+/* Reads the user's options.  Returns 1 on success, 0 if a variable is wrong. */
+static int read_options(weir_options *options) {
     char why[96];
 
-    weir_options_init(&options);
-    return driver && weir__drop_in_options(&options, NULL, why, sizeof why) == WEIR_OK &&
+    weir_options_init(options);
+    return weir__drop_in_options(options, NULL, why, sizeof why) == WEIR_OK;
+}
+
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
+    const struct weir_driver *driver = real_driver();
+    weir_options options;
+
+    return driver && read_options(&options) &&
            weir__drop_in_ask_on(driver, device, &options, admission);
 }
 
@@ -353,19 +354,10 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
 #define MEMORY_NS UINT64_C(1000000000)
 enum { MOST_TOLD = 8 };
 
-static const struct weir_driver *real_driver(void) {
-    struct weir_driver_failure failure;
-
-    return weir__group_driver(weir__driver_open("cuda", &failure));
-}
-
 static int log_level(void) {
     weir_options options;
-    char why[96];
 
-    weir_options_init(&options);
-    if (weir__drop_in_options(&options, NULL, why, sizeof why) != WEIR_OK ||
-        options.log == WEIR_LOG_DEFAULT)
+    if (!read_options(&options) || options.log == WEIR_LOG_DEFAULT)
         return WEIR_LOG_WARNING;
     return options.log;
 }
@@ -399,11 +391,8 @@ static struct weir_process_peers *whom_to_ask(CUdevice device, size_t bytes) {
     const struct weir_driver *driver = real_driver();
     weir_options options, complete;
     size_t total = 0;
-    char why[96];
 
-    weir_options_init(&options);
-    if (!driver || device < 0 || device >= MOST_DEVICES ||
-        weir__drop_in_options(&options, NULL, why, sizeof why) != WEIR_OK ||
+    if (!driver || device < 0 || device >= MOST_DEVICES || !read_options(&options) ||
         weir__options_complete(&options, &complete, NULL, 0) != WEIR_OK ||
         complete.registry != WEIR_SWITCH_ON ||
         driver->cuDeviceTotalMem(&total, device) != CUDA_SUCCESS || bytes > total)

@@ -21,14 +21,14 @@
 #include "base/text.h"
 #include "config/settings.h"
 
-enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the step by which pools grow */ };
+enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the unit by which pools grow */ };
 
 /* An OOM report of version 1 ends with `settings`. */
 #define SMALLEST_SIZE (offsetof(weir_oom_report, settings) + sizeof((weir_oom_report){0}.settings))
 
 #define SHOW WEIR_SHOWN
 
-/* Spells bytes that are always known, however many they are. */
+/* Formats bytes of which UINT64_MAX is a size, too. */
 static struct weir_shown show_any(uint64_t bytes) {
     struct weir_shown s;
 
@@ -174,7 +174,7 @@ static void put_cause(struct weir_output *out, const weir_oom_report *v) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* Writes which process does not answer, and the other processes that have memory of the device. */
+/* Writes the process that does not answer, and the other processes that have memory of the device. */
 static void put_holders(struct weir_output *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
 
@@ -213,8 +213,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "              (contexts are estimates of 528MiB each)\n");
 }
 
-/* Writes what failed and why, who has the memory, and the main figures.  These lines come first, since a log may cut the
- * text off. */
+/* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
+ * since a log may cut the text off. */
 static void put_head(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
               v->device[0] ? v->device : "the device");
@@ -283,7 +283,7 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* A smaller keep-free also works: this allocator then gets the memory. */
+/* Returns " or less" for keep-free, since a smaller value leaves this allocator more memory; else "". */
 static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_KEEP_FREE)->name) == 0 ? " or less" : "";
 }
@@ -314,7 +314,7 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
     weir__put(out, ").\n");
 }
 
-/* Writes how to get memory from a process that is stopped or does not answer. */
+/* Writes the advice about a process that is stopped or does not answer. */
 static void put_silent_advice(struct weir_output *out, const weir_oom_report *v) {
     unsigned long long pid = v->silent_pid;
 
@@ -331,7 +331,7 @@ static void put_reserve_advice(struct weir_output *out, const weir_oom_report *v
                                         : "larger --limit");
 }
 
-/* Writes advice that is no setting. */
+/* Writes the advice if no setting helps. */
 static void put_other_advice(struct weir_output *out, const weir_oom_report *v) {
     if (v->cause == WEIR_OOM_REPORT_NONE)
         weir__put(out, "  Try the request again.\n");
@@ -490,18 +490,7 @@ size_t weir_oom_report_text(const weir_oom_report *v, int format, char *text, si
     return out.length;
 }
 
-/* ---- told ------------------------------------------------------------------------------------ */
-
-static int add_to_file(const char *name, const char *text, size_t length) {
-    int file = weir__file_open(name, O_WRONLY | O_CREAT | O_APPEND, 0666), problem;
-
-    if (file < 0)
-        return errno;
-    problem = weir__write_all(file, text, length);
-    if (close(file) != 0 && problem == 0) /* unreached: fails only for a file on another machine */
-        problem = errno;                  /* unreached: fails only for a file on another machine */
-    return problem;
-}
+/* ---- the file ------------------------------------------------------------------------------------ */
 
 int weir__oom_report_problem(const char *to) {
     const char *name = strrchr(to, '/');
@@ -517,12 +506,12 @@ int weir__oom_report_problem(const char *to) {
     }
     if (errno != ENOENT)
         return errno;
-    if (name) /* the name of the root folder is its slash */
+    if (name) /* the name of the root folder is "/" itself */
         snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
     return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
 
-void weir__oom_report_tell(const weir_oom_report *v, const char *to) {
+void weir__oom_report_write(const weir_oom_report *v, const char *to) {
     size_t length = strlen(to), written;
     int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
     char screen[SCREEN_BYTES];
@@ -533,8 +522,8 @@ void weir__oom_report_tell(const weir_oom_report *v, const char *to) {
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
-    problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
-    if (problem > 0) /* the log always says that the report is not in the file */
+    problem = strcmp(to, "stderr") == 0 ? -1 : weir__append_all(to, screen, written);
+    if (problem > 0) /* logged whatever the allocator's log level is */
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "oom-report '%s': %s: this OOM report goes to standard error", to,
                   strerror(problem));

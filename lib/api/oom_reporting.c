@@ -36,10 +36,10 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
                "the registry names enough processes");
 
 enum {
-    TABLE_ROOM = 4096, /* groups in the table; both are powers of two */
+    TABLE_ROOM = 4096, /* rooms of the table for groups; both are powers of two */
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* a part of the device; a context may take less anyway */
-    LOOKED_AT = 16    /* the failures of an allocator for which weir makes a report by itself */
+    OTHERS_PART = 16, /* a 16th of the device: less is not worth blaming, since contexts need some */
+    LOOKED_AT = 16    /* the first failures of an allocator, for which weir may write a report */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
@@ -96,10 +96,8 @@ static void keep_largest(weir_oom_report *v, const weir_oom_report_group *group)
         at--;
     if (at == WEIR_OOM_REPORT_GROUPS)
         return;
-    if (v->group_count < WEIR_OOM_REPORT_GROUPS)
-        v->group_count++;
-    for (uint32_t i = v->group_count - 1; i > at; i--)
-        v->groups[i] = v->groups[i - 1];
+    v->group_count += v->group_count < WEIR_OOM_REPORT_GROUPS;
+    memmove(&v->groups[at + 1], &v->groups[at], (v->group_count - 1 - at) * sizeof *group);
     v->groups[at] = *group;
 }
 
@@ -126,31 +124,23 @@ static void read_groups(weir_allocator *a, weir_oom_report *v) {
 /* ---- figures --------------------------------------------------------------------------------- */
 
 static void read_pending(const struct weir_survey *survey, weir_oom_report *v) {
-    uint64_t last_bytes = UINT64_MAX;
-    size_t last = 0;
+    weir_oom_report_stream *by = v->pending_by;
 
     v->pending = survey->pending;
-    /* Finds the stream with the next most bytes. */
-    for (; v->pending_streams < WEIR_OOM_REPORT_STREAMS; v->pending_streams++) {
-        size_t best = survey->streams;
+    for (size_t i = 0; i < survey->streams; i++) { /* keeps the streams with most bytes, in order */
+        uint32_t at = v->pending_streams;
 
-        for (size_t i = 0; i < survey->streams; i++) {
-            uint64_t bytes = survey->by[i].bytes;
-            int is_next = bytes < last_bytes || (bytes == last_bytes && i > last);
-
-            if (is_next && (best == survey->streams || bytes > survey->by[best].bytes))
-                best = i;
-        }
-        if (best == survey->streams)
-            return;
-        last = best;
-        last_bytes = survey->by[best].bytes;
-        v->pending_by[v->pending_streams] =
-            (weir_oom_report_stream){survey->by[best].stream, last_bytes};
+        while (at > 0 && survey->by[i].bytes > by[at - 1].bytes)
+            at--;
+        if (at == WEIR_OOM_REPORT_STREAMS)
+            continue;
+        v->pending_streams += v->pending_streams < WEIR_OOM_REPORT_STREAMS;
+        memmove(&by[at + 1], &by[at], (v->pending_streams - 1 - at) * sizeof *by);
+        by[at] = (weir_oom_report_stream){survey->by[i].stream, survey->by[i].bytes};
     }
 }
 
-/* Returns 0 if the driver does not say. */
+/* Returns the memory of graphs on the device, or 0 if the driver does not report it. */
 static uint64_t graph_memory(const struct weir_device *device, CUgraphMem_attribute attribute) {
     const struct weir_driver *driver = device->driver;
     uint64_t bytes = 0;
@@ -271,7 +261,7 @@ static int is_mapped(const weir_allocator *a) {
     return a->options.engine == WEIR_ENGINE_MAPPED;
 }
 
-/* Returns the bytes by which the limit lets the reserved memory grow.  A mapped arena grows by whole pages. */
+/* Returns the bytes by which the limit lets the reserved memory grow.  Engine mapped grows by whole pages. */
 static uint64_t growth_of(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = weir__size_less(v->limit, v->reserved);
 
@@ -283,7 +273,7 @@ static uint64_t round_up(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Returns the bytes that the engine is asked for. */
+/* Returns the bytes that the request needs from the engine. */
 static uint64_t need_of(const weir_allocator *a, const weir_oom_report *v) {
     return a->caches ? round_up(v->asked, BLOCK) : v->asked;
 }
@@ -299,8 +289,8 @@ static int refused_by(const weir_oom_report *v) {
     return v->device_free == UINT64_MAX ? WEIR_OOM_REPORT_OTHERS : WEIR_OOM_REPORT_DRIVER;
 }
 
-/* Finds what holds the memory that the device lacks, if the limit allows the request: other processes, graphs, or this
- * allocator's live blocks.  If nothing is lacking, the driver has refused memory that it reports as free. */
+/* Finds the cause if the limit allows the request: other processes, graphs, or this allocator's live blocks hold the
+ * memory that the device lacks.  If no memory is lacking, the driver has refused memory that it reports as free. */
 static int why_full(const weir_oom_report *v, uint64_t lacks) {
     uint64_t others = v->other_allocators + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
@@ -322,7 +312,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t growth = growth_of(a, v);
-    /* A request larger than the limit can use idle memory only where it already lies together. */
+    /* If the request is larger than the limit, only idle memory that is one piece already can serve it. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
@@ -339,7 +329,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
         return WEIR_OOM_REPORT_FRAGMENTED;
     if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->keep_free == 0 ||
-         v->idle + free_bytes >= need)) /* or keep-free 0 would not be enough */
+         v->idle + free_bytes >= need)) /* keep-free 0 would be enough */
         return WEIR_OOM_REPORT_LIMIT;
     return why_full(v, lack_of(a, v));
 }
@@ -386,9 +376,9 @@ static void advise_bytes(weir_oom_report *v, enum weir_setting setting, uint64_t
     advise(v, setting, text);
 }
 
-/* Returns the reserved memory with which the request would have succeeded: with one more region, or with one in place
- * of the idle memory if the device has no room or all memory is idle.  This is an estimate, since blocks lie elsewhere
- * under another limit. */
+/* Returns the reserved memory with which the request would have succeeded.  It has one more region, or, if the device
+ * has no room or all memory is idle, one region in place of the idle memory.  This is an estimate: under another limit
+ * the blocks lie elsewhere. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
@@ -397,8 +387,8 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_oom_report
     return round_up((is_beside ? v->reserved : v->in_use) + need, unit);
 }
 
-/* Returns the limit to advise.  Large limits are rounded up in larger steps, of an eighth at most: the next request may
- * lack a little, too. */
+/* Returns the limit to advise.  Rounds large limits up in larger steps, of an eighth at most, because the next request
+ * may lack a little, too. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *v) {
     uint64_t bytes = reserve_that_does(a, v);
     size_t step = UNIT;
@@ -410,7 +400,7 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_oom_report *
 
 const char weir__oom_report_own_limit[] = "limit";
 
-/* Returns 1 if the program set options.limit to another value than the environment, else 0. */
+/* Returns 1 if the program set options.limit, to another value than the environment's, else 0. */
 static int has_own_limit(const weir_allocator *a) {
     const weir_amount *limit = &a->options.limit;
     weir_options said;
@@ -438,7 +428,7 @@ static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t l
         v->settings[at].name = weir__oom_report_own_limit;
 }
 
-/* Advises a smaller keep-free for that limit, and the limit itself if it is too low as well. */
+/* Advises a smaller keep-free, and a higher limit if the limit is too low as well. */
 static void advise_leaving(const weir_allocator *a, weir_oom_report *v) {
     uint64_t limit = limit_that_does(a, v);
     uint64_t keep_free = weir__size_less(v->reserved + free_on(v), limit);
@@ -481,8 +471,9 @@ static void advise_mapping(const weir_allocator *a, weir_oom_report *v) {
     }
 }
 
-/* Lists the other processes, and names one to blame.  First comes one that has the lacking bytes but is stopped or does not answer.  Otherwise
- * it is the process with most memory, if it has or could free more than the allocators of this process. */
+/* Lists the other processes.  Names one of them as the cause: a process that has the lacking bytes but is stopped or
+ * does not answer.  Otherwise names the process with most memory, if it has more than the other allocators of this
+ * process, or could free enough. */
 static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -510,13 +501,14 @@ static void name_holder(const weir_allocator *a, weir_oom_report *v, uint64_t la
     }
 }
 
-/* Returns 1 if the process with most memory was not asked for it, since the request must not wait; else 0. */
+/* Returns 1 if the process with most memory could free enough, but the request must not wait for it; else 0. */
 static int would_be_given(const weir_allocator *a, const weir_oom_report *v) {
     return a->options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
            v->holder_reclaimable >= lack_of(a, v);
 }
 
-/* Advises to preallocate before other processes take the memory; not if that was tried, or if others had it before. */
+/* Advises to preallocate before other processes take the memory, unless the allocator preallocated as much already, or
+ * the device did not have as much then. */
 static void advise_early(const weir_allocator *a, weir_oom_report *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
@@ -567,36 +559,29 @@ static void advise_against_pieces(const weir_allocator *a, weir_oom_report *v) {
 
     if (!is_short || v->largest_free_block >= PAGE)
         advise_mapping(a, v);
-    if (!v->settings[0].name && is_short) /* there is no other advice */
+    if (!v->settings[0].name && is_short) /* advised nothing yet */
         advise_more(a, v);
 }
 
-static void advise_all(const weir_allocator *a, weir_oom_report *v) {
-    switch (v->cause) {
-    case WEIR_OOM_REPORT_PENDING:
+/* Advises against memory of other processes. */
+static void advise_sharing(const weir_allocator *a, weir_oom_report *v) {
+    if (would_be_given(a, v))
         advise_waiting(a, v);
-        return;
-    case WEIR_OOM_REPORT_FRAGMENTED:
-        advise_against_pieces(a, v);
-        return;
-    case WEIR_OOM_REPORT_LIMIT:
-        advise_more(a, v);
-        return;
-    case WEIR_OOM_REPORT_OTHERS:
-        if (would_be_given(a, v))
-            advise_waiting(a, v);
-        else if (v->silent_pid == 0)
-            advise_early(a, v);
-        if (!v->settings[0].name)
-            advise_asking(a, v);
-        return;
-    case WEIR_OOM_REPORT_GRAPHS:
+    else if (v->silent_pid == 0)
         advise_early(a, v);
-        return;
-    default:
-        return;
-    }
+    if (!v->settings[0].name)
+        advise_asking(a, v);
 }
+
+/* The functions that advise settings, by cause.  No setting helps against other causes. */
+static void (*const advisers[WEIR_OOM_REPORT_CAUSE_COUNT])(const weir_allocator *a,
+                                                           weir_oom_report *v) = {
+    [WEIR_OOM_REPORT_PENDING] = advise_waiting,
+    [WEIR_OOM_REPORT_FRAGMENTED] = advise_against_pieces,
+    [WEIR_OOM_REPORT_LIMIT] = advise_more,
+    [WEIR_OOM_REPORT_GRAPHS] = advise_early,
+    [WEIR_OOM_REPORT_OTHERS] = advise_sharing,
+};
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
@@ -608,8 +593,8 @@ static int has_no_descriptor(void) {
     return file < 0 && (problem == EMFILE || problem == ENFILE);
 }
 
-/* Records the driver's error.  What the driver reports as free cannot be relied on then, so `largest` counts idle
- * memory only. */
+/* Records the driver's error.  The driver's figure of free memory is not reliable then, so `largest` counts idle memory
+ * only. */
 static void blame_driver(weir_oom_report *v, const struct weir_failed_request *refused) {
     int saved_errno = errno;
 
@@ -621,7 +606,7 @@ static void blame_driver(weir_oom_report *v, const struct weir_failed_request *r
     errno = saved_errno;
 }
 
-/* ---- asked for ------------------------------------------------------------------------------- */
+/* ---- the whole report ------------------------------------------------------------------------------- */
 
 static void judge(weir_allocator *a, const struct weir_failed_request *refused,
                   weir_oom_report *v) {
@@ -647,8 +632,8 @@ static void judge(weir_allocator *a, const struct weir_failed_request *refused,
         blame_driver(v, refused);
     if (v->cause == WEIR_OOM_REPORT_OTHERS)
         name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
-    if (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT)
-        advise_all(a, v);
+    if (advisers[v->cause] && (!refused->is_captured || v->cause == WEIR_OOM_REPORT_LIMIT))
+        advisers[v->cause](a, v);
     read_groups(a, v);
     weir__set_driver_result(result_before);
 }
@@ -673,21 +658,24 @@ weir_status weir_last_oom_report(weir_allocator *a, weir_oom_report *out) {
     return WEIR_OK;
 }
 
-/* ---- told unasked ---------------------------------------------------------------------------- */
+/* ---- reports at a failure ---------------------------------------------------------------------------- */
 
 int weir__oom_report_is_wanted(const char *to) {
     return strcmp(to, "off") != 0;
 }
 
 /* A program that tries requests which may fail gets a few reports only, one for each cause. */
-int weir__oom_report_is_news(weir_allocator *a, weir_oom_report *out) {
+int weir__oom_report_new(weir_allocator *a, weir_oom_report *out) {
     unsigned bit;
 
     *out = (weir_oom_report){.size = sizeof *out};
-    if (atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= LOOKED_AT)
-        return 0;
-    if (weir_last_oom_report(a, out) != WEIR_OK)
+    if (!weir__oom_report_is_wanted(a->options.oom_report) ||
+        atomic_fetch_add_explicit(&a->oom_reports, 1, memory_order_relaxed) >= LOOKED_AT ||
+        weir_last_oom_report(a, out) != WEIR_OK)
         return 0;
     bit = 1u << out->cause;
-    return !(atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit);
+    if (atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit)
+        return 0;
+    weir__oom_report_write(out, a->options.oom_report);
+    return 1;
 }

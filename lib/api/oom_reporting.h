@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* oom_reporting.h: OOM reports told without being asked for.  Must not know: how one is come to. */
+/* oom_reporting.h: OOM reports that weir writes by itself when a request fails.
+ *
+ * Must not know: how a report is made.
+ */
 #ifndef WEIR_OOM_REPORTING_H
 #define WEIR_OOM_REPORTING_H
 
 #include <weir/oom_report.h>
 
-/* Whether options.oom_report wants a screen, and where: 1, or 0: "off". */
+/* Returns 0 if options.oom_report is "off", else 1. */
 int weir__oom_report_is_wanted(const char *to);
-/* What is to be told about this thread's last failure, in `out`: 1 if it is the allocator's first of its cause, of
- * the first few.  Keeps the thread's last driver result. */
-int weir__oom_report_is_news(weir_allocator *a, weir_oom_report *out);
-/* "limit", as the name of a setting: it stands for options.limit, which the program set and no flag or variable changes.
- * The writer knows it by its address, since callers read the same word as ever. */
+/* Writes a report of this thread's last failure to the place that options.oom_report names, if that is one of the first
+ * few failures of the allocator and the first with its cause.  Returns 1 with the report in *out, else 0.  Leaves the
+ * thread's last driver result unchanged. */
+int weir__oom_report_new(weir_allocator *a, weir_oom_report *out);
+/* The word "limit" as the name of an advised setting.  It means the field options.limit, which the program has set, so
+ * that no flag or variable would change it.  The writer recognises the name by its address. */
 extern const char weir__oom_report_own_limit[];
-/* 0, or the errno by which no file of that name could be written now.  None is made. */
+/* Returns 0 if a report could be written to the file `to` now, else the errno.  Creates no file. */
 int weir__oom_report_problem(const char *to);
-/* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
- * where that does not take all of it, to standard error, behind a line that says why. */
-void weir__oom_report_tell(const weir_oom_report *oom_report, const char *to);
+/* Writes a report to standard error ("stderr"), or appends it to a file, as JSON if the file's name ends with ".json".
+ * If the file cannot be written, logs the reason and writes the report to standard error. */
+void weir__oom_report_write(const weir_oom_report *oom_report, const char *to);
 
 #endif

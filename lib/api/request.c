@@ -23,19 +23,21 @@ static _Thread_local int asking;
 
 /* ---- failures ---------------------------------------------------------------------------------- */
 
-/* Returns the bytes of the largest request that a block of `bytes` of the engine can serve, less gaps and rounding. */
+/* Returns the bytes of the largest request that an engine's block of `bytes` bytes can serve: less for rounding and the
+ * guard's gaps. */
 static size_t fit(const weir_allocator *a, size_t bytes) {
     if (a->options.cache == WEIR_SWITCH_ON)
         bytes = weir__caches_fit(bytes);
     return a->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(&a->options, bytes);
 }
 
-/* Writes the OOM report of this thread's last failure to where the settings say. */
-static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
+/* Writes the OOM report of this thread's last failure, as the settings say.  An adapter reports the failures of an
+ * allocator that replaces the driver's pools. */
+static __attribute__((noinline, cold)) void report_failure(weir_allocator *a) {
     weir_oom_report oom_report;
 
-    if (weir__oom_report_is_news(a, &oom_report))
-        weir__oom_report_tell(&oom_report, a->options.oom_report);
+    if (!a->device.drop_in)
+        (void)weir__oom_report_new(a, &oom_report);
 }
 
 /* Returns 1 if the guard or the OOM callback will retry this request; they report the failure themselves. */
@@ -46,12 +48,12 @@ static int is_asked_again(const weir_allocator *a) {
 static void log_failure(const weir_allocator *a, const struct weir_failed_request *refused) {
     const weir_failure *r = &refused->figures;
     char asked[32], limit[48] = "";
-    /* Enough is free, so the driver failed for another reason. */
+    /* More than the request is free, so the driver failed for another reason. */
     int is_drivers = r->largest >= r->asked;
 
     if (a->hushed)
         return;
-    weir__bytes_show(r->asked, asked, sizeof asked); /* spells any size, unlike WEIR_SHOWN */
+    weir__bytes_show(r->asked, asked, sizeof asked); /* WEIR_SHOWN shows UINT64_MAX as "not known" */
     if (refused->status == WEIR_E_LIMIT)
         snprintf(limit, sizeof limit, "limit %s, ", WEIR_SHOWN(r->limit));
     weir__log(a->options.log, WEIR_LOG_WARNING,
@@ -83,17 +85,16 @@ static __attribute__((noinline, cold)) void note_failure(weir_allocator *a,
     refused->figures.largest = weir__allocator_largest(a, refused);
     weir__failure_set(refused);
     log_failure(a, refused);
-    if (weir__oom_report_is_wanted(a->options.oom_report) && !is_asked_again(a) &&
-        !a->device.drop_in)
-        tell(a);
+    if (!is_asked_again(a))
+        report_failure(a);
     weir__set_driver_result(r->result);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
-/* Preallocates before the first request; other requests wait for that.  A failure is logged and counted, and the
- * request may succeed nevertheless, unless less than prealloc_min was preallocated: then it fails, and the next one
- * tries again. */
+/* Preallocates before the first request; other requests wait until this is done.  weir logs and counts a failure, and
+ * continues with the request.  But if less than prealloc_min was preallocated, the request fails, and the next request
+ * tries to preallocate again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
     char why[160] = "";
@@ -177,7 +178,7 @@ static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream str
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)address;
     else if (a->harden &&
-             weir__is_failure(status)) /* the guard's bytes around a block are not of the request */
+             weir__is_failure(status)) /* the failure's figures shall not count the guard's gaps */
         weir__failure_asked(bytes);
     if (status == WEIR_OK && weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, (uintptr_t)*block);
@@ -192,9 +193,9 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
-/* Calls the program's OOM callback, which may call weir, about this thread's last failure.  Returns 1 if the callback
- * wants a retry, else 0 with the thread's figures unchanged.  A stream that is being captured allows no call, so there
- * is none. */
+/* Calls the program's OOM callback, which may call weir, for this thread's last failure.  Returns 1 if the callback
+ * wants a retry, else 0.  Restores the thread's figures after the callback.  Makes no call for a stream that is being
+ * captured. */
 static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
                        uint64_t attempt) {
     const weir_options *options = &a->options;
@@ -231,7 +232,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
         if (!weir__is_failure(status) || asking || weir__failures_met() == met ||
             !ask_program(a, bytes, stream, status, attempt))
             return status;
-        /* The request has not failed finally. */
+        /* The request has not failed yet. */
         atomic_fetch_sub_explicit(&a->counters.failed_requests, 1, memory_order_relaxed);
         status = weir__go_on(a);
         if (status != WEIR_OK)
@@ -262,9 +263,8 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
                                      : request(a, bytes, stream, block);
     if (a->counters.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
-    if (weir__is_failure(status) && is_asked_again(a) && !asking && weir__failures_met() > met &&
-        weir__oom_report_is_wanted(a->options.oom_report) && !a->device.drop_in)
-        tell(a);
+    if (weir__is_failure(status) && is_asked_again(a) && !asking && weir__failures_met() > met)
+        report_failure(a);
     return weir__ended(result_before, status);
 }
 
@@ -434,8 +434,9 @@ weir_status weir__allocator_take_back(void *allocator, CUdeviceptr block, weir_s
     return status;
 }
 
-/* Returns 1 if a noted use may be on another stream than the free.  What runs before the free on its own stream needs no event,
- * since a request on that stream is behind both; the handle of a default stream means other streams elsewhere. */
+/* Returns 1 if a noted use may be on another stream than the free.  What runs before the free on its own stream needs
+ * no event, since a request on that stream is behind both; the handle of a default stream means other streams
+ * elsewhere. */
 static int has_use_elsewhere(const struct weir_use_list *uses, weir_stream stream) {
     for (size_t i = 0; uses && i < uses->count; i++)
         if (uses->use[i].stream != stream || uses->use[i].id != 0)

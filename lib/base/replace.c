@@ -37,6 +37,15 @@ int weir__write_all(int file, const char *at, size_t count) {
     return why;
 }
 
+int weir__append_all(const char *path, const char *text, size_t length) {
+    int file = weir__file_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    int error = file < 0 ? errno : weir__write_all(file, text, length);
+
+    if (file >= 0 && close(file) != 0 && error == 0) /* unreached: only on another machine's disk */
+        error = errno;                               /* unreached: only on another machine's disk */
+    return error;
+}
+
 static void name_folder(const char *path, char folder[PATH_MAX]) {
     const char *slash = strrchr(path, '/');
 

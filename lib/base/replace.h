@@ -24,6 +24,8 @@ struct weir_replacement {
 
 /* Writes all bytes.  Returns 0 or an errno. */
 int weir__write_all(int file, const char *at, size_t count);
+/* Appends a text to a file, which it creates if there is none.  Returns 0 on success, or an errno. */
+int weir__append_all(const char *path, const char *text, size_t length);
 
 /* Opens a file to replace the one at `path`.  Returns 0 or an errno. */
 int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode);

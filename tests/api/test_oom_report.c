@@ -446,14 +446,14 @@ TEST_EACH(WORLDS, a_stand_in_tells_by_itself) {
     if (_i % 2)
         options.harden = WEIR_HARDEN_GUARD;
     make();
-    MUST(!weir__drop_in_tell(a, &v)); /* nothing was refused */
+    MUST(!weir__oom_report_new(a, &v)); /* nothing was refused */
     weir__drop_in_begin(a, NULL);
     ask(300 * MIB, 0);
     MUST_EQ(told("limit"), 0);
-    MUST(weir__drop_in_tell(a, &v));
+    MUST(weir__oom_report_new(a, &v));
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(told("limit"), 1);
-    MUST(!weir__drop_in_tell(a, &v)); /* no news */
+    MUST(!weir__oom_report_new(a, &v)); /* no news */
     MUST_EQ(told("limit"), 1);
     end();
     MUST(unlink(told_path) == 0);
@@ -622,9 +622,9 @@ TEST(where_it_is_told) {
     MUST(file >= 0 && close(file) == 0);
     snprintf(json, sizeof json, "%s.json", path);
     snprintf(said, sizeof said, "%s.said", path);
-    weir__oom_report_tell(&some, path);
+    weir__oom_report_write(&some, path);
     expect_file(path, "weir: ", '\n');
-    weir__oom_report_tell(&some, json);
+    weir__oom_report_write(&some, json);
     expect_file(json, "{\"cause\"", '\n');
     for (int i = 0; i < 3; i++) { /* where there is no such file, too */
         file = open(said, O_CREAT | O_RDWR | O_TRUNC, 0600);
@@ -632,7 +632,7 @@ TEST(where_it_is_told) {
 #ifdef CAN_DENY
         deny("write", i == 2, 0, EINTR);
 #endif
-        weir__oom_report_tell(&some, i == 1 ? "/nonexistent/file" : "stderr");
+        weir__oom_report_write(&some, i == 1 ? "/nonexistent/file" : "stderr");
 #ifdef CAN_DENY
         ANSWERS(i == 2, deny_none());
 #endif
@@ -645,7 +645,7 @@ TEST(where_it_is_told) {
     }
 #ifdef CAN_DENY
     deny("write", 1, 0, EIO); /* it is lost, then */
-    weir__oom_report_tell(&some, "stderr");
+    weir__oom_report_write(&some, "stderr");
     MUST_EQ(deny_none(), 1);
 #endif
     MUST_EQ(weir__oom_report_problem("off"), 0);
@@ -655,7 +655,7 @@ TEST(where_it_is_told) {
     MUST_EQ(weir__oom_report_problem("/nonexistent/file"), ENOENT);
     MUST_EQ(weir__oom_report_problem("/tmp"), EISDIR);
     MUST_EQ(weir__oom_report_problem("/dev/null"), 0);
-    weir__oom_report_tell(&some, "abcd"); /* a name that is shorter than an ending */
+    weir__oom_report_write(&some, "abcd"); /* a name that is shorter than an ending */
     expect_file("abcd", "weir: ", '\n');
 }
 
@@ -673,7 +673,7 @@ TEST(where_there_is_no_space) {
     for (int i = 0; i < 2; i++) {
         MUST(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
         MUST(setrlimit(RLIMIT_FSIZE, &least) == 0);
-        weir__oom_report_tell(&some, to[i]);
+        weir__oom_report_write(&some, to[i]);
         MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
         MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(ends[1]) == 0);
         bytes = read(ends[0], said, sizeof said - 1);

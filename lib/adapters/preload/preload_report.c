@@ -34,6 +34,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "api/oom_reporting.h"
+#include "api/show.h"
 #include "api/timeline.h"
 #include "base/file.h"
 #include "base/kept.h"
@@ -201,11 +203,8 @@ static void add_served(struct weir_output *line, const struct weir_served *s,
 }
 
 static void put_line(const char *path, const struct weir_output *line) {
-    int file = weir__file_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
-    int error = file < 0 ? errno : weir__write_all(file, line->text, line->length);
+    int error = weir__append_all(path, line->text, line->length);
 
-    if (file >= 0 && close(file) != 0 && !error)
-        error = errno;
     if (error)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics cannot be written to %s: %s", path,
                   strerror(error));
@@ -292,7 +291,7 @@ __attribute__((cold)) void weir__report_oom(const struct weir_served *s) {
     struct weir_output line = {.text = text, .bytes = sizeof text};
     weir_oom_report oom_report;
 
-    if (!weir__drop_in_tell(s->allocator, &oom_report) || !path || !*path)
+    if (!weir__oom_report_new(s->allocator, &oom_report) || !path || !*path)
         return;
     (void)weir_oom_report_text(&oom_report, WEIR_OOM_REPORT_AS_JSON, json, sizeof json);
     weir__put_json(&line, "{'weir':%s,'pid':%ju,'device':%s,'oom_report':", weir_version(),
