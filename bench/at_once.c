@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* at_once.c: a library to be preloaded that answers requests of pools at once, with an address that is no memory's.
+/* at_once.c: a library to be preloaded that serves requests of memory pools at once, with an address without memory.
  *
- * With it a program of the CUDA runtime takes for a request and a free what the runtime and the program take: see
- * bench/stream-kinds.  The program may not use what it is given.
+ * With it, the time of a request and a free of a program of the CUDA runtime is the time of the runtime and the
+ * program: see bench/stream-kinds.  The program must not use the memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ static int give(unsigned long long block, void *stream) {
 static int find_at_once(const char *name, void **address, int version, uint64_t flags, unsigned *status) {
     int result = find(name, address, version, flags, status);
 
-    if (strcmp(name, "cuGetProcAddress") == 0) /* it asks for itself */
+    if (strcmp(name, "cuGetProcAddress") == 0) /* the runtime queries this function, too */
         *address = (void *)find_at_once;
     else if (strcmp(name, "cuMemAllocAsync") == 0)
         *address = (void *)alloc;
@@ -38,7 +38,8 @@ static int find_at_once(const char *name, void **address, int version, uint64_t 
     return result;
 }
 
-/* The runtime finds the driver's finder by dlsym, and all else by that. */
+/* Returns the function above for cuGetProcAddress, which the runtime finds by dlsym.  The runtime finds all other
+ * functions by cuGetProcAddress. */
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     void *found;

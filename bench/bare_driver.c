@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_driver.c: one trace through one memory pool, with nothing in between.
+/* bare_driver.c: replays one trace with one memory pool of the driver, without weir.
  *
  *     zstd -dc TRACE.trace.zst | bench/bare_driver [cuda[:N]|model[:N]]
  *
- * The reference for the weir program's configuration driver-keep: a private pool that keeps everything
- * (release threshold max), the driver called from a plain loop, clock_gettime around each call (on
- * the device model its virtual clock).  The trace is parsed beforehand; each of its streams becomes
- * a stream; `m` ends an iteration and synchronises the device; what replay would have to act on
- * besides (`u`, `w`) is refused.  The timer's own cost, the median of 100,001 pairs of readings, is
- * taken off each call.  Prints one line of JSON: nanoseconds in the calls of each iteration, the
- * median of the last half of them (steady_ns), and the pool's high-water mark.
+ * It is the reference for the weir program's configuration driver-keep.  It has a private pool that keeps all memory
+ * (release threshold max), calls the driver from a plain loop, and reads a clock before and after each call:
+ * clock_gettime, or the virtual clock of the device model.  It parses the trace beforehand.  Each stream of the trace
+ * becomes a stream; `m` ends an iteration and synchronises the device; the operations `u` and `w` are errors.  The
+ * timer's cost, the median of 100,001 pairs of readings, is subtracted from each call.  It prints one line of JSON: the
+ * nanoseconds in the calls of each iteration, the median of the last half of them (steady_ns), and the pool's
+ * high-water mark.
  *
- * Must not know: the allocator; of the library only the table of driver entry points.
+ * Must not know: the allocator; anything of the library but the table of driver entry points.
  */
 #include "base/clock.h"
 #include "bench/common.h"
@@ -47,7 +47,7 @@ static uint64_t timer_cost_ns(void) {
     return (uint64_t)bench_median(pairs, TIMER_PAIRS);
 }
 
-/* Reads all of the trace; streams become indices, `blocks` and `streams` how many there are. */
+/* Reads the whole trace, and replaces streams by indices.  Sets *blocks and *streams to their numbers. */
 static struct operation *read_trace(FILE *file, size_t *count, uint64_t *blocks,
                                     unsigned *streams) {
     static uint64_t names[STREAMS];

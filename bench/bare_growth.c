@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_growth.c: what one step of growth takes, beside the driver's own calls.
+/* bare_growth.c: measures one step of growth, beside the driver's own calls.
  *
  *     bench/bare_growth [cuda[:N]|model[:N]]
  *
- * For 1 GiB, 10 GiB and 75% of the device: cuMemAlloc, one request to an empty pool of the driver, and
- * weir_preallocate of an allocator that has nothing, by engine and kind of arena; one request of all of it;
- * then the first request of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn,
- * since pages that were just released cost more to take again; the median, and the least, in microseconds, as
- * an array of JSON, a line each.
+ * For 1 GiB, 10 GiB and 75% of the device it measures cuMemAlloc; one request to an empty pool of the driver;
+ * weir_preallocate in a new allocator, by engine and packing; one request of that size; and the first request of an
+ * allocator with background growth.  Each is measured ROUNDS times, in turn, since pages that were just released cost
+ * more.  It prints the median and the minimum in microseconds, as an array of JSON, one element a line.
  *
  * Must not know: how an engine grows.
  */
@@ -77,7 +76,7 @@ static double by_pool(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* An allocator with settings, name and value in turn. */
+/* Creates an allocator with settings: names and values in turn, NULL at the end. */
 static weir_allocator *make(const char *const *settings) {
     weir_options options;
     weir_allocator *a;
@@ -103,7 +102,7 @@ static double by_weir(size_t bytes, const char *const *settings) {
     return took;
 }
 
-/* One request, of all of it. */
+/* Measures one request of that size in a new allocator. */
 static double by_request(size_t bytes, const char *const *settings) {
     weir_allocator *a = make(settings);
     double started, took;

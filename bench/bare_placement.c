@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the bfc
- * engine makes of it is in `bench/micro --subject bfc`.
+/* bare_placement.c: measures placement on the host, in ns for each pair of take and give.
  *
  *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *
- * No GPU is needed, and no memory behind the addresses is touched.  Cases:
+ * It needs no GPU, and touches no memory behind the addresses.  `bench/micro --subject bfc` measures the bfc engine,
+ * which uses this placement.  Cases:
  *
- *   hot      take 64 KiB and give it back, beside N other live blocks of 512 B to 1 MiB (sizes
- *            log-uniform), laid down in order ("packed"), or twice as many with a random half
- *            given back ("holes").  "two at a time": take two, give them back in the same order,
- *            so that no pair is the mere undoing of what was just done
- *   churn    give back a random one of N live blocks and take a new one of a random size
+ *   hot      takes 64 KiB and gives it back, beside N live blocks of 512 B to 1 MiB (sizes log-uniform).  The live
+ * blocks lie
+ *            in order ("packed"), or are a random half of twice as many blocks ("holes").  "two at a time" takes two
+ * blocks
+ *            and gives them back in that order, so that a pair does not just undo the step before
+ *   churn    gives back a random one of N live blocks and takes a new block of a random size
  *
- * Beside the times stand the host memory as the bookkeeping counts it and as the resident set grew.
+ * Beside the times it prints the host memory by the bookkeeping's own count and by the growth of the resident set.
  *
- * Each case runs in three fresh processes, pinned to one processor, seven times in each after a
- * warm-up; the table shows the median of all, and the least.  Time is that of the thread on its
- * processor, so that a busy machine disturbs by its caches alone.  An idle thread is started first:
- * a C library may leave out the lock prefix in a process that never had a second one.  The
- * harness's own cost (random numbers, the array of live blocks, indirect calls) is what --nothing
- * measures; it is not subtracted.
+ * Each case runs in three fresh processes, pinned to one processor, seven times in each after a warm-up.  The table
+ * shows the median and the minimum of all runs.  The time is the thread's processor time, so that a busy machine
+ * disturbs it only through caches.  A process starts an idle thread first, since a C library may leave out the lock
+ * prefix in a process that never had a second thread.  --nothing measures the harness's own cost (random numbers, the
+ * array of live blocks, indirect calls), which is not subtracted.
  *
- * A backend is two functions, take and give, and what surrounds them: see `backends`.
+ * A backend is a pair of functions, take and give, with their set-up: see `backends`.
  */
 #include "placement/placement.h"
 
@@ -46,12 +46,12 @@
 #define GIB ((size_t)1 << 30)
 #define RANGE (104 * GIB)
 #define BASE ((uint64_t)1 << 46)
-#define SIZES ((size_t)1 << 16) /* sizes drawn ahead of time, so that no logarithm is timed */
+#define SIZES ((size_t)1 << 16) /* sizes are drawn beforehand, so that no logarithm is timed */
 #define STREAM 7
 
 /* ---------------------------------------------------------------- backends -- */
 
-/* One instance per process.  take returns the address, 0 on failure. */
+/* A placement to measure, with one instance in each process.  `take` returns an address, or 0 on failure. */
 struct backend {
     const char *option;
     const char *what;
@@ -114,7 +114,7 @@ static void placement_give(uint64_t address) {
     give_on(address, STREAM);
 }
 
-/* Four streams in turn; each 64th free, one of them is observed up to some while ago. */
+/* Uses four streams in turn.  At each 64th free, the frees of one stream up to an earlier one count as completed. */
 static uint64_t streams_take(size_t bytes) {
     return take_on(bytes, STREAM + sequence % 4);
 }
@@ -164,8 +164,8 @@ struct bench_case {
     enum pattern pattern;
     size_t live;
     int unmapped_ranges;
-    size_t largest; /* sizes are log-uniform from 512 B to this */
-    double target;  /* ns, of the first backend; 0: none */
+    size_t largest; /* the largest size; sizes are log-uniform from 512 B */
+    double target;  /* the goal for the first backend in ns, or 0 without one */
 };
 
 static const struct bench_case cases[] = {
@@ -268,7 +268,7 @@ static double two(const struct backend *b, long pairs) {
     return (now_ns() - start) / (double)pairs;
 }
 
-/* A block that does not fit is left out for the moment and counted. */
+/* Replaces random live blocks.  Counts a block that does not fit as failed, and leaves its place empty. */
 static double churn(const struct backend *b, uint64_t *live, size_t count, long pairs,
                     size_t *failed) {
     double start = now_ns();
@@ -385,7 +385,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Measures one case and adds it to the table and to `all`. */
+/* Measures one case, and adds the result to the table and to the JSON array `all`. */
 static void measure(const struct backend *b, const struct bench_case *c, int cpu, json_t *all) {
     struct result r[PROCESSES];
     double ns[PROCESSES * RUNS];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* common.h: what the programs of bench/ share: an end with a message, a device, a median.
+/* common.h: functions for all programs of bench/: failure with a message, the device, the median.
  *
- * A program that measures has nothing to rescue.  So a driver call that fails ends the process, and the message names
- * the call.
+ * A measurement that fails is of no use, so a failing driver call ends the process, with a message that names the call.
  */
 #ifndef WEIR_BENCH_COMMON_H
 #define WEIR_BENCH_COMMON_H
@@ -16,7 +15,7 @@ extern const struct weir_driver *bench_driver;
 extern CUdevice bench_device;
 extern char bench_device_name[192];
 
-/* Prints "PROGRAM: WHAT: WHY", and ends the process with code 1. */
+/* Prints "PROGRAM: WHAT: WHY", and ends the process with exit code 1. */
 _Noreturn void bench_fail(const char *what, const char *why);
 
 /* Opens "cuda", "cuda:N", "model" or "model:N", and makes the device's primary context current on this thread. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* group_cost.c: what a process group costs a growth: a physical allocation and its release, on the device model.
+/* group_cost.c: measures how much a process group adds to a growth: a physical allocation and its release, on the
+ * device model.
  *
  *     bench/group_cost [STEPS]     200000 if not given
  *
- * Each line is the median of 15 rounds, in nanoseconds of real time, of a step: bytes counted and given back.  The
- * driver's part is the model's, so the difference between the last two lines is what counts.  Exits with 1 if a step
+ * Each line is the median of 15 rounds, in nanoseconds of real time, of one step: bytes counted and released.  The
+ * driver's part is the model's, so the result is the difference between the last two lines.  Exits with 1 if a step
  * costs more than 3 us.
  */
 #include <signal.h>
@@ -49,7 +50,7 @@ static double median(double round[ROUNDS]) {
     return round[ROUNDS / 2];
 }
 
-/* The median of the rounds, of one step. */
+/* Returns the time of a step: the median of the rounds. */
 static double time_of(void (*step)(void *), void *context, size_t steps) {
     double round[ROUNDS];
 
@@ -58,7 +59,7 @@ static double time_of(void (*step)(void *), void *context, size_t steps) {
     return median(round);
 }
 
-/* The same of two, by turns. */
+/* Measures a step in two contexts, by turns, and writes both times. */
 static void time_both(void (*step)(void *), void *one, void *two, size_t steps, double out[2]) {
     double round[2][ROUNDS];
 
@@ -96,7 +97,7 @@ static void join(struct weir_group *g) {
         fail(why);
 }
 
-/* Others that take and give all the time. */
+/* Starts a process that counts and releases bytes of the group all the time. */
 static pid_t start_other(void) {
     pid_t pid = fork();
     struct weir_group g;

@@ -4,8 +4,8 @@
  *
  *     bench/measure [cuda[:N]|model[:N]] >FILE      a profile; WEIR_MODEL_PROFILE=FILE has the device model use it
  *
- * Ten processes measure in turn: five the memory pools, five the physical allocations (VMM handles).  The first calls of
- * a process cost more, and so each process shows them once.  The profile gets the median over the processes.
+ * Ten processes measure in turn: five the memory pools, five the physical allocations (VMM handles).  The first calls
+ * of a process cost more, and so each process shows them once.  The profile gets the median over the processes.
  *
  * Some terms of the profile are part of another measured time, and are subtracted here: a growth contains the
  * allocation of a pair, and an access contains the call's own cost.  The time of a call on a handle becomes a line over
@@ -28,7 +28,7 @@
 #include "bench/common.h"
 #include "driver/model/model_profile.h"
 
-enum { PROCESSES = 5 /* for each part */, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
+enum { PROCESSES = 5 /* per part */, POINTS = MODEL_CURVE_POINTS, MOST_FIGURES = 512 };
 enum { EARLY_MIB = 32 };
 
 /* A figure of each process, or one term of the profile. */
@@ -102,7 +102,7 @@ static void receive_figures(FILE *from) {
             add_value(&samples, name, value);
 }
 
-/* Measures one part in a process of its own.  This process never opens the driver, since CUDA does not survive a fork. */
+/* Measures one part in a child process.  This process never opens the driver, since CUDA does not survive a fork. */
 static void measure_in_process(const char *device, enum measure_part part) {
     int ends[2], status = 0;
     FILE *file;
@@ -127,19 +127,18 @@ static void measure_in_process(const char *device, enum measure_part part) {
     if (waitpid(child, &status, 0) != child || !WIFEXITED(status))
         bench_fail(device, "a process was killed");
     if (WEXITSTATUS(status) != 0)
-        exit(1); /* the process has said why */
+        exit(1); /* the process has printed the reason */
 }
 
 /* --------------------------------------------------------------------- terms ---- */
 
-/* The time of a call on a handle. */
+/* The time of a call on a handle, as a line over the handle's size. */
 struct line {
     double each; /* ns */
-    double gib;  /* ns for each GiB */
+    double gib;  /* additional ns for each GiB */
 };
 
-/* Returns the line with the least sum of squares of the shares by which it misses a point.  The line does not fall, and
- * does not begin below 0. */
+/* Returns the line with the least sum of squared relative errors.  The line never falls, and does not begin below 0. */
 static struct line fit_line(const char *name) {
     double w = 0, wx = 0, wxx = 0, wy = 0, wxy = 0, below;
     struct line line = {0, 0};
@@ -224,8 +223,8 @@ static void pool_terms(void) {
         set_term("pool_first_ns", early_excess("early-grow", grown));
 }
 
-/* Sets a term that is as it was measured.  `least` and `most` are not 0 for a term that must be a power of two: the
- * model cannot work with another one. */
+/* Sets a term to its measured value.  `least` and `most` are not 0 for a term that must be a power of two within these
+ * bounds, since the model works with no other value. */
 static void plain_term(const char *key, uint64_t least, uint64_t most) {
     const double value = sample(key);
     const int is_power = frexp(value, &(int){0}) == 0.5;
@@ -254,7 +253,7 @@ static void plain_terms(void) {
 
 /* ------------------------------------------------------------------ the file ---- */
 
-/* Writes a number of the profile.  Does nothing if `measured` is 1 and the number was not measured, or the reverse. */
+/* Writes a number of the profile, if `measured` says truly whether the number was measured; otherwise does nothing. */
 static void write_number(int measured, const char *key, uint64_t otherwise) {
     const struct figure *term = find_figure(&terms, key);
 
@@ -262,9 +261,9 @@ static void write_number(int measured, const char *key, uint64_t otherwise) {
         printf("%s = %.0f\n", key, term ? term->values[0] : (double)otherwise);
 }
 
-/* Replaces neighbours that fall by their mean, until none falls: the model wants curves that rise. */
+/* Replaces falling neighbours by their mean until the curve falls nowhere, as the model requires. */
 static void make_rising(double y[POINTS], size_t count) {
-    size_t first[POINTS], stretches = 0; /* where each stretch of one value begins */
+    size_t first[POINTS], stretches = 0; /* index of the first point of each stretch */
 
     for (size_t i = 0; i < count; i++) {
         first[stretches++] = i;
@@ -331,7 +330,7 @@ static void write_keys(int measured) {
 }
 
 static void print_profile(const char *device) {
-    static const char modelled[] = " (device model)"; /* the end of the model's own name */
+    static const char modelled[] = " (device model)"; /* the end of the name "model" */
     char *end = strstr(device_name, modelled), date[32] = "";
     time_t now = time(NULL);
     struct tm broken;

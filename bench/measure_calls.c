@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* measure_calls.c: measures driver calls in one process: memory pools, cuMemAlloc and calls of a fixed cost, or physical
- * allocations (VMM handles).
+/* measure_calls.c: measures driver calls in one process: memory pools, cuMemAlloc and calls of a fixed cost, or
+ * physical allocations (VMM handles).
  *
- * A pool grows here as in a program: by one request after another, beside blocks that live.  The reserved memory is read
- * before and after each growth and trim.  A call that changed it by another number of units is not counted.
+ * A pool grows here as in a program: by one request after another, beside live blocks.  The process reads the reserved
+ * memory before and after each growth and trim, and drops a call that changed it by another number of units.
  *
- * Before each growth, trim and handle the process goes through 1 MiB of host memory, about a core's own cache, since a
- * program does so, too.  With 1 MiB, the stalls of the model were nearest to those of the H200.
+ * Before each growth, trim and handle the process walks through 1 MiB of host memory, about a core's cache, since a
+ * program uses its caches, too.  With 1 MiB, the stalls of the model were nearest to those of the H200.
  */
 #include "bench/measure.h"
 
@@ -20,7 +20,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 
-/* Other processes go on meanwhile.  So the process uses three fifths of the free memory, and at most 20 GiB. */
+/* The process uses at most three fifths of the free memory, and at most 20 GiB: other processes need memory, too. */
 #define MOST_BYTES (20 * GIB)
 #define LEAST_FREE (512 * MIB)
 
@@ -34,9 +34,9 @@ struct series {
 
 static FILE *out;
 static CUstream stream;
-static struct stopwatch watch; /* of real time; the device model has its own clock */
-static uint64_t budget;        /* bytes that may be used at a time */
-static char *cold;             /* for chill(); NULL on the device model */
+static struct stopwatch watch; /* reads real time; not used on the device model */
+static uint64_t budget;        /* the most bytes in use at a time */
+static char *cold;             /* the memory for chill(); NULL on the device model */
 static uint64_t began;
 
 static void begin_time(void) {
@@ -53,7 +53,7 @@ static double end_time(const char *entry, CUresult result) {
     return (double)ns;
 }
 
-/* The nanoseconds that a driver call takes. */
+/* Evaluates to the nanoseconds that a driver call takes. */
 #define TIME(entry, ...) (begin_time(), end_time(#entry, bench_driver->entry(__VA_ARGS__)))
 
 static void chill(void) {
@@ -70,7 +70,7 @@ static void send_figure(const char *name, double value) {
     fprintf(out, "%s %.3f\n", name, value);
 }
 
-/* Sends the mean of the series without the tenth at either end. */
+/* Sends the mean of the series, without the smallest and the largest tenth. */
 static void send_mean(const char *name, struct series *series) {
     const size_t cut = series->count / 10;
     double sum = 0;
@@ -109,7 +109,7 @@ static uint64_t unit; /* bytes by which a pool grows */
 static CUdeviceptr blocks[MOST_BLOCKS];
 static size_t block_count;
 
-/* Returns the reserved memory of the pool, or 0 if the driver (before 11.3) does not say. */
+/* Returns the reserved memory of the pool, or 0 if the driver (before 11.3) does not report it. */
 static uint64_t pool_reserved(void) {
     uint64_t bytes = 0;
 
@@ -118,7 +118,7 @@ static uint64_t pool_reserved(void) {
     return bytes;
 }
 
-/* Allocates one more block.  Adds the time to the series if the pool grew by so many units. */
+/* Allocates one more block.  Adds the time to the series if the pool grew by exactly `units` units. */
 static void grow_timed(uint64_t bytes, uint64_t units, struct series *series) {
     const uint64_t before = pool_reserved();
     double ns;
@@ -145,8 +145,8 @@ static double make_timed_pool(void) {
     return ns;
 }
 
-/* Measures the first requests of the process.  Each one grows the pool by a unit, and the first one shows how large a
- * unit is. */
+/* Measures the first requests of the process, each of which grows the pool by a unit.  The first request shows the
+ * unit's size. */
 static void measure_early_growth(void) {
     make_timed_pool();
     for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * unit <= budget; i++) {
@@ -176,7 +176,8 @@ static void trim_timed(uint64_t units, uint64_t to, struct series *series) {
         add_time(series, ns);
 }
 
-/* Grows by each of the steps in turn, in some rounds, and shrinks by them again.  Steps without room are left out. */
+/* Grows the pool by each step in turn, and shrinks it by that step again, in several rounds.  Omits steps for which
+ * there is no room. */
 static void measure_steps(const uint64_t *steps, size_t count, uint64_t rounds) {
     struct series grown[8] = {{0}}, trimmed[8] = {{0}};
     uint64_t units = 0;
@@ -290,7 +291,7 @@ static void measure_direct(void) {
         send_point("mem_alloc_ns", sizes[s], &allocs);
         send_point("mem_free_ns", sizes[s], &frees);
     }
-    BENCH_CALL(cuMemAlloc, &block, 512); /* it keeps the page of the small blocks */
+    BENCH_CALL(cuMemAlloc, &block, 512); /* keeps the driver's page of small blocks alive */
     for (int i = 0; i < SMALL; i++)
         add_time(&small_allocs, TIME(cuMemAlloc, &small[i], 4096));
     for (int i = 0; i < SMALL; i++)
@@ -355,7 +356,7 @@ static void measure_queries(CUevent event) {
     MEASURE(cuGetErrorName, CUDA_ERROR_OUT_OF_MEMORY, &text);
 }
 
-/* Adds what a call takes to the series of its name. */
+/* Adds the time of a call to the series of its name. */
 #define ADD_TIME(entry, ...) add_time(&series[AT_##entry], TIME(entry, __VA_ARGS__))
 #define MADE_AND_ENDED(X)                                                                          \
     X(cuStreamCreate)                                                                              \
@@ -394,7 +395,7 @@ static void measure_calls(void) {
         ADD_TIME(cuMemFreeHost, host);
         ADD_TIME(cuCtxPushCurrent, current);
         ADD_TIME(cuCtxPopCurrent, &popped);
-        chill(); /* a program that grows calls this in between */
+        chill(); /* a growing program makes this call, too, which is not measured here */
         ADD_TIME(cuMemGetInfo, &free_bytes, &total);
     }
 #define NOTE(entry) send_mean(#entry, &series[AT_##entry]);
@@ -523,7 +524,7 @@ void measure_child(const char *device, enum measure_part part, FILE *to) {
         stopwatch_make(&watch);
         cold = calloc(1, COLD_BYTES);
     }
-    /* A program has a stream before it wants memory of the device. */
+    /* A program creates a stream before it requests memory, so this process does so, too. */
     BENCH_CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
     BENCH_CALL(cuMemGetInfo, &free_bytes, &total);
     if (free_bytes < LEAST_FREE) {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* micro.c: measures what an allocation and its free cost on the host, side by side: by weir, by the driver's pool, by
- * malloc.
+/* micro.c: measures an allocation and its free on the host, side by side: by weir, by the driver's pool, by malloc.
  *
- * A case is a load with its sizes, live blocks, threads and streams.  Subjects take turns by rounds, and each round
- * begins with another subject, since a machine's speed drifts by a third within minutes.  A round is three batches of
- * each subject: one untimed, because the others have used the processor's caches; one timed as a whole, for the time of
- * a pair; one timed call by call, for the percentiles.  With many live blocks, all subjects together would need more
- * memory than a device has.  There, each subject is measured alone.
+ * A case is a load with its sizes, live blocks, threads and streams.  Subjects take turns in rounds, and each round
+ * begins with another subject, since a machine's speed drifts by a third within minutes.  In a round each subject runs
+ * three batches: one untimed, because other subjects have used the processor's caches; one timed as a whole, for the
+ * time of a pair; one timed call by call, for the percentiles.
+ *
+ * With many live blocks, all subjects together would need more memory than a device has.  Then each subject is measured
+ * alone.
  *
  * On the device model, the time of one thread is own time: real time outside the model (span.h).  The model cannot
- * divide its time among threads, so the time of several threads contains the model's.
+ * divide its time among threads, so the time of several threads contains the model's time.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -58,14 +59,14 @@ static const struct subject {
 
 static struct {
     const char *device, *json_file;
-    unsigned subjects, scenarios; /* a bit for each one to measure */
+    unsigned subjects, scenarios; /* one bit for each that is to be measured */
     uint64_t threads, rounds;
     int is_quick;
 } asked = {.device = "cuda"};
 
 static const struct weir_driver
     *table; /* the subjects' driver table; on the model, it counts calls */
-static struct span_clock alone, among; /* for one thread, and for several */
+static struct span_clock alone, among; /* the clock for one thread, and for several threads */
 static CUcontext context;
 static FILE *json;
 
@@ -216,8 +217,8 @@ struct load {
 struct micro_case {
     const char *scenario;
     const struct load *load;
-    size_t bytes;             /* of each pair; 0: drawn, as those of the live blocks */
-    size_t smallest, largest; /* of live blocks, log-uniform */
+    size_t bytes;             /* size of each pair's block; 0: random, as for live blocks */
+    size_t smallest, largest; /* the range of the live blocks' sizes, which are log-uniform */
     uint64_t live;
     int has_gaps; /* twice as many blocks are allocated, and a random half is freed */
     unsigned threads, streams;
@@ -227,8 +228,8 @@ struct latency {
     struct weir_histogram alloc, free;
 };
 
-/* The blocks on their way from a producer to a consumer.  The counter of each side has its own cache line, beside the
- * value that this side last saw of the other counter. */
+/* The blocks on their way from a producer to a consumer.  Each side has a cache line with its counter, and with the
+ * value of the other side's counter that it last read. */
 struct ring {
     _Alignas(128) _Atomic uint64_t pushed;
     uint64_t popped_seen;
@@ -240,17 +241,17 @@ struct ring {
 
 /* One thread of a run. */
 struct worker {
-    _Alignas(128) struct run *run; /* so that no two workers share a cache line */
+    _Alignas(128) struct run *run; /* aligned so that no two workers share a cache line */
     struct instance *instance;
     CUstream stream;
-    struct latency *latency; /* the times of single calls; NULL: they are not timed */
+    struct latency *latency; /* histograms of single calls; NULL: calls are not timed */
     const struct span_clock *clock;
     uint64_t random;
     size_t next_stream;
     struct ring *ring;
     unsigned index;
     uint64_t chunk; /* pairs between two readings of the clock */
-    uint64_t pairs; /* of the last batch */
+    uint64_t pairs; /* number of pairs in the last batch */
     double ns;      /* the time of all these pairs */
     struct latency own_latency;
 };
@@ -265,8 +266,8 @@ struct run {
     uint64_t live_count;
     uint64_t batch_ns;
     pthread_barrier_t gate;
-    double ns[MOST_ROUNDS]; /* of a pair and thread */
-    char left_out[256];     /* why the subject is not measured; "": it is measured */
+    double ns[MOST_ROUNDS]; /* time of a pair in one thread, by round */
+    char left_out[256];     /* the reason why the subject is not measured, or "" if it is */
 };
 
 /* Sizes are drawn before they are needed, so that drawing is not timed. */
@@ -394,7 +395,7 @@ static void turn_produce(struct worker *worker, uint64_t pairs) {
     }
 }
 
-/* Frees what the other side allocates, until that side has closed the ring. */
+/* Frees the blocks that the other side allocates, until the other side has closed the ring. */
 static void consume(struct worker *worker) {
     struct ring *ring = worker->ring;
     uint64_t popped = 0;
@@ -402,7 +403,7 @@ static void consume(struct worker *worker) {
 
     for (;;) {
         if (popped == ring->pushed_seen) {
-            /* The flag is read first, so that no block that was pushed before stays behind. */
+            /* Reads the flag before the counter, so that no block stays in the ring. */
             int is_closed = atomic_load_explicit(&ring->is_closed, memory_order_acquire);
 
             ring->pushed_seen = atomic_load_explicit(&ring->pushed, memory_order_acquire);
@@ -418,7 +419,7 @@ static void consume(struct worker *worker) {
     }
 }
 
-/* Closes the ring, and waits until the other side has freed everything. */
+/* Closes the ring, and waits until the other side has freed all blocks. */
 static void close_ring(struct ring *ring) {
     unsigned waits = 0;
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* phases.c: one of several processes that share a device, for bench/processes.
  *
- *     phases DEVICE FILE NUMBER OF PHASES PEAK   phases by turns: process NUMBER (from 0) of so many
- *     phases DEVICE cost                         what a hit and a growth take
+ *     phases DEVICE FILE NUMBER OF PHASES PEAK   process NUMBER (from 0) of OF processes, for PHASES phases
+ *     phases DEVICE cost                         measures a hit and a growth
  *
- * The processes take turns by FILE.  Whose turn it is holds a peak of PEAK thousandths of the device, in blocks of
- * mixed sizes, and gives it back; the others hold a fiftieth of that meanwhile.  So what lives at one time fits, but
- * not what all have held once.  Settings are the environment's.  Writes one line of figures.
+ * The processes take turns by FILE.  The process whose turn it is allocates PEAK thousandths of the device, in blocks
+ * of mixed sizes, and frees them; meanwhile the other processes hold a fiftieth of that.  So the memory that is live at
+ * one time fits into the device, but not the sum of all peaks.  Settings come from the environment.  Writes one line of
+ * figures.
  *
- * Must not know: who compares the lines.
+ * Must not know: the program that compares the lines.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,7 +45,8 @@ static int fail(const char *what) {
     return 2;
 }
 
-/* The allocator first: where the device is full, it asks others for room for a context. */
+/* Opens the allocator and the device.  The allocator comes first: if the device is full, it asks other processes for
+ * room for a context. */
 static int open_all(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
@@ -104,7 +106,7 @@ static struct turns *open_turns(const char *path) {
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* 1: it is our turn; 0: all is over. */
+/* Waits for the process's turn.  Returns 1 when it has come, 0 if all phases are over or a process has failed. */
 static int wait_for_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
     for (;;) {
         uint64_t next = atomic_load(&t->next);
@@ -149,7 +151,7 @@ static int take_turns(char **words, size_t total) {
     return status == WEIR_OK ? 0 : 1;
 }
 
-/* Real time of a warm pair of 64 KiB, and of steps of 32 MiB that the reserved memory grows by. */
+/* Measures the real time of a warm pair of 64 KiB, and of growths by 32 MiB. */
 static int measure(void) {
     uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
     weir_status status = WEIR_OK;

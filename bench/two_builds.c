@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* two_builds.c: how fast one build of the library is beside another.
+/* two_builds.c: compares the speed of two builds of the library.
  *
  *     bench/two_builds OLD/libweir.so.0 NEW/libweir.so.0 [cuda[:N] [PROCESSES [ROUNDS]]]
  *
- * A process loads both builds.  Both do the same work in turn, a millisecond or so each: so a machine that is faster at
- * one time than at another is so to both.  Every other process loads the new build first, since a library's place in
- * memory changes its time, too.
+ * A process loads both builds, which do equal work in turn, about a millisecond each.  So changes of the machine's
+ * speed affect both.  Every other process loads the new build first, since a library's place in memory changes its
+ * time, too.
  *
- * A line for each load and engine: the median time of either build for one allocation with its free, in nanoseconds (of
- * growth: for one allocation; of creation: for all of it); the ratio new over old; and the least and the largest ratio
- * of a process.  A process has the median of its rounds, an order of loading has the median of its processes, and the
- * ratio is the geometric mean of both orders.
+ * Prints a line for each load and engine.  It has the median time of either build for one allocation with its free in
+ * nanoseconds (for growth: one allocation; for creation: the whole turn), the ratio new over old, and the least and the
+ * largest ratio of a process.  A process has the median of its rounds, an order of loading has the median of its
+ * processes, and the ratio is the geometric mean of both orders.
  */
 #include <weir/weir.h>
 
@@ -35,13 +35,13 @@ enum { THREADS = 16, MOST_ROUNDS = 1001, MOST_PROCESSES = 100 };
 
 static const struct load {
     const char *name;
-    size_t smallest, largest; /* bytes; equal: all of one size */
-    size_t live;              /* blocks that stay; 0: each block is freed at once */
+    size_t smallest, largest; /* the range of sizes in bytes; equal if there is one size */
+    size_t live;              /* number of live blocks; if it is 0, each block is freed at once */
     unsigned threads;
-    unsigned pairs; /* in one turn, of each thread */
-    int is_bound;   /* the streams are bound to the allocator */
-    int grows;      /* a turn takes `live` blocks from an allocator that has nothing, */
-    int makes;      /* and makes it */
+    unsigned pairs; /* pairs of each thread in one turn */
+    int is_bound;   /* set if the streams are bound to the allocator */
+    int grows;      /* set if a turn allocates `live` blocks from an empty allocator */
+    int makes;      /* set if the turn also creates the allocator */
 } loads[] = {
     {"pair, 4 KiB", 4 * KIB, 4 * KIB, 0, 1, 20000, 0, 0, 0},
     {"pair, 64 KiB", 64 * KIB, 64 * KIB, 0, 1, 20000, 0, 0, 0},
@@ -67,10 +67,10 @@ static const struct engine {
 
 enum { LOADS = sizeof loads / sizeof *loads, ENGINES = sizeof engines / sizeof *engines };
 
-/* What a process tells of one load and engine. */
+/* The result of a process for one load and engine. */
 struct result {
-    double ns[BUILDS]; /* medians of the rounds */
-    double ratio;      /* the same of new over old */
+    double ns[BUILDS]; /* median time of the rounds */
+    double ratio;      /* median ratio of the rounds, new over old */
 };
 
 static struct build {
@@ -89,7 +89,7 @@ static weir_stream streams[THREADS];
 
 /* --------------------------------------------------------------------- loads ---- */
 
-static uint64_t next_random(struct build *b) { /* Knuth, MMIX: the upper half is used */
+static uint64_t next_random(struct build *b) { /* Knuth's MMIX generator, upper half */
     b->random = b->random * 6364136223846793005u + 1442695040888963407u;
     return b->random >> 32;
 }
@@ -158,10 +158,10 @@ static void end(struct build *b, const struct load *load) {
 
 /* --------------------------------------------------------------------- turns ---- */
 
-/* The threads of a load, which wait between its turns. */
+/* Holds the threads of a load between turns. */
 static pthread_barrier_t gate;
 static struct build *their_build;
-static const struct load *their_load; /* NULL: they end */
+static const struct load *their_load; /* NULL ends the threads */
 
 static void *run_thread(void *stream) {
     for (pthread_barrier_wait(&gate); their_load; pthread_barrier_wait(&gate)) {
@@ -171,7 +171,7 @@ static void *run_thread(void *stream) {
     return NULL;
 }
 
-/* Nanoseconds a pair. */
+/* Runs one turn.  Returns the nanoseconds for each pair. */
 static double turn(struct build *b, const struct load *load, const struct engine *engine) {
     struct timespec from, to;
 
@@ -212,7 +212,7 @@ static struct result measure(const struct load *load, const struct engine *engin
         if (pthread_create(&threads[i], NULL, run_thread, streams[i]) != 0)
             bench_fail("pthread_create", load->name);
     for (int i = 0; i < BUILDS; i++)
-        turn(&builds[i ^ first], load, engine); /* to warm up */
+        turn(&builds[i ^ first], load, engine); /* a turn to warm up */
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < BUILDS; i++) {
             const size_t which = (i + round + (size_t)first) % BUILDS;
@@ -309,7 +309,7 @@ static void print_line(size_t which, struct result (*results)[LOADS * ENGINES], 
            bench_median(ns[NEW], processes), sqrt(order[0] * order[1]), all[0], all[processes - 1]);
 }
 
-/* A number of the command line, or 0. */
+/* Returns a number of the command line, or 0 if it is none. */
 static size_t number(const char *word, size_t most) {
     char *rest;
     unsigned long value = strtoul(word, &rest, 10);

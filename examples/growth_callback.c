@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_callback.c: a growth policy of the program's own.
+/* growth_callback.c: a program with its own growth policy.
  *
  *     cc growth_callback.c $(pkg-config --cflags --libs weir) && ./a.out [DEVICE]
  *
- * A program that shares its GPU takes memory by large steps as long as there is plenty, since a step costs
- * time, and only what it needs once others would miss it.  The policy is asked whenever the reserved memory has to
- * grow, and is told what stands in weir_growth_state; weir holds its answer between the request and what
- * the limit and the device leave.
+ * The program shares its GPU.  While the device has plenty of free memory, its policy grows by large steps, since a
+ * step costs time.  Otherwise it adds only the memory that the request needs.  weir calls the policy whenever reserved
+ * memory has to grow, with the figures of weir_growth_state.  weir adds at least the request, and at most the bytes
+ * that the limit and the device leave.
  *
- * DEVICE is "model", a GPU in software, unless another is named: "cuda", "cuda:1".
+ * DEVICE is "cuda", "cuda:1", or "model" (the default), a GPU in software.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,27 +17,27 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* What the policy wants to know beyond what weir tells: the context.  It lives as long as the allocator;
- * weir calls the policy under a lock, so that one allocator's context needs none of its own. */
-struct manners {
-    size_t keep_free;      /* bytes of the device that are for others */
-    size_t step;           /* bytes to take at once as long as more than that is free */
-    unsigned large, small; /* steps so far */
+/* The context of the policy, which lives as long as the allocator.  weir calls the policy under a lock, so the context
+ * of one allocator needs no lock. */
+struct sharing {
+    size_t keep_free;      /* bytes of the device to keep free for other programs */
+    size_t step;           /* bytes of a large step */
+    unsigned large, small; /* number of steps so far */
 };
 
-/* Bytes to add.  Calls nothing of weir's, and does not wait. */
-static size_t mannerly(const weir_growth_state *state, void *context) {
-    struct manners *manners = context;
+/* Returns the bytes to add.  Calls no function of weir, and does not wait. */
+static size_t leave_room(const weir_growth_state *state, void *context) {
+    struct sharing *sharing = context;
     size_t room = state->limit > state->reserved ? state->limit - state->reserved : 0;
 
-    if (state->device_free < room) /* SIZE_MAX: not known */
+    if (state->device_free < room) /* device_free is SIZE_MAX if it is not known */
         room = state->device_free;
-    if (room < manners->keep_free + manners->step) {
-        manners->small++;
+    if (room < sharing->keep_free + sharing->step) {
+        sharing->small++;
         return state->request;
     }
-    manners->large++;
-    return manners->step;
+    sharing->large++;
+    return sharing->step;
 }
 
 static int failed(const char *what, weir_status status) {
@@ -45,7 +45,7 @@ static int failed(const char *what, weir_status status) {
     return 1;
 }
 
-/* How the reserved memory grew. */
+/* Prints each growth of the reserved memory. */
 static void tell_steps(weir_allocator *weir) {
     weir_event events[64];
     size_t count = 0;
@@ -59,7 +59,7 @@ static void tell_steps(weir_allocator *weir) {
                events[i].reserved_after / MIB);
 }
 
-/* Takes memory until there is no more, and gives it back: the policy has met both of its cases then. */
+/* Allocates blocks until memory runs out, and frees them, so that the policy meets both of its cases. */
 static int use_all(weir_allocator *weir) {
     enum { BLOCKS = 64 };
     weir_stream stream = NULL;
@@ -80,7 +80,7 @@ static int use_all(weir_allocator *weir) {
 }
 
 int main(int argc, char **argv) {
-    struct manners manners = {.keep_free = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
+    struct sharing manners = {.keep_free = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
     weir_options options;
     weir_allocator *weir;
     weir_status status;
@@ -91,7 +91,7 @@ int main(int argc, char **argv) {
     options.device = argc > 1 ? argv[1] : "model";
     options.limit = (weir_amount){.value = 2048 * MIB, .kind = WEIR_AMOUNT_BYTES};
     options.growth = WEIR_GROWTH_CALLBACK;
-    options.growth_function = mannerly;
+    options.growth_function = leave_room;
     options.growth_context = &manners;
     status = weir_allocator_create(&options, &weir);
     if (status != WEIR_OK)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* kernels.cu: a CUDA program that allocates by weir's names, with work on several streams.
+/* kernels.cu: a CUDA program that allocates with weir's functions, with work on several streams.
  *
  *     nvcc kernels.cu -lweir -o kernels && ./kernels
  *     WEIR_PREALLOC=512MiB WEIR_LIMIT=2GiB ./kernels
  *
- * Each of four streams fills, scales and sums vectors of changing sizes, in buffers that live for one round; a
- * fifth reads a result of each of them, which is declared by weir_use.  Every sum is compared with what it
- * must be.  At the end stands what weir did.  unchanged.cu is the same work with CUDA's own names.
+ * Each of four streams fills, scales and sums vectors of changing sizes, in buffers that live for one round.  A fifth
+ * stream reads the results; weir_use declares its uses.  The program compares every sum with the expected sum, and
+ * prints weir's statistics at the end.  unchanged.cu does such work with CUDA's own names.
  */
 #include <cstdio>
 #include <vector>
@@ -63,7 +63,7 @@ static int one_round(int round, const cudaStream_t *streams, cudaStream_t reader
         CHECK(cudaMemsetAsync(total, 0, sizeof *total, streams[s]));
         fill<<<BLOCKS, THREADS, 0, streams[s]>>>(in, count, seed);
         scale<<<BLOCKS, THREADS, 0, streams[s]>>>(out, in, count, factor);
-        CHECK(weirFreeAsync(in, streams[s])); /* while scale still reads it: it is stream order */
+        CHECK(weirFreeAsync(in, streams[s])); /* while scale still reads it, in stream order */
         sum<<<BLOCKS, THREADS, 0, streams[s]>>>(total, out, count);
         CHECK(weirFreeAsync(out, streams[s]));
         CHECK(cudaGetLastError());
@@ -74,7 +74,8 @@ static int one_round(int round, const cudaStream_t *streams, cudaStream_t reader
         CHECK(cudaEventDestroy(summed));
         CHECK(cudaMemcpyAsync(&results[s], total, sizeof *total, cudaMemcpyDeviceToHost, reader));
         {
-            /* The reader uses it too: freed on its own stream, it is not reused before that is done. */
+            /* The reader uses the block, too: although its own stream frees it, weir reuses it only after the reader's
+             * work. */
             weir_allocator *allocator;
 
             CHECK(weir_status_to_cuda(weir_block_allocator(total, &allocator)));

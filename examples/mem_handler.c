@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* mem_handler.c: weir as the allocator of a library that takes one by a structure of functions.
+/* mem_handler.c: makes weir the allocator of a library that accepts a structure of allocator functions.
  *
  *     cc mem_handler.c $(pkg-config --cflags --libs weir) && ./a.out LIBDIR/weir/libweir-adapters.so [DEVICE]
  *
- * cuTensorNet, cuDSS and cuStateVec take the same structure under names of their own.  With weir's it is
+ * cuTensorNet, cuDSS and cuStateVec have one structure under three names.  With weir_mem_handler:
  *
  *     weir_mem_handler handler;
- *     weir_mem_handler_init(&handler, allocator);            NULL: the process's, of the stream's device
+ *     weir_mem_handler_init(&handler, allocator);            NULL: the process's allocator of the stream's device
  *     cutensornetSetDeviceMemHandler(handle, (const cutensornetDeviceMemHandler_t *)&handler);
  *     cudssSetDeviceMemHandler(handle, (const cudssDeviceMemHandler_t *)&handler);
  *     custatevecSetDeviceMemHandler(handle, (const custatevecDeviceMemHandler_t *)&handler);
  *
- * and nvJPEG's is filled in by hand:
+ * The structure of nvJPEG is filled in by hand:
  *
  *     nvjpegDevAllocatorV2_t device = {weir_handler_alloc, weir_handler_free, allocator};
  *     nvjpegCreateExV2(NVJPEG_BACKEND_DEFAULT, &device, &pinned, 0, &handle);
  *
- * Here `library_work` stands for such a library, so that the example runs without one: it knows the structure
- * and nothing of weir.  The functions are in libweir-adapters.so, opened by its path; a program may link it
- * instead.  DEVICE is "model", a GPU in software, unless another is named.
+ * The function library_work() stands for such a library, so that the example runs without one: it knows the structure
+ * and nothing of weir.  The functions are in libweir-adapters.so, which the example opens by its path; a program may
+ * link it instead.  DEVICE is "model" by default, a GPU in software.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@
 #include <weir/adapters.h>
 #include <weir/weir.h>
 
-/* As the library's own header has it. */
+/* The structure in the library's own header. */
 typedef struct {
     void *ctx;
     int (*device_alloc)(void *ctx, void **block, size_t bytes, weir_stream stream);
@@ -36,7 +36,7 @@ typedef struct {
     char name[64];
 } library_handler;
 
-/* Workspace of three sizes, which is asked for and given back in the order of the stream. */
+/* Allocates and frees workspace of three sizes, in the order of the stream. */
 static int library_work(const library_handler *handler, weir_stream stream) {
     static const size_t sizes[] = {1 << 20, 24 << 20, 4096};
     void *workspace[3];

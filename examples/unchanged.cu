@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* unchanged.cu: a CUDA program that knows nothing of weir, and what it takes to run it on weir.
+/* unchanged.cu: a CUDA program that does not know weir, compiled with CUDA's own pool or with weir.
  *
  *     nvcc unchanged.cu -o unchanged                                               CUDA's own pool
  *     nvcc -DWEIR_OVERRIDE -include weir/cuda.h unchanged.cu -lweir -o unchanged   weir
- *     WEIR_LOG=info ./unchanged                                                    and what weir does
+ *     WEIR_LOG=info ./unchanged                                                    weir, with its log
  *
- * It allocates in stream order in every way there is: cudaMallocAsync, cudaMallocFromPoolAsync, both forms of
- * the C++ templates, cudaFreeAsync on another stream, and cudaFree; and computes sums that it compares.
+ * It allocates in stream order in all ways: cudaMallocAsync, cudaMallocFromPoolAsync, both forms of the C++ templates,
+ * cudaFreeAsync on another stream, and cudaFree.  It computes sums, and compares them with the expected sums.
  */
 #include <cstdio>
 
@@ -69,12 +69,12 @@ int main() {
         CHECK(cudaMemsetAsync(total, 0, sizeof *total, second));
         sum<<<BLOCKS, THREADS, 0, second>>>(total, in, count);
         CHECK(cudaGetLastError());
-        if (round % 3) /* on the stream that used it last */
+        if (round % 3) /* the last stream that used the block */
             CHECK(cudaFreeAsync(in, second));
         CHECK(cudaMemcpyAsync(&result, total, sizeof result, cudaMemcpyDeviceToHost, second));
         CHECK(cudaStreamSynchronize(second));
         if (round % 3 == 0)
-            CHECK(cudaFree(in)); /* which CUDA allows, too */
+            CHECK(cudaFree(in)); /* CUDA allows cudaFree, too */
         wrong += result != expected(count, seed);
     }
     CHECK(cudaFreeAsync(total, second));
