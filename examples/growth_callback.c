@@ -80,7 +80,7 @@ static int use_all(weir_allocator *weir) {
 }
 
 int main(int argc, char **argv) {
-    struct sharing manners = {.keep_free = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
+    struct sharing sharing = {.keep_free = 256 * MIB, .step = 256 * MIB, .large = 0, .small = 0};
     weir_options options;
     weir_allocator *weir;
     weir_status status;
@@ -92,13 +92,13 @@ int main(int argc, char **argv) {
     options.limit = (weir_amount){.value = 2048 * MIB, .kind = WEIR_AMOUNT_BYTES};
     options.growth = WEIR_GROWTH_CALLBACK;
     options.growth_function = leave_room;
-    options.growth_context = &manners;
+    options.growth_context = &sharing;
     status = weir_allocator_create(&options, &weir);
     if (status != WEIR_OK)
         return failed("cannot start", status);
     bad = use_all(weir);
     tell_steps(weir);
-    printf("%u large steps, %u small ones\n", manners.large, manners.small);
+    printf("%u large steps, %u small ones\n", sharing.large, sharing.small);
     status = weir_allocator_destroy(weir);
     return status == WEIR_OK ? bad : failed("cannot end", status);
 }
