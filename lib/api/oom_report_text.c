@@ -28,19 +28,11 @@ enum { SCREEN_BYTES = 4096, STEP = 32 << 20 /* the unit by which pools grow */ }
 
 #define SHOW WEIR_SHOWN
 
-/* Formats bytes of which UINT64_MAX is a size, too. */
-static struct weir_shown show_any(uint64_t bytes) {
-    struct weir_shown s;
-
-    weir__bytes_show(bytes, s.text, sizeof s.text);
-    return s;
-}
-
 static void put_stream(struct weir_output *out, const weir_oom_report *v, uint64_t stream) {
     if (stream && stream == v->default_stream)
         weir__put(out, "the default stream");
     else if (stream)
-        weir__put(out, "stream id %llu", (unsigned long long)stream);
+        weir__put(out, "stream id %ju", stream);
     else
         weir__put(out, "a stream not known");
 }
@@ -95,20 +87,15 @@ static uint64_t room_of(const weir_oom_report *v) {
                               v->device_free == UINT64_MAX ? v->device_total : v->device_free);
 }
 
-static const char *driver_error(const weir_oom_report *v, char *number, size_t bytes) {
-    if (v->driver_result == 2)
-        return "CUDA_ERROR_OUT_OF_MEMORY";
-    if (v->driver_result == 0)
-        return "an error";
-    snprintf(number, bytes, "CUDA error %llu", (unsigned long long)v->driver_result);
-    return number;
-}
-
 static void put_driver(struct weir_output *out, const weir_oom_report *v) {
-    char number[40];
-
-    weir__put(out, "the driver answers %s with %s free", driver_error(v, number, sizeof number),
-              SHOW(v->device_free));
+    weir__put(out, "the driver answers ");
+    if (v->driver_result == 2)
+        weir__put(out, "CUDA_ERROR_OUT_OF_MEMORY");
+    else if (v->driver_result == 0)
+        weir__put(out, "an error");
+    else
+        weir__put(out, "CUDA error %ju", v->driver_result);
+    weir__put(out, " with %s free", SHOW(v->device_free));
     if (v->no_descriptors)
         weir__put(out, ": no file descriptor is left");
 }
@@ -179,15 +166,14 @@ static void put_holders(struct weir_output *out, const weir_oom_report *v) {
     uint64_t rest = v->others;
 
     if (v->silent_pid != 0)
-        weir__put(out, "              process %llu has %s of it, and %s\n",
-                  (unsigned long long)v->silent_pid, SHOW(v->silent_reserved),
-                  v->silent_stopped ? "is stopped" : "does not answer");
+        weir__put(out, "              process %ju has %s of it, and %s\n", v->silent_pid,
+                  SHOW(v->silent_reserved), v->silent_stopped ? "is stopped" : "does not answer");
     for (uint32_t i = 0; i < v->process_count; i++) {
         const weir_oom_report_member *p = &v->process[i];
 
-        weir__put(out, "%s%.16s (process %llu) has %s, could release %s\n",
-                  i ? "              " : "  holders     ", p->command, (unsigned long long)p->pid,
-                  SHOW(p->bytes), SHOW(p->idle));
+        weir__put(out, "%s%.16s (process %ju) has %s, could release %s\n",
+                  i ? "              " : "  holders     ", p->command, p->pid, SHOW(p->bytes),
+                  SHOW(p->idle));
         rest = rest == UINT64_MAX ? rest : weir__size_less(rest, p->bytes);
     }
     if (v->processes > v->process_count)
@@ -204,9 +190,8 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
     for (uint32_t i = 0; i < v->member_count; i++) {
         const weir_oom_report_member *m = &v->member[i];
 
-        weir__put(out, "              pid %llu: %s, %s idle, share %s: %.24s\n",
-                  (unsigned long long)m->pid, SHOW(m->bytes), SHOW(m->idle), SHOW(m->share),
-                  m->command);
+        weir__put(out, "              pid %ju: %s, %s idle, share %s: %.24s\n", m->pid,
+                  SHOW(m->bytes), SHOW(m->idle), SHOW(m->share), m->command);
     }
     if (v->members > v->member_count)
         weir__put(out, "              and %u more\n", v->members - v->member_count);
@@ -216,7 +201,10 @@ static void put_members(struct weir_output *out, const weir_oom_report *v) {
 /* Writes the request, the cause, the processes that have the memory, and the main figures.  These lines come first,
  * since a log may cut the text off. */
 static void put_head(struct weir_output *out, const weir_oom_report *v) {
-    weir__put(out, "weir: out of memory: could not allocate %s on %s\n", show_any(v->asked).text,
+    char asked[WEIR_SPELL_BYTES];
+
+    weir__bytes_show(v->asked, asked, sizeof asked); /* SHOW() takes UINT64_MAX for unknown */
+    weir__put(out, "weir: out of memory: could not allocate %s on %s\n", asked,
               v->device[0] ? v->device : "the device");
     weir__put(out, "  cause       %s: ", weir_oom_report_cause_word(v->cause));
     put_cause(out, v);
@@ -264,9 +252,8 @@ static void put_groups(struct weir_output *out, const weir_oom_report *v) {
     for (uint32_t i = 0; i < v->group_count; i++) {
         const weir_oom_report_group *g = &v->groups[i];
 
-        weir__put(out, "%s%s in %llu block%s of %s, ", i ? "              " : "  live        ",
-                  SHOW(g->total), (unsigned long long)g->blocks, weir__plural(g->blocks),
-                  SHOW(g->bytes));
+        weir__put(out, "%s%s in %ju block%s of %s, ", i ? "              " : "  live        ",
+                  SHOW(g->total), g->blocks, weir__plural(g->blocks), SHOW(g->bytes));
         put_stream(out, v, g->stream);
         weir__put(out, "\n");
     }
@@ -316,12 +303,12 @@ static void put_settings(struct weir_output *out, const weir_oom_report *v) {
 
 /* Writes the advice about a process that is stopped or does not answer. */
 static void put_silent_advice(struct weir_output *out, const weir_oom_report *v) {
-    unsigned long long pid = v->silent_pid;
+    uintmax_t pid = v->silent_pid;
 
     if (v->silent_stopped)
-        weir__put(out, "  Continue process %llu (kill -CONT %llu), or end it.\n", pid, pid);
+        weir__put(out, "  Continue process %ju (kill -CONT %ju), or end it.\n", pid, pid);
     else
-        weir__put(out, "  Wait until process %llu answers, or end it.\n", pid);
+        weir__put(out, "  Wait until process %ju answers, or end it.\n", pid);
 }
 
 static void put_reserve_advice(struct weir_output *out, const weir_oom_report *v) {
@@ -377,9 +364,8 @@ static void put_text(struct weir_output *out, const weir_oom_report *v) {
     put_advice(out, v);
     weir__put(out, "  request     for ");
     put_stream(out, v, v->stream);
-    weir__put(out, ": %s, waited %llu.%llu ms", weir_status_name(v->status),
-              (unsigned long long)(v->waited_ns / 1000000),
-              (unsigned long long)(v->waited_ns / 100000 % 10));
+    weir__put(out, ": %s, waited %ju.%ju ms", weir_status_name(v->status), v->waited_ns / 1000000,
+              v->waited_ns / 100000 % 10);
     if (v->largest > 0)
         weir__put(out, "\n              %s would fit now%s", SHOW(v->largest),
                   v->largest > v->largest_free_block ? ": weir can add or move memory" : "");

@@ -38,8 +38,9 @@ _Static_assert((int)WEIR_OOM_REPORT_PROCESSES <= (int)WEIR_MOST_HOLDERS,
 enum {
     TABLE_ROOM = 4096, /* rooms of the table for groups; both are powers of two */
     STACK_ROOM = 64,
-    OTHERS_PART = 16, /* a 16th of the device: less is not worth blaming, since contexts need some */
-    LOOKED_AT = 16    /* the first failures of an allocator, for which weir may write a report */
+    OTHERS_PART =
+        16,        /* a 16th of the device: less is not worth blaming, since contexts need some */
+    LOOKED_AT = 16 /* the first failures of an allocator, for which weir may write a report */
 };
 #define PAGE ((size_t)2 << 20) /* the unit of cuMemAlloc */
 #define UNIT ((size_t)32 << 20)
@@ -328,8 +329,7 @@ static int cause_of(const weir_allocator *a, const weir_oom_report *v, uint64_t 
     if (had >= need && idle > 0)
         return WEIR_OOM_REPORT_FRAGMENTED;
     if (v->limit != UINT64_MAX && idle + growth < need &&
-        (v->keep_free == 0 ||
-         v->idle + free_bytes >= need)) /* keep-free 0 would be enough */
+        (v->keep_free == 0 || v->idle + free_bytes >= need)) /* keep-free 0 would be enough */
         return WEIR_OOM_REPORT_LIMIT;
     return why_full(v, lack_of(a, v));
 }
@@ -360,20 +360,24 @@ static int cause_under_capture(const weir_oom_report *v) {
 
 /* ---- what to try ----------------------------------------------------------------------------- */
 
-static void advise(weir_oom_report *v, enum weir_setting setting, const char *value) {
-    int at = 0;
+/* Adds a setting to the advice, and returns it. */
+static weir_oom_report_setting *advise(weir_oom_report *v, enum weir_setting setting,
+                                       const char *value) {
+    weir_oom_report_setting *advice = v->settings;
 
-    while (v->settings[at].name)
-        at++;
-    v->settings[at].name = weir__setting_row(setting)->name;
-    snprintf(v->settings[at].value, sizeof v->settings[at].value, "%s", value);
+    while (advice->name)
+        advice++;
+    advice->name = weir__setting_row(setting)->name;
+    snprintf(advice->value, sizeof advice->value, "%s", value);
+    return advice;
 }
 
-static void advise_bytes(weir_oom_report *v, enum weir_setting setting, uint64_t bytes) {
+static weir_oom_report_setting *advise_bytes(weir_oom_report *v, enum weir_setting setting,
+                                             uint64_t bytes) {
     char text[WEIR_SPELL_BYTES];
 
     weir__bytes_spell(bytes, text, sizeof text);
-    advise(v, setting, text);
+    return advise(v, setting, text);
 }
 
 /* Returns the reserved memory with which the request would have succeeded.  It has one more region, or, if the device
@@ -415,17 +419,15 @@ static int has_own_limit(const weir_allocator *a) {
 /* Advises to raise the limit where it was set: by weir_set_limit, by the settings, or by both if the options' limit is
  * too low as well. */
 static void advise_limit(const weir_allocator *a, weir_oom_report *v, uint64_t limit) {
-    int at = 0;
+    weir_oom_report_setting *advice;
 
     if (v->limit_is_set)
         v->set_limit = limit;
     if (v->limit_is_set && a->reserve.quota.most >= limit)
         return;
-    while (v->settings[at].name)
-        at++;
-    advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+    advice = advise_bytes(v, WEIR_SETTING_LIMIT, limit);
     if (has_own_limit(a))
-        v->settings[at].name = weir__oom_report_own_limit;
+        advice->name = weir__oom_report_own_limit;
 }
 
 /* Advises a smaller keep-free, and a higher limit if the limit is too low as well. */

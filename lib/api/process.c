@@ -21,11 +21,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/allocator_internal.h"
 #include "api/drop_in.h"
 #include "base/log.h"
+#include "base/output.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -133,28 +133,26 @@ static weir_status without_driver(weir_status status, int log, const char *why) 
 }
 
 /* Appends the settings that come from the environment. */
-static void add_settings(char *text, size_t bytes, const weir_options *options) {
+static void add_settings(struct weir_output *out, const weir_options *options) {
     char value[WEIR_SHOW_BYTES];
     int any = 0;
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
-        size_t used = strlen(text);
-
         if (!sources.of[i] || i == WEIR_SETTING_LOG)
             continue;
         weir__option_show(options, (enum weir_setting)i, value, sizeof value);
-        snprintf(text + used, bytes - used, "%s %s '%.200s'", any++ ? "," : "; set are",
-                 sources.of[i], value);
+        weir__put(out, "%s %s '%.200s'", any++ ? "," : "; set are", sources.of[i], value);
     }
 }
 
 static void say_failure(weir_status status, const weir_options *options, const char *device,
                         const char *why) {
     char text[LINE_BYTES];
+    struct weir_output out = {.text = text, .bytes = sizeof text};
 
-    snprintf(text, sizeof text, "%s has no allocator: %.640s", device,
-             *why ? why : weir_status_message(status));
-    add_settings(text, sizeof text, options);
+    weir__put(&out, "%s has no allocator: %.640s", device,
+              *why ? why : weir_status_message(status));
+    add_settings(&out, options);
     say_why(status, options->log, text);
 }
 

@@ -65,7 +65,7 @@ static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
 /* The program's name at its start: a program may overwrite its arguments. */
 static char program[64];
 
-static unsigned long long unserved(int which) {
+static uint64_t unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
 }
 
@@ -228,7 +228,7 @@ static void report_json(const char *path) {
                            weir__left_text((enum weir_left)i), left[i].pools, left[i].requests);
     weir__put_json(&line, "],'left':{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
-        weir__put_json(&line, ",%s:%ju", unserved_names[i], (uintmax_t)unserved(i));
+        weir__put_json(&line, ",%s:%ju", unserved_names[i], unserved(i));
     weir__put_json(&line, is_incomplete ? "},'incomplete':true}\n" : "}}\n");
     if (line.length < line.bytes)
         put_line(path, &line);
@@ -245,7 +245,8 @@ static double mebibytes(uint64_t bytes) {
 static void report_text(const struct figures *all, const char *when) {
     long process = (long)getpid();
     char text[TEXT_BYTES], refused[40];
-    int at = 0, is_incomplete = 0;
+    struct weir_output left_over = {.text = text, .bytes = sizeof text};
+    int is_incomplete = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
@@ -261,27 +262,25 @@ static void report_text(const struct figures *all, const char *when) {
         }
         refused[0] = '\0';
         if (f->failed_requests > 0)
-            snprintf(refused, sizeof refused, ", %llu failed",
-                     (unsigned long long)f->failed_requests);
+            snprintf(refused, sizeof refused, ", %ju failed", f->failed_requests);
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
-            "process %ld (%s)%s: %s, %s, engine %s: %llu request%s served, %llu of them from "
-            "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu growth%s "
+            "process %ld (%s)%s: %s, %s, engine %s: %ju request%s served, %ju of them from "
+            "caches%s, %ju free%s; at most %.1f MiB requested, %.1f MiB reserved; %ju growth%s "
             "in %.3f ms",
             process, program, when, s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
-            s->engine, (unsigned long long)f->allocs, weir__plural(f->allocs),
-            (unsigned long long)f->cache_hits, refused, (unsigned long long)f->frees,
+            s->engine, f->allocs, weir__plural(f->allocs), f->cache_hits, refused, f->frees,
             weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserved_peak),
-            (unsigned long long)f->growths, weir__plural(f->growths), (double)f->stall_ns / 1e6);
+            f->growths, weir__plural(f->growths), (double)f->stall_ns / 1e6);
     }
-    for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         if (unserved(i) > 0)
-            at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s%s", at ? "," : "",
-                           unserved(i), i == WEIR_UNSERVED_POOL ? "of " : "by ", unserved_names[i]);
-    if (at > 0 || !is_incomplete)
+            weir__put(&left_over, "%s %ju %s%s", left_over.length ? "," : "", unserved(i),
+                      i == WEIR_UNSERVED_POOL ? "of " : "by ", unserved_names[i]);
+    if (left_over.length > 0 || !is_incomplete)
         weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
                   "process %ld (%s)%s: requests left to the driver:%s", process, program, when,
-                  at ? text : " none");
+                  left_over.length > 0 ? text : " none");
 }
 
 /* Reports a failed request on standard error, unless the user names another place, and in the file of statistics. */
@@ -552,21 +551,19 @@ static void tell_of_nothing(void) {
 /* Lists the requests that were left to the driver.  Returns 1 if there were any, else 0. */
 static int tell_left(void) {
     char text[TEXT_BYTES];
-    int at = 0;
+    struct weir_output out = {.text = text, .bytes = sizeof text};
 
-    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT && at < (int)sizeof text; i++) {
-        unsigned long long pools = left[i].pools, requests = left[i].requests;
-        size_t room = sizeof text - (size_t)at;
-        const char *between = at ? "; " : "", *why = weir__left_text((enum weir_left)i);
+    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT; i++) {
+        uint64_t pools = left[i].pools, requests = left[i].requests;
+        const char *between = out.length ? "; " : "", *why = weir__left_text((enum weir_left)i);
 
         if (pools > 0)
-            at += snprintf(text + at, room, "%s%llu pool%s (%s), %llu request%s", between, pools,
-                           weir__plural(pools), why, requests, weir__plural(requests));
+            weir__put(&out, "%s%ju pool%s (%s), %ju request%s", between, pools, weir__plural(pools),
+                      why, requests, weir__plural(requests));
         else if (requests > 0)
-            at += snprintf(text + at, room, "%s%llu request%s (%s)", between, requests,
-                           weir__plural(requests), why);
+            weir__put(&out, "%s%ju request%s (%s)", between, requests, weir__plural(requests), why);
     }
-    if (at == 0)
+    if (out.length == 0)
         return 0;
     put_error_back();
     weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "not served: %s", text);
@@ -580,18 +577,17 @@ static __attribute__((destructor)) void end(void) {
     static atomic_int is_told;
     const char *why = weir__torch_why_not();
     char text[TEXT_BYTES];
-    int at = 0;
+    struct weir_output out = {.text = text, .bytes = sizeof text};
 
     if (weir__driver_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
         tell_left() || weir__served_known() > 0 || weir__any_refused())
         return;
-    for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+    for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT; i++)
         if (unserved(i) > 0 && unserved(WEIR_UNSERVED_POOL) == 0)
-            at +=
-                snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
-                         unserved_names[i], unserved(i), weir__plural(unserved(i)));
+            weir__put(&out, "%s %s (%ju time%s)", out.length ? "," : "", unserved_names[i],
+                      unserved(i), weir__plural(unserved(i)));
     put_error_back();
-    if (at > 0 && !weir__torch_has_weir())
+    if (out.length > 0 && !weir__torch_has_weir())
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
                   "driver%s%s",
