@@ -130,8 +130,9 @@ typedef struct weir_oom {
  *            the callback takes, and weir_latencies counts that time.
  *   May do   It may call every function of weir but weir_allocator_destroy on the allocator.  Memory that it
  *            frees on the request's stream serves the request at once.  Memory that it frees on other streams
- *            serves the request after a wait for the device.  A request inside the callback that fails gets no
- *            second callback, whatever its allocator.  The callback must return: it must not jump or throw.
+ *            serves the request once its work has completed; a wait for the device in the callback makes sure of
+ *            that.  A request inside the callback that fails gets no second callback, whatever its allocator.
+ *            The callback must return: it must not jump or throw.
  *   Never    weir does not call it for a request on a stream that is being captured, or in a child of fork.
  *            While its thread captures another stream, it may do only what the driver then allows.
  * If the callback returns zero, weir_alloc returns `status`, with the driver's result and the figures of
