@@ -18,8 +18,8 @@ void weir__put(struct weir_output *out, const char *format, ...) {
     out->is_open = 0;
 }
 
-/* Returns the bytes of the UTF-8 character at that place, 0 if there is none.  JSON allows neither the longer form of a shorter
- * character, nor surrogates, nor numbers above U+10FFFF. */
+/* Returns the bytes of the UTF-8 character at that place, 0 if there is none.  JSON allows neither the longer form of a
+ * shorter character, nor surrogates, nor numbers above U+10FFFF. */
 static int utf8_bytes(const unsigned char *at) {
     int bytes = at[0] < 0x80   ? 1
                 : at[0] < 0xc2 ? 0

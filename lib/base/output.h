@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* output.h: writes text and JSON, into memory of a fixed size or to a file.
  *
- * The functions allocate no memory and take no lock of weir's, so that a report can be written while a process ends or has no
- * host memory.
+ * The functions allocate no memory and take no lock of weir's, so that a report can be written while a process ends or
+ * has no host memory.
  *
  * Must not know: the meaning of a text.
  */
@@ -26,9 +26,9 @@ struct weir_output {
 void weir__put(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Appends JSON.  The format is JSON with ' for ", and knows three conversions.  %s writes a text with its quotes and escapes, or
- * null for NULL.  %ju writes a number, or null for UINT64_MAX.  %d writes false for 0, else true.  A comma after an opening
- * bracket is left out, so that the format of each element of a list can begin with a comma. */
+/* Appends JSON.  The format is JSON with ' for ", and knows three conversions.  %s writes a text with its quotes and
+ * escapes, or null for NULL.  %ju writes a number, or null for UINT64_MAX.  %d writes false for 0, else true.  A comma
+ * after an opening bracket is left out, so that the format of each element of a list can begin with a comma. */
 void weir__put_json(struct weir_output *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
