@@ -324,9 +324,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
 /* Gives idle memory back to the device until at most `keep` bytes stay reserved, as far as whole units are idle.  It
  * writes the bytes given back to *released (may be NULL).  Idle memory of the per-stream caches, and of private pools
  * without users (weir/tensors.h), goes back to the engine first.  The call waits for the device if work may still use
- * freed memory and weir recorded no event for it.  It also waits if the engine gives a region of cuMemAlloc back, since
- * cuMemFree waits (engine bfc; engine direct with options.cache on).  Memory of the driver's pool that has pending work
- * stays.  Engine direct with options.cache off has no idle memory.
+ * freed memory and weir recorded no event for it, and if a private pool without users has memory.  It also waits if the
+ * engine gives a region of cuMemAlloc back, since cuMemFree waits (engine bfc; engine direct with options.cache on).
+ * Memory of the driver's pool that has pending work stays.  With engine direct and options.cache off only private pools
+ * without users have idle memory.
  * E_INVALID: `allocator` is NULL.
  * E_NO_MEMORY: the call would have to wait for the device, and neither the device nor the host has the little memory
  * that the wait needs.

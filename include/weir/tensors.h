@@ -77,9 +77,10 @@ typedef struct weir_tensors_hooks {
     void (*drop)(void *context, void *note);
 } weir_tensors_hooks;
 
-/* The source of a pool's segments.  `alloc` returns NULL if it has no memory.  weir calls `alloc` and `free` without a
- * lock.  weir calls `end` (may be NULL) once, when it no longer needs the context, under a lock: `end` must not call
- * weir.  The functions must not throw. */
+/* The source of a pool's segments.  `alloc` returns NULL if it has no memory.  Threads of the program call `alloc` and
+ * `free`, without a lock of weir: weir's own threads free no segment of such a pool, since `free` may need a lock that
+ * a thread of the program holds, such as Python's.  weir calls `end` (may be NULL) once, when it no longer needs the
+ * context, under a lock: `end` must not call weir.  The functions must not throw. */
 typedef struct weir_tensors_source {
     void *context;
     void *(*alloc)(void *context, size_t bytes);
