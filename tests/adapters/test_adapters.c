@@ -5,8 +5,6 @@
  * check-python and check-adapters call some of them in the module, and check-exports finds each.
  */
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 
 #include <weir/adapters.h>
 
@@ -510,6 +508,4 @@ TEST(nor_where_the_log_is_to_say_nothing) {
     TOLD(1, "weir: error: weir_cupy_malloc: ");
 }
 
-int main(void) {
-    return run_tests("adapters", CK_FORK);
-}
+SUITE("adapters", CK_FORK);

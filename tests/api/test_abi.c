@@ -9,10 +9,6 @@
  * Assertions are static, so that the check is made wherever the tests are built; what runs only says
  * so, and looks at what the preprocessor cannot: that no status or word is missing here.
  */
-#include <check.h>
-#include <stddef.h>
-#include <stdlib.h>
-
 #include <weir/weir.h>
 
 #include "tests/fixtures/suite.h"
@@ -287,7 +283,6 @@ VALUE(WEIR_ENGINE_DIRECT, 3);
 VALUE(WEIR_ENGINE_MAPPED, 4);
 VALUE(WEIR_ENGINE_BFC_FIXED, 5);
 
-
 VALUE(WEIR_AMOUNT_DEFAULT, 0);
 VALUE(WEIR_AMOUNT_BYTES, 1);
 VALUE(WEIR_AMOUNT_OF_TOTAL, 2);
@@ -295,7 +290,6 @@ VALUE(WEIR_AMOUNT_OF_FREE, 3);
 VALUE(WEIR_AMOUNT_MAX, 4);
 VALUE(WEIR_AMOUNT_OF_IN_USE, 5);
 VALUE(WEIR_AMOUNT_SHARE, 6);
-
 
 VALUE(WEIR_GROWTH_DEFAULT, 0);
 VALUE(WEIR_GROWTH_EXACT, 1);
@@ -427,6 +421,4 @@ TEST(functions_have_their_types) {
               reader && close && next && reason && field && comments);
 }
 
-int main(void) {
-    return run_tests("abi", CK_FORK_GETENV);
-}
+SUITE("abi", CK_FORK_GETENV);

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_anywhere.c: blocks for those who name no stream, by every engine, on the device model, which tells of
  * a use that is not behind what another did with the same bytes. */
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/model_device.h"
@@ -258,6 +254,4 @@ TEST_EACH(WORLDS, an_address_or_a_status) {
     end();
 }
 
-int main(void) {
-    return run_tests("anywhere", CK_FORK_GETENV);
-}
+SUITE("anywhere", CK_FORK_GETENV);

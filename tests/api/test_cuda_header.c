@@ -7,9 +7,6 @@
  */
 #include <weir/cuda.h>
 
-#include <check.h>
-#include <stdlib.h>
-
 #include "tests/fixtures/suite.h"
 
 static struct {
@@ -234,6 +231,4 @@ TEST(driver_results_pass_through) {
     ck_assert_int_eq(weir_status_to_cuda(WEIR_E_DEVICE_LOST), cudaErrorContextIsDestroyed);
 }
 
-int main(void) {
-    return run_tests("cuda_header", CK_FORK_GETENV);
-}
+SUITE("cuda_header", CK_FORK_GETENV);

@@ -5,15 +5,11 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <pthread.h>
-#include <string.h>
-
 #include "tests/fixtures/calls.h"
 #include "api/drop_in.h"
 #include "driver/model/model_inside.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/logged.h"
-#include "tests/fixtures/suite.h"
 
 #define CAPACITY (4 * GIB)
 
@@ -639,6 +635,4 @@ TEST_EACH(WORLDS, failures_are_not_said_twice) {
     }
 }
 
-int main(void) {
-    return run_tests("drop-in", CK_FORK_GETENV);
-}
+SUITE("drop-in", CK_FORK_GETENV);

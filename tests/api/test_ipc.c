@@ -3,12 +3,6 @@
  *
  * The other process is this program again: WEIR_TEST_IPC in its environment says what it does.
  */
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/piped_child.h"

@@ -4,11 +4,8 @@
 #include "base/who.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
@@ -430,6 +427,4 @@ TEST(kernels_that_refuse) {
 }
 #endif
 
-int main(void) {
-    return run_tests("ipc refused", CK_FORK);
-}
+SUITE("ipc refused", CK_FORK);

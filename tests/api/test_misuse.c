@@ -514,6 +514,4 @@ TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
     }
 }
 
-int main(void) {
-    return run_tests("misuse", CK_FORK_GETENV);
-}
+SUITE("misuse", CK_FORK_GETENV);

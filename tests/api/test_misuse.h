@@ -5,12 +5,6 @@
 
 #include "tests/fixtures/model_device.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"

@@ -7,14 +7,7 @@
  */
 #include "test_oom_report.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/fixtures/deny.h"
 #include "api/drop_in.h"
@@ -688,6 +681,4 @@ TEST(where_there_is_no_space) {
     MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);
 }
 
-int main(void) {
-    return run_tests("oom-report", CK_FORK_GETENV);
-}
+SUITE("oom-report", CK_FORK_GETENV);

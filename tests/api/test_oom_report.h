@@ -8,9 +8,6 @@
 
 #include "tests/fixtures/model_device.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "api/allocator_internal.h"
 #include "api/oom_reporting.h"
 #include "tests/fixtures/every_kind.h"

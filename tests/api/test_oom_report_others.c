@@ -3,7 +3,6 @@
 #include "test_oom_report.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 CASE("others", 60, start_device, NULL);
 

@@ -2,15 +2,8 @@
 /* test_process.c: the allocators of the process, one for each device, on modelled devices. */
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "api/allocator_internal.h"
 #include "api/default_engine.h"
@@ -716,6 +709,4 @@ TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
 }
 
-int main(void) {
-    return run_tests("process", CK_FORK);
-}
+SUITE("process", CK_FORK);

@@ -3,15 +3,9 @@
  *
  * Contexts count as an estimate, so limits here are that and what is available.
  */
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <weir/weir.h>
 
 #include "tests/fixtures/folder.h"
-#include "tests/fixtures/suite.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -121,6 +115,4 @@ TEST(test_bad_settings) {
     ck_assert_int_eq(create("mapped", &a), WEIR_E_PARSE);
 }
 
-int main(void) {
-    return run_tests("process_group", CK_FORK_GETENV);
-}
+SUITE("process_group", CK_FORK_GETENV);

@@ -7,9 +7,7 @@
  */
 #include <weir/weir.h>
 
-#include <check.h>
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include "config.h"
 #include "tests/fixtures/suite.h"
@@ -50,6 +48,4 @@ TEST_EACH(ROWS(engines), a_block_from_each_engine) {
     ck_assert_int_eq(weir_allocator_destroy(allocator), WEIR_OK);
 }
 
-int main(void) {
-    return run_tests("library", CK_FORK_GETENV);
-}
+SUITE("library", CK_FORK_GETENV);

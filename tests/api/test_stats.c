@@ -7,11 +7,6 @@
  */
 #include "tests/fixtures/support.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "api/allocator_internal.h"
 #include "base/counters.h"
 #include "driver/model/model.h"
@@ -255,6 +250,4 @@ TEST(who_is_told_nothing) {
               weir_events(a, 0, &event, sizeof event, 1, &count) != WEIR_E_FORKED);
 }
 
-int main(void) {
-    return run_tests("stats", CK_FORK_GETENV);
-}
+SUITE("stats", CK_FORK_GETENV);

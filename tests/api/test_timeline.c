@@ -3,8 +3,6 @@
  *
  * What is written is read back line by line: an event a line. */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tests/fixtures/refuse.h"
 #include "tests/fixtures/support.h"
@@ -304,6 +302,4 @@ TEST(test_no_host_memory) {
 }
 #endif
 
-int main(void) {
-    return run_tests("timeline", CK_FORK_GETENV);
-}
+SUITE("timeline", CK_FORK_GETENV);

@@ -4,12 +4,6 @@
  * Every case is read several times, with sources that bring 1, 7 or many bytes at once: where a line
  * is cut must not matter.
  */
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #include <weir/trace.h>
 
 #include "tests/fixtures/refuse.h"
@@ -466,6 +460,4 @@ TEST(test_many_lines) {
     free(trace);
 }
 
-int main(void) {
-    return run_tests("trace", CK_FORK_GETENV);
-}
+SUITE("trace", CK_FORK_GETENV);

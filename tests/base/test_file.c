@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_file.c: files of weir's own in a program that has closed the descriptors 0 to 2, or has a limit for files. */
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -197,6 +189,4 @@ TEST(test_the_programs_own_signal_is_its_own) {
     ANSWERS(SIGXFSZ, status_of(write_as_the_program) & 0x7f);
 }
 
-int main(void) {
-    return run_tests("file", CK_FORK_GETENV);
-}
+SUITE("file", CK_FORK_GETENV);

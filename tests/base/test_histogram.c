@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_histogram.c: quantiles within their promise, exact maximum, sum and count. */
-#include <check.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/histogram.h"
 #include "tests/fixtures/suite.h"
 
@@ -141,6 +136,4 @@ TEST(test_sums_that_do_not_agree) {
     ck_assert_uint_eq(weir__histogram_quantile(&h, 0.75), 9);
 }
 
-int main(void) {
-    return run_tests("histogram", CK_FORK_GETENV);
-}
+SUITE("histogram", CK_FORK_GETENV);

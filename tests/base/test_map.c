@@ -3,9 +3,7 @@
  *
  * The map is compiled in here with a calloc that a test can let fail.
  */
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/fixtures/suite.h"
 
 static int refuse; /* calloc fails */
 static int asked;  /* how often it was called */
@@ -17,7 +15,6 @@ static void *refusing_calloc(size_t count, size_t bytes) {
 
 #define calloc refusing_calloc
 #include "base/map.c"
-#include "tests/fixtures/suite.h"
 #undef calloc
 
 static struct weir_map map;
@@ -190,6 +187,4 @@ TEST_EACH(4, a_long_random_run_as_the_array) {
     }
 }
 
-int main(void) {
-    return run_tests("map", CK_FORK_GETENV);
-}
+SUITE("map", CK_FORK_GETENV);

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_replace.c: a file is written as a whole, or stays; what links, pipes and folders of everybody's do to that. */
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tests/fixtures/deny.h"
 #include "base/replace.h"
@@ -368,6 +360,4 @@ TEST(a_write_that_is_interrupted) {
 }
 #endif
 
-int main(void) {
-    return run_tests("replace", CK_FORK);
-}
+SUITE("replace", CK_FORK);

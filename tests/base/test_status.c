@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_status.c: statuses as text, the thread's driver result, and log lines. */
-#include <check.h>
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <weir/status.h>
 
 #include "base/log.h"
@@ -172,6 +164,4 @@ TEST(test_long_log_line) {
     ck_assert_ptr_eq(strchr(line, '\n'), line + 1023);
 }
 
-int main(void) {
-    return run_tests("status", CK_FORK_GETENV);
-}
+SUITE("status", CK_FORK_GETENV);

@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_system.c: what weir asks of the system beneath it, where that does not answer: what a process is, a thread of
  * its own, a file's name, a lock between processes. */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tests/fixtures/deny.h"
 #include "base/log.h"
@@ -553,6 +542,4 @@ TEST(lines_of_the_log) {
 #endif
 }
 
-int main(void) {
-    return run_tests("system", CK_FORK);
-}
+SUITE("system", CK_FORK);

@@ -2,11 +2,7 @@
 /* test_bias.c: mutual exclusion, whoever the lock is biased to, and its coming and going. */
 #include "tests/fixtures/support.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
 #include <sched.h>
-#include <time.h>
 
 #if defined(__linux__) && __has_include(<linux/membarrier.h>)
 #include <linux/membarrier.h>
@@ -305,6 +301,4 @@ TEST_EACH(3, threads_exclude_each_other) {
     pthread_barrier_destroy(&start);
 }
 
-int main(void) {
-    return run_tests("bias", CK_FORK_GETENV);
-}
+SUITE("bias", CK_FORK_GETENV);

@@ -4,8 +4,6 @@
  */
 #include "tests/fixtures/caches.h"
 
-#include <string.h>
-
 /* ---- slots away from home -------------------------------------------------------------------- */
 
 CASE("streams", 300, start_device, end_if_there);
@@ -693,6 +691,4 @@ TEST_EACH(2, a_graphs_block_where_there_was_another) {
     end_capture(A, 0);
 }
 
-int main(void) {
-    return run_tests("cache order", CK_FORK_GETENV);
-}
+SUITE("cache order", CK_FORK_GETENV);

@@ -6,9 +6,6 @@
  */
 #include "tests/fixtures/caches.h"
 
-#include <pthread.h>
-#include <string.h>
-
 enum { THREADS = 4, SHARED = 6, STREAMS = SHARED + THREADS, MOST = 100, MOST_FREED = 60000 };
 
 /* A point on a stream: its place in the stream's order, and a time before which it is not over (as
@@ -277,6 +274,4 @@ TEST_EACH(WORLDS, no_two_owners_without_an_order) {
         CU(driver->cuStreamDestroy(world.stream[s]));
 }
 
-int main(void) {
-    return run_tests("cache soak", CK_FORK_GETENV);
-}
+SUITE("cache soak", CK_FORK_GETENV);

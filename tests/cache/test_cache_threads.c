@@ -3,9 +3,6 @@
  */
 #include "tests/fixtures/caches.h"
 
-#include <pthread.h>
-#include <string.h>
-
 /* ---- threads and streams that come and go ---------------------------------------------------- */
 
 enum { RELAY = 256, RELAYED = 40000 };
@@ -387,6 +384,4 @@ TEST_EACH(ENGINES, a_peak_is_not_of_one_stream_of_two) {
     MUST_LE(check_identities(a).requested_peak, 20 * MIB + 57345);
 }
 
-int main(void) {
-    return run_tests("cache threads", CK_FORK_GETENV);
-}
+SUITE("cache threads", CK_FORK_GETENV);

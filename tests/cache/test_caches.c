@@ -507,6 +507,4 @@ TEST_EACH(2 * ENGINES, neither_misses_nor_letters_are_silence) {
         give(strayed, NULL);
 }
 
-int main(void) {
-    return run_tests("cache", CK_FORK_GETENV);
-}
+SUITE("cache", CK_FORK_GETENV);

@@ -7,10 +7,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"
@@ -766,6 +762,4 @@ TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
 
 /* ---- the suite ------------------------------------------------------------------------------- */
 
-int main(void) {
-    return run_tests("harden", CK_FORK_GETENV);
-}
+SUITE("harden", CK_FORK_GETENV);

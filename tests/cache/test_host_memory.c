@@ -3,8 +3,6 @@
  */
 #include "tests/fixtures/caches.h"
 
-#include <string.h>
-
 #include "tests/fixtures/refuse.h"
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -259,6 +257,4 @@ TEST_WHERE(0, KIND_COUNT, is_pool_regions_or_direct, whole_blocks_without_a_reco
 }
 #endif
 
-int main(void) {
-    return run_tests("host memory", CK_FORK_GETENV);
-}
+SUITE("host memory", CK_FORK_GETENV);

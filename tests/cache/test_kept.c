@@ -583,6 +583,4 @@ TEST_EACH(ENGINES, a_trim_leaves_nothing) {
         CU(driver->cuStreamDestroy(s[i]));
 }
 
-int main(void) {
-    return run_tests("kept", CK_FORK_GETENV);
-}
+SUITE("kept", CK_FORK_GETENV);

@@ -2,7 +2,6 @@
 /* test_pagemap.c: the map from addresses to values, at its edges, and the records that it leads to. */
 #include "tests/fixtures/support.h"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 
 #include "cache/page_map.h"
@@ -455,6 +454,4 @@ TEST_EACH(3, a_whole_block_needs_one_table) {
     MUST_EQ(map.host_bytes, one + (_i > 0 ? host : 0));
 }
 
-int main(void) {
-    return run_tests("pagemap", CK_FORK_GETENV);
-}
+SUITE("pagemap", CK_FORK_GETENV);

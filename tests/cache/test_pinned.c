@@ -3,8 +3,6 @@
  */
 #include "tests/fixtures/caches.h"
 
-#include <string.h>
-
 #include "tests/fixtures/refuse.h"
 
 /* A slab is live as long as one of its slots is, a whole block while its caller has it, not while it is kept. */
@@ -189,6 +187,4 @@ TEST_EACH(ENGINES, growth_is_looked_for_once) {
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuStreamQuery), queries + 1);
 }
 
-int main(void) {
-    return run_tests("pinned", CK_FORK_GETENV);
-}
+SUITE("pinned", CK_FORK_GETENV);

@@ -7,12 +7,8 @@
  */
 #include "tests/fixtures/support.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #if defined(__linux__) && __has_include(<linux/membarrier.h>)
 #include <linux/membarrier.h>

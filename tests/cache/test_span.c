@@ -2,8 +2,6 @@
 /* test_span.c: size classes, the slots of a slab, and the whole blocks that a cache keeps. */
 #include "tests/fixtures/support.h"
 
-#include <pthread.h>
-
 #include "cache/stream_cache.h"
 #include "cache/slab.h"
 
@@ -184,6 +182,4 @@ TEST(what_may_be_kept_changes_beside_a_put) {
     free(c);
 }
 
-int main(void) {
-    return run_tests("span", CK_FORK_GETENV);
-}
+SUITE("span", CK_FORK_GETENV);

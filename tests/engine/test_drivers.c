@@ -477,6 +477,4 @@ TEST_EACH(2, an_old_driver_is_held_to_the_limit) {
         give(block[--count], A);
 }
 
-int main(void) {
-    return run_tests("drivers", CK_FORK_GETENV);
-}
+SUITE("drivers", CK_FORK_GETENV);

@@ -279,6 +279,4 @@ TEST(memory_that_another_gives) {
     weir__pressure_close(r);
 }
 
-int main(void) {
-    return run_tests("engine", CK_FORK);
-}
+SUITE("engine", CK_FORK);

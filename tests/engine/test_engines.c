@@ -6,10 +6,6 @@
  */
 #include "tests/fixtures/engines.h"
 
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* ---- the arena and its streams --------------------------------------------------------------- */
 
 CASE("alone", 120, open_device, end_test);
@@ -723,6 +719,4 @@ TEST(events_and_latencies_know_a_fork) {
     ck_assert_int_eq(status, 0);
 }
 
-int main(void) {
-    return run_tests("engines", CK_FORK_GETENV);
-}
+SUITE("engines", CK_FORK_GETENV);

@@ -6,11 +6,6 @@
 
 #include "tests/fixtures/engines.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/result.h"
 
 /* ---- growth ---------------------------------------------------------------------------------- */
@@ -681,6 +676,4 @@ TEST_EACH(2, two_threads_grow_at_once) {
     destroy();
 }
 
-int main(void) {
-    return run_tests("growing", CK_FORK_GETENV);
-}
+SUITE("growing", CK_FORK_GETENV);

@@ -180,6 +180,4 @@ TEST_EACH(2 * (KIND_MAPPED + 1 - KIND_REGIONS),
         give(block, B);
 }
 
-int main(void) {
-    return run_tests("many streams", CK_FORK_GETENV);
-}
+SUITE("many streams", CK_FORK_GETENV);

@@ -10,8 +10,6 @@
 
 #include "tests/fixtures/model_device.h"
 
-#include <string.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"
@@ -622,6 +620,4 @@ TEST_EACH(2, what_could_not_be_noted_moves_later) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-int main(void) {
-    return run_tests("mapped", CK_FORK_GETENV);
-}
+SUITE("mapped", CK_FORK_GETENV);

@@ -427,6 +427,4 @@ TEST(without_ids_nothing_moves_unseen) {
     MUST_EQ(check_identities(a).reserved, 64 * MIB);
 }
 
-int main(void) {
-    return run_tests("mapping", CK_FORK_GETENV);
-}
+SUITE("mapping", CK_FORK_GETENV);

@@ -693,6 +693,4 @@ TEST(what_is_known_of_graphs_is_counted) {
     MUST_BE_WITHIN(before + 16, stats_of(a).host_bytes, before + MIB);
 }
 
-int main(void) {
-    return run_tests("moves", CK_FORK);
-}
+SUITE("moves", CK_FORK);

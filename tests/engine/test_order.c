@@ -7,8 +7,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <string.h>
-
 #include "engine/stream_order.h"
 
 enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
@@ -720,6 +718,4 @@ TEST_EACH(SERVED, steady_streams_record_nothing) {
     OK(weir_allocator_destroy(a));
 }
 
-int main(void) {
-    return run_tests("order", CK_FORK_GETENV);
-}
+SUITE("order", CK_FORK_GETENV);

@@ -7,14 +7,11 @@
 #include "tests/fixtures/model_device.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/logged.h"
 #include "engine/peer_access.h"
-#include "tests/fixtures/suite.h"
 
 #define CAPACITY (1 * GIB)
 
@@ -609,6 +606,4 @@ TEST(options_that_make_none_of_them) {
     MUST(!all[0] && !all[1] && !all[2]);
 }
 
-int main(void) {
-    return run_tests("peers", CK_FORK_GETENV);
-}
+SUITE("peers", CK_FORK_GETENV);

@@ -199,6 +199,4 @@ TEST_EACH((WORLDS * SEEDS), no_two_owners_without_an_order) {
     free(w);
 }
 
-int main(void) {
-    return run_tests("random order", CK_FORK_GETENV);
-}
+SUITE("random order", CK_FORK_GETENV);

@@ -3,9 +3,6 @@
  */
 #include "tests/fixtures/engines.h"
 
-#include <pthread.h>
-#include <string.h>
-
 /* ---- OOM recovery ---------------------------------------------------------------- */
 
 CASE("alone", 120, open_device, end_test);
@@ -647,6 +644,4 @@ TEST(what_was_foretold_of_another_request) {
     CU(driver->cuMemFree(ballast));
 }
 
-int main(void) {
-    return run_tests("recovery", CK_FORK_GETENV);
-}
+SUITE("recovery", CK_FORK_GETENV);

@@ -525,6 +525,4 @@ TEST_EACH(2, a_reserve_taken_beforehand_makes_no_base) {
     end();
 }
 
-int main(void) {
-    return run_tests("spans", CK_FORK_GETENV);
-}
+SUITE("spans", CK_FORK_GETENV);

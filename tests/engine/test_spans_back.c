@@ -398,6 +398,4 @@ TEST_EACH(12, nobody_writes_into_anothers_block) {
     end();
 }
 
-int main(void) {
-    return run_tests("spans given back", CK_FORK_GETENV);
-}
+SUITE("spans given back", CK_FORK_GETENV);

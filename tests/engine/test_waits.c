@@ -78,6 +78,4 @@ TEST(a_wait_that_was_asked_for_has_no_bound) {
     MUST(calls(WEIR_ENTRY_cuStreamWaitEvent) > 0);
 }
 
-int main(void) {
-    return run_tests("waits", CK_FORK_GETENV);
-}
+SUITE("waits", CK_FORK_GETENV);

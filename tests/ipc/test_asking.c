@@ -2,16 +2,6 @@
 /* test_asking.c: how a process asks others for memory, and is asked: by itself, against registries that this test writes
  * in the place of other processes (test_process_peers has whole ones).
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"
@@ -776,6 +766,4 @@ TEST(a_child_of_fork_ends) {
     MUST_EQ(own_entry().pid, (uint64_t)getpid());
 }
 
-int main(void) {
-    return run_tests("asking", CK_FORK);
-}
+SUITE("asking", CK_FORK);

@@ -4,23 +4,12 @@
  * What each process holds is written to a page that all share, after it was counted and until before it is given back.
  * So what all that live hold together is never more than is counted.  To look, all are stopped.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #include "base/who.h"
 #include "ipc/group.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
-#include "tests/fixtures/suite.h"
 
 #define LIMIT (40 * MIB)
 #define DEVICE "GPU-test"
@@ -776,6 +765,4 @@ TEST_EACH(2, test_threads_of_several_members) {
     ck_assert(!files());
 }
 
-int main(void) {
-    return run_tests("group", CK_FORK_GETENV);
-}
+SUITE("group", CK_FORK_GETENV);

@@ -3,23 +3,12 @@
 #ifndef WEIR_TEST_PROCESS_PEERS_H
 #define WEIR_TEST_PROCESS_PEERS_H
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <weir/tensors.h>
 

@@ -565,6 +565,4 @@ TEST(test_who_had_all_lets_go_meanwhile) {
 }
 #endif
 
-int main(void) {
-    return run_tests("registry", CK_FORK);
-}
+SUITE("registry", CK_FORK);

@@ -4,24 +4,11 @@
 #define WEIR_TEST_REGISTRY_H
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
 #include "ipc/registry.h"
 #include "tests/fixtures/own_file.h"
-#include "tests/fixtures/support.h"
 #include "base/who.h"
 
 #define DEVICE "00112233445566778899aabbccddeeff"

@@ -462,6 +462,4 @@ TEST(test_what_cannot_be_opened) {
 }
 #endif
 
-int main(void) {
-    return run_tests("segment", CK_FORK_GETENV);
-}
+SUITE("segment", CK_FORK_GETENV);

@@ -3,22 +3,9 @@
 #ifndef WEIR_TEST_SEGMENT_H
 #define WEIR_TEST_SEGMENT_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "ipc/segment.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
-#include "tests/fixtures/support.h"
 
 enum { WORDS = 500 };
 

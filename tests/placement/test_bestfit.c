@@ -8,10 +8,7 @@
 #include "tests/fixtures/placement_check.h"
 #include "tests/fixtures/suite.h"
 
-#include <check.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define NONE WEIR__BESTFIT_NONE
 
@@ -292,6 +289,4 @@ TEST_EACH(4, a_second_key_needs_a_node) {
     end();
 }
 
-int main(void) {
-    return run_tests("bestfit", CK_FORK_GETENV);
-}
+SUITE("bestfit", CK_FORK_GETENV);

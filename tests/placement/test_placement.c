@@ -8,8 +8,6 @@
  */
 #include "tests/fixtures/placements.h"
 
-#include <string.h>
-
 /* ---- rules ----------------------------------------------------------------------------------- */
 
 CASE("rules", 60, NULL, NULL);
@@ -618,6 +616,4 @@ TEST(a_hundred_thousand_of_one_size) {
     end();
 }
 
-int main(void) {
-    return run_tests("placement", CK_FORK_GETENV);
-}
+SUITE("placement", CK_FORK_GETENV);

@@ -3,9 +3,6 @@
  */
 #include "tests/fixtures/placements.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Refuses request `refuse_at`, and all later ones too if `refuse_on`. */
 static struct {
     long requests;
@@ -218,6 +215,4 @@ TEST_EACH(2, all_requests_from_one_on_may_be_refused) {
     ck_assert_int_gt(n, 40);
 }
 
-int main(void) {
-    return run_tests("placement memory", CK_FORK_GETENV);
-}
+SUITE("placement memory", CK_FORK_GETENV);

@@ -7,9 +7,6 @@
  */
 #include "tests/fixtures/placements.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- tags ------------------------------------------------------------------------------------ */
 
 static int can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
@@ -642,6 +639,4 @@ TEST_EACH(4, second_streams_as_the_model) {
                20 + (size_t)i, 1 + (size_t)_i);
 }
 
-int main(void) {
-    return run_tests("placement model", CK_FORK_GETENV);
-}
+SUITE("placement model", CK_FORK_GETENV);

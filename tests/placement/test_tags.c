@@ -362,6 +362,4 @@ TEST(second_stream_orders_what_the_first_freed) {
     end();
 }
 
-int main(void) {
-    return run_tests("tags", CK_FORK_GETENV);
-}
+SUITE("tags", CK_FORK_GETENV);

@@ -6,14 +6,7 @@
 
 #include "tests/fixtures/support.h"
 
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "conformance.h"
-#include "driver/driver.h"
 #include "driver/model/model.h"
 
 #define MODEL_BYTES (2 * GIB)

@@ -5,13 +5,6 @@
 
 #include "conformance.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "driver/driver.h"
 #include "driver/model/model.h"
 #include "tests/fixtures/support.h"
 

@@ -10,10 +10,6 @@
  */
 #include "conformance.h"
 
-#include <stdio.h>
-#include <string.h>
-
-#include "driver/driver.h"
 #include "driver/model/model.h"
 #include "tests/fixtures/support.h"
 

@@ -9,13 +9,8 @@
  */
 #include "conformance.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "driver/driver.h"
 #include "driver/model/model.h"
 #include "tests/fixtures/support.h"
 

@@ -535,6 +535,4 @@ TEST(each_request_among_pieces_fails) {
 }
 #endif
 
-int main(void) {
-    return run_tests("faults", CK_FORK_GETENV);
-}
+SUITE("faults", CK_FORK_GETENV);

@@ -25,10 +25,6 @@
 
 #include "tests/fixtures/model_device.h"
 
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"

@@ -501,6 +501,4 @@ TEST_EACH(KINDS, no_request_waits_while_nothing_is_queued) {
     }
 }
 
-int main(void) {
-    return run_tests("service", CK_FORK);
-}
+SUITE("service", CK_FORK);

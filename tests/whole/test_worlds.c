@@ -567,6 +567,4 @@ TEST_EACH(SMALL_CACHES, every_short_life_in_a_cache) {
     show_bounds("cache", cache->name);
 }
 
-int main(void) {
-    return run_tests("worlds", CK_FORK_GETENV);
-}
+SUITE("worlds", CK_FORK_GETENV);

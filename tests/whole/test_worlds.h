@@ -5,9 +5,6 @@
 
 #include "tests/fixtures/model_device.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "placement/placement.h"
 
 /* What is under way, for whoever has to read it. */
