@@ -7,8 +7,6 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/piped_child.h"
 
-/* ---- one process ------------------------------------------------------------------------------- */
-
 CASE("one process", 60, start, NULL);
 
 TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {

@@ -11,8 +11,6 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/own_file.h"
 
-/* ---- what is refused --------------------------------------------------------------------------- */
-
 CASE("refused", 60, start, NULL);
 
 TEST(arguments_that_are_wrong) {

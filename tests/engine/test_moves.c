@@ -61,8 +61,6 @@ static CUdeviceptr leave(size_t bytes) {
     return hog;
 }
 
-/* ---- moves ----------------------------------------------------------------------------------- */
-
 CASE("moves", 60, open_device, end_moves);
 
 /* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */

@@ -14,8 +14,6 @@ static void shed(uint64_t id) {
                     .mode = WEIR_TRIM_AT_ONCE, .stream = A, .id = id, .cause = WEIR_EVENT_DECAY}));
 }
 
-/* ---- order ----------------------------------------------------------------------------------- */
-
 CASE("order", 120, start_device, NULL);
 
 TEST_EACH(2, steady_state_makes_no_memory_call) {
@@ -137,8 +135,6 @@ TEST_EACH(2, wrong_pointers_are_told) {
     give(block, A);
     end();
 }
-
-/* ---- reluctance, swaps, growth --------------------------------------------------------------- */
 
 CASE("growth", 120, start_device, NULL);
 

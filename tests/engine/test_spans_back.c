@@ -15,8 +15,6 @@ static int give_silently(CUdeviceptr block, uint64_t id) {
     return status == WEIR_ENGINE_DUE;
 }
 
-/* ---- giving back ----------------------------------------------------------------------------- */
-
 CASE("giving back", 120, start_device, NULL);
 
 TEST_EACH(2, given_as_observed_serves_all) {
@@ -222,8 +220,6 @@ TEST_EACH(2, above_a_lowered_limit_what_fits_is_had_at_once) {
     give(pin, A);
     end();
 }
-
-/* ---- faults ---------------------------------------------------------------------------------- */
 
 CASE("faults", 120, start_device, NULL);
 

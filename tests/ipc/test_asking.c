@@ -178,8 +178,6 @@ static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
     return said->given;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
-
 CASE("asking", 60, set_up_device, tear_down);
 
 TEST(devices_without_a_name) {

@@ -49,8 +49,6 @@ static void refuse(uint64_t limit, const char *says) {
     ck_assert_msg(strstr(why, says), "%s", why);
 }
 
-/* ---- one member -------------------------------------------------------------------------------- */
-
 CASE("alone", 20, set_up, tear_down);
 
 TEST(test_a_member_has_the_limit_to_the_byte) {
@@ -457,8 +455,6 @@ TEST(test_members_that_end_at_once_leave_no_file) {
         close(say_by[1]);
     }
 }
-
-/* ---- a file that is removed -------------------------------------------------------------------- */
 
 CASE("removed", 30, set_up, tear_down);
 

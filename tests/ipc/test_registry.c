@@ -8,8 +8,6 @@
 
 #include "tests/fixtures/deny.h"
 
-/* ---- slots --------------------------------------------------------------------------------------- */
-
 CASE("slots", 30, set_up, tear_down);
 
 TEST(test_file_is_private_and_goes_with_the_last) {

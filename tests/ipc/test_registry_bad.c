@@ -269,8 +269,6 @@ TEST_EACH(2, test_a_number_that_another_has) {
     ck_assert_int_eq(files_in_folder(), 0);
 }
 
-/* ---- looking, and the bell ----------------------------------------------------------------------- */
-
 CASE("bell", 30, set_up, tear_down);
 
 TEST(test_who_looks_has_no_slot) {

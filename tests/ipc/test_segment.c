@@ -7,8 +7,6 @@
 
 #include "tests/fixtures/deny.h"
 
-/* ---- the file ------------------------------------------------------------------------------------ */
-
 CASE("file", 20, set_up, tear_down);
 
 TEST(test_file_is_private_and_goes) {
@@ -80,8 +78,6 @@ TEST(test_full_folder_is_an_error) {
     ck_assert_int_eq(rmdir(folder), 0); /* nothing was left */
     ck_assert_int_eq(mkdir(folder, 0700), 0);
 }
-
-/* ---- what readers may meet ----------------------------------------------------------------------- */
 
 CASE("hostile", 20, set_up, tear_down);
 
@@ -213,8 +209,6 @@ TEST(test_of_another_user) {
     ck_assert_int_eq(chown(segment.path, 0, (gid_t)-1), 0);
     expect_read(WEIR_SEGMENT_NONE);
 }
-
-/* ---- calls that fail ----------------------------------------------------------------------------- */
 
 CASE("denied", 20, set_up, tear_down);
 

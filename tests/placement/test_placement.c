@@ -8,8 +8,6 @@
  */
 #include "tests/fixtures/placements.h"
 
-/* ---- rules ----------------------------------------------------------------------------------- */
-
 CASE("rules", 60, NULL, NULL);
 
 TEST(rules_that_make_no_sense_are_refused) {
@@ -549,8 +547,6 @@ TEST(wrong_frees_bring_no_stream) {
     ck_assert_str_eq(layout(), "A@1 0+1024");
     end();
 }
-
-/* ---- figures --------------------------------------------------------------------------------- */
 
 CASE("figures", 60, NULL, NULL);
 

@@ -3,8 +3,6 @@
  */
 #include "tests/fixtures/placements.h"
 
-/* ---- tags ------------------------------------------------------------------------------------ */
-
 CASE("tags", 60, NULL, NULL);
 
 TEST(own_stream_is_served_at_once_others_when_observed) {
@@ -243,8 +241,6 @@ TEST(streams_come_and_go) {
         ck_assert_uint_eq(take(512, 5000 + s), at[s]);
     end();
 }
-
-/* ---- second stream --------------------------------------------------------------------------- */
 
 CASE("second stream", 60, NULL, NULL);
 
