@@ -1,38 +1,33 @@
 /* SPDX-License-Identifier: MIT */
 /* ahead.pml: growth ahead of demand by a thread (lib/reserve/background_growth.c), beside requests, until the allocator
- * is destroyed or the process ends (lib/api/create.c), in units of reserve.
+ * is destroyed or the process ends (lib/api/create.c), in units of reserved memory.
  *
- * Two threads allocate and free.  A request may find that what is idle is of no use, and grow although
- * there is some.  The first of all sets a preallocation off.  When all blocks are freed the allocator is
- * destroyed, before or after the process begins to exit, or never; then the driver goes.  A child may be
- * forked at any time, and ends.  Growth of an engine that places blocks itself is one step (its lock);
- * POOL: a step holds what is idle as probe blocks, with `growing`, and requests ask the driver beside it.
- * DEAF: the driver does not tell what a pool has, so that no step can be made.
+ * Two threads allocate and free.  A request may find that idle memory is of no use, and grow although there is some.
+ * When all blocks are freed the allocator is destroyed, before or after the process begins to exit, or never; then the
+ * driver goes.  A child may be forked at any time, and ends.  Growth of an engine that places blocks itself is one step
+ * (under its lock).  With POOL a step holds the idle memory as probe blocks, with `growing`, and requests call the
+ * driver beside it.  With DEAF the driver does not report what a pool has, so that no step can be made.
  *
- * Holds: when the thread rests and no request is under way, enough is idle and nothing is left to
- * preallocate; the reserve never exceeds the limit; a request is refused only if all within the limit is in
- * use; destruction finds no block where none is, ends the thread, and nothing of the allocator's is
- * touched after it; no step is made after the driver has gone; nobody waits for ever, a forked child
- * neither.
+ * Holds: when the thread rests and no request is under way, enough memory is idle; the reserved memory never exceeds
+ * the limit; a request fails only if all memory within the limit is in use; destruction finds no block where none is,
+ * ends the thread, and nothing touches the allocator after it; no step is made after the driver has gone; neither a
+ * thread nor a forked child waits for ever.
  *
- * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (it forgets that
- * it was told after its turn); QUIET (a request that notes what is of no use does not have it look);
- * NO_LOCK (it is told without the lock); ENDS (once it cannot make a step it listens no more), with DEAF;
- * NO_CLAMP (a step is held against the limit where it is planned alone); ONE_TRY (a request that is refused
- * does not wait for the step) and NO_HOLD (destruction looks beside a step), with POOL; NO_JOIN;
- * NOT_SIGNALLED (it is not woken to end); NO_STEPPING (a turn does not look whether the process ends);
- * CHILD_EXITS (a child runs what its parent had for its exit). */
+ * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (the thread clears `told`
+ * after its turn); QUIET (a request that notes useless memory does not wake the thread); NO_LOCK (`told` is set without
+ * the lock); ONE_TRY (a request that fails does not wait for the step) and NO_HOLD (destruction looks beside a step),
+ * with POOL; NO_JOIN; NOT_SIGNALLED (the thread is not woken to end); NO_STEPPING (a turn does not look whether the
+ * process ends); CHILD_EXITS (a child runs what its parent had for its exit). */
 #define LOW 1
 #define HIGH 2
 #define LIMIT 3
-#define TARGET 2 /* of the preallocation */
 
 byte reserve, in_use, probing;
 bit growing;
 /* the thread's */
 byte mark = LOW, useless, seen;
 bit turning, stepping, lock_;
-bool told, stopped, priming, exiting;
+bool told, stopped, exiting;
 bool asleep;               /* until the signal */
 #ifdef DEAF
 bool is_deaf;              /* steps have been given up */
@@ -41,7 +36,7 @@ bool is_deaf;              /* steps have been given up */
 #endif
 /* what is true */
 byte under_way, done;
-bool primed, ended, destroyed, gone;
+bool ended, destroyed, gone;
 
 #define LESS(a, b) ((a) > (b) -> (a) - (b) : 0)
 #define LOWER(a, b) ((a) < (b) -> (a) : (b))
@@ -67,7 +62,6 @@ inline look_useless(idle) {
 
 inline grow_to(target) {
     assert(!gone && !destroyed);
-    got = false;
 #ifdef DEAF
     skip;
 #else
@@ -75,19 +69,14 @@ inline grow_to(target) {
     take(growing);
     atomic { probing = FREE }
     do
-    :: atomic { reserve < LOWER(target, LIMIT) -> reserve++; probing++; got = true }
+    :: atomic { reserve < LOWER(target, LIMIT) -> reserve++; probing++ }
     :: atomic { reserve >= LOWER(target, LIMIT) -> probing = 0; break }
     od;
     give(growing);
 #else
     atomic {
-#ifdef NO_CLAMP
         if
-        :: reserve < target -> reserve = reserve + 1; got = true
-#else
-        if
-        :: reserve < LOWER(target, LIMIT) -> reserve = LOWER(target, LIMIT); got = true
-#endif
+        :: reserve < LOWER(target, LIMIT) -> reserve = LOWER(target, LIMIT)
         :: else
         fi
     }
@@ -101,17 +90,7 @@ inline take_turn() {
     pauses = false;
     mark = 0;
     if
-    :: priming ->
-        target = reserve + 1;
-        grow_to(target);
-        if
-        :: !got || reserve >= TARGET -> priming = false
-        :: else -> pauses = true
-        fi
-    :: else
-    fi;
-    if
-    :: pauses || is_deaf
+    :: is_deaf
     :: else ->
 #ifndef ARM_LATE
         mark = LOW;
@@ -138,12 +117,12 @@ inline take_turn() {
         :: else
         fi
     fi;
-    d_step { got = false; idle = 0; target = 0; usable = 0 }
+    d_step { idle = 0; target = 0; usable = 0 }
 }
 
 proctype thread() {
     byte idle, usable, target;
-    bool got, pauses, raising;
+    bool pauses, raising;
 
     take(lock_);
     do
@@ -167,11 +146,7 @@ proctype thread() {
         told = false;
 #endif
         do
-#ifdef ENDS
-        :: stopped || (told && !is_deaf) || pauses -> break
-#else
         :: stopped || told || pauses -> break
-#endif
         :: else ->
             atomic { asleep = true; give(lock_) }
 end:        !asleep;
@@ -267,14 +242,6 @@ proctype requester(byte left) {
 
     do
     :: atomic { left > 0 -> left--; under_way++ }
-        if
-        :: atomic { !primed -> primed = true }
-            take(turning);
-            priming = true;
-            give(turning);
-            tell()
-        :: else
-        fi;
         allocate();
         check();
         under_way--
@@ -339,7 +306,6 @@ end:
     do
     :: atomic {
            asleep && under_way == 0 && !stopped && !exiting ->
-           assert(!priming);
            assert(is_deaf || LESS(IDLE, useless) >= LOW)
        }
     od
