@@ -3,26 +3,6 @@
  * refused and how; and prints each answer, an address or a handle by what it is equal to. */
 #include "opened.h"
 
-/* What the other programs here do not call. */
-/* clang-format off */
-#define ENTRIES(X)                                                                                 \
-    X(cuDeviceGetCount, (int *count))                                                              \
-    X(cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device))                                   \
-    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))                                    \
-    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
-    X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
-    X(cuMemPoolExportToShareableHandle,                                                            \
-      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
-       unsigned long long flags))                                                                  \
-    X(cuMemPoolExportPointer, (void *data, CUdeviceptr address))                                   \
-    X(cuPointerGetAttributes,                                                                      \
-      (unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address))   \
-    X(cuIpcGetMemHandle, (void *handle, CUdeviceptr address))                                      \
-    X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))
-/* clang-format on */
-
-static struct { ENTRIES(MORE_POINTER) } more;
-
 enum { PLAIN = 64, LATE = 48 };
 
 enum {
@@ -303,6 +283,8 @@ static void of_a_size(void) {
            cuda.cuMemAllocFromPoolAsync(&more_of_it, 40 * MIB, pool, stream));
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuStreamSynchronize(stream));
+    pair(pool, 40 * MIB, stream); /* once there is room */
+    CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemPoolDestroy(pool));
     own = was;
 }
@@ -396,18 +378,15 @@ static void access(void) {
 
 /* A context of the program's own, where the driver has them: its streams and blocks beside the others. */
 static void own_context(void) {
-    CUresult (*create)(CUcontext * made, unsigned int flags, CUdevice device);
-    CUresult (*destroy)(CUcontext made);
     CUdeviceptr block, ours;
     CUcontext made;
     CUstream far;
 
-    find_call(&create, "cuCtxCreate_v2");
-    find_call(&destroy, "cuCtxDestroy_v2");
-    if (!create || !destroy)
+    FIND("cuCtxCreate_v2", "cuCtxDestroy_v2");
+    if (!more.cuCtxCreate_v2 || !more.cuCtxDestroy_v2)
         return;
     ours = take(5000);
-    CU(create(&made, 0, 0));
+    CU(more.cuCtxCreate_v2(&made, 0, 0));
     far = new_stream();
     for (int i = 0; i < 3; i++) {
         CU(cuda.cuMemAllocAsync(&block, MIB, far));
@@ -418,7 +397,7 @@ static void own_context(void) {
     CU(cuda.cuMemFreeAsync(ours, far));
     CU(cuda.cuStreamSynchronize(far));
     CU(cuda.cuStreamDestroy(far));
-    CU(destroy(made));
+    CU(more.cuCtxDestroy_v2(made));
     CU(cuda.cuCtxSetCurrent(context));
     block = take(5000);
     fill_and_check(block, 5000, 12);
@@ -450,16 +429,15 @@ static void free_late(const CUdeviceptr *old) {
 }
 
 static void reset(void) {
-    CUresult (*reset_context)(CUdevice device);
     CUdeviceptr block = take(3000), plain[PLAIN], old[LATE], base;
     size_t bytes;
 
     for (int i = 0; i < LATE; i++)
         old[i] = take(MIB);
     CU(cuda.cuCtxSynchronize());
-    find_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
-    if (reset_context) {
-        CU(reset_context(0));
+    FIND("cuDevicePrimaryCtxReset_v2");
+    if (more.cuDevicePrimaryCtxReset_v2) {
+        CU(more.cuDevicePrimaryCtxReset_v2(0));
         context = enter_context(0);
         stream = new_stream();
         other = new_stream();
@@ -481,7 +459,9 @@ static void reset(void) {
 
 int main(int argc, char **argv) {
     start_driver();
-    ENTRIES(MORE_NEEDED)
+    NEED("cuDeviceGetCount", "cuDeviceGetMemPool", "cuDeviceSetMemPool", "cuIpcGetMemHandle",
+         "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess",
+         "cuMemPoolSetAccess", "cuPointerGetAttributes", "cuStreamIsCapturing");
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     stream = new_stream();

@@ -42,19 +42,19 @@ static void allocate_after_failed_end(CUstream stream) {
 }
 
 static void allocate_in_recapture(CUstream stream) {
-    CUresult (*begin_again)(CUstream, CUstreamCaptureMode, CUgraph, void *, void *);
     CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
 
     (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings that load all calls do */
-    find_call(&begin_again, "cuStreamBeginRecaptureToGraph");
-    if (!begin_again) {
+    FIND("cuStreamBeginRecaptureToGraph");
+    if (!more.cuStreamBeginRecaptureToGraph) {
         puts("the driver has no such call");
         return;
     }
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     allocate_captured(stream, cached, &graph);
-    CU(begin_again(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL, NULL));
+    CU(more.cuStreamBeginRecaptureToGraph(stream, CU_STREAM_CAPTURE_MODE_RELAXED, graph, NULL,
+                                          NULL));
     allocate_captured(stream, cached, &graph);
     HOLDS(pairs(stream) == cached);
 }

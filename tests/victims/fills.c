@@ -9,11 +9,10 @@ enum { HANDLE_FD = 1 };
 static CUstream stream;
 
 static size_t most_of_the_device(void) {
-    CUresult (*ask)(size_t * free_bytes, size_t * total);
     size_t free_bytes, total;
 
-    need_call(&ask, "cuMemGetInfo_v2");
-    CU(ask(&free_bytes, &total));
+    NEED("cuMemGetInfo_v2");
+    CU(more.cuMemGetInfo_v2(&free_bytes, &total));
     return total / 4 * 3;
 }
 

@@ -5,27 +5,6 @@
 
 enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descriptor */
 
-/* clang-format off */
-#define ENTRIES(X)                                                                                 \
-    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))                                    \
-    X(cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool))     \
-    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
-    X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
-    X(cuMemPoolExportToShareableHandle,                                                            \
-      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
-       unsigned long long flags))                                                                  \
-    X(cuMemPoolImportFromShareableHandle,                                                          \
-      (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
-       unsigned long long flags))                                                                  \
-    X(cuMemPoolExportPointer, (CUmemPoolPtrExportData *data, CUdeviceptr address))                 \
-    X(cuMemPoolImportPointer,                                                                      \
-      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data))                     \
-    X(cuMemAllocFromPoolAsync_ptsz,                                                                \
-      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream))
-/* clang-format on */
-
-static struct { ENTRIES(MORE_POINTER) } more;
-
 static CUstream stream;
 
 static CUmemoryPool make_pool(unsigned handle_types) {
@@ -116,7 +95,9 @@ int main(int argc, char **argv) {
     int file;
 
     start_driver();
-    ENTRIES(MORE_NEEDED)
+    NEED("cuDeviceSetMemPool", "cuMemSetMemPool", "cuMemPoolSetAccess", "cuMemPoolGetAccess",
+         "cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle",
+         "cuMemPoolExportPointer", "cuMemPoolImportPointer", "cuMemAllocFromPoolAsync_ptsz");
     stream = new_stream();
 
     /* The driver may make the device's pool when it is first requested.  The imported pool may get an old handle. */

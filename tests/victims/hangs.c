@@ -47,7 +47,6 @@ static void end_at_once(int number) {
 
 int main(int argc, char **argv) {
     int (*stop)(const char *entry), (*stopped)(void);
-    CUresult (*reset)(CUdevice device);
     CUdeviceptr block;
     CUcontext context;
     CUstream stream;
@@ -56,7 +55,7 @@ int main(int argc, char **argv) {
     open_driver();
     find_call(&stop, "cuModelStop");
     find_call(&stopped, "cuModelStopped");
-    find_call(&reset, "cuDevicePrimaryCtxReset_v2");
+    FIND("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
@@ -76,7 +75,7 @@ int main(int argc, char **argv) {
     if (is_told(argc, argv, "trimmed"))
         trim_beside(context, stream);
     if (argc > 2 && (strcmp(argv[2], "reset") == 0 || strcmp(argv[2], "trimmed") == 0))
-        CU(reset(0));
+        CU(more.cuDevicePrimaryCtxReset_v2(0));
     if (is_told(argc, argv, "interrupted")) {
         HOLDS(signal(SIGUSR1, end_at_once) != SIG_ERR && pthread_kill(thread, SIGUSR1) == 0);
         (void)pause();

@@ -15,27 +15,6 @@ enum {
     GREEN_DEFAULT_STREAM = 1
 };
 
-/* Calls that the other programs here do not make.  NULL: the driver does not have the call. */
-/* clang-format off */
-#define ENTRIES(X)                                                                                 \
-    X(cuMemPoolGetAccess, (CUmemAccess_flags *, CUmemoryPool, CUmemLocation *))                    \
-    X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))                         \
-    X(cuMemPoolExportToShareableHandle,                                                            \
-      (void *, CUmemoryPool, CUmemAllocationHandleType, unsigned long long))                       \
-    X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                              \
-    X(cuDeviceSetMemPool, (CUdevice, CUmemoryPool))                                                \
-    X(cuMemGetDefaultMemPool, (CUmemoryPool *, CUmemLocation *, CUmemAllocationType))              \
-    X(cuMemGetMemPool, (CUmemoryPool *, CUmemLocation *, CUmemAllocationType))                     \
-    X(cuMemSetMemPool, (CUmemLocation *, CUmemAllocationType, CUmemoryPool))                       \
-    X(cuDeviceGetDevResource, (CUdevice, void *, unsigned))                                        \
-    X(cuDevResourceGenerateDesc, (void **, void *, unsigned))                                      \
-    X(cuGreenCtxCreate, (void **, void *, CUdevice, unsigned))                                     \
-    X(cuGreenCtxStreamCreate, (CUstream *, void *, unsigned, int))                                 \
-    X(cuGreenCtxDestroy, (void *))
-/* clang-format on */
-
-static struct { ENTRIES(MORE_POINTER) } more;
-
 static CUstream stream;
 
 static const struct kind {
@@ -254,7 +233,10 @@ static void try_peer(void) {
 
 int main(int argc, char **argv) {
     start_driver();
-    ENTRIES(MORE_FOUND)
+    FIND("cuMemPoolGetAccess", "cuMemPoolSetAccess", "cuMemPoolExportToShareableHandle",
+         "cuDeviceGetMemPool", "cuDeviceSetMemPool", "cuMemGetDefaultMemPool", "cuMemGetMemPool",
+         "cuMemSetMemPool", "cuDeviceGetDevResource", "cuDevResourceGenerateDesc",
+         "cuGreenCtxCreate", "cuGreenCtxStreamCreate", "cuGreenCtxDestroy");
     stream = new_stream();
     if (is_told(argc, argv, "--peer")) {
         try_peer();

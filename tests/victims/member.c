@@ -24,21 +24,6 @@ enum { MOST = 4096 };
 
 static CUstream stream;
 
-static CUresult (*create_handle)(CUmemGenericAllocationHandle *, size_t,
-                                 const CUmemAllocationProp *, unsigned long long);
-static CUresult (*release_handle)(CUmemGenericAllocationHandle);
-static CUresult (*reserve_range)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-static CUresult (*map_handle)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-                              unsigned long long);
-static CUresult (*unmap_range)(CUdeviceptr, size_t);
-static CUresult (*reset_context)(CUdevice);
-static CUresult (*take_managed)(CUdeviceptr *, size_t, unsigned);
-
-static CUresult (*add_alloc)(void *, CUgraph, const void *, size_t, struct weir_alloc_node *);
-static CUresult (*add_any)(void *, CUgraph, const void *, size_t, struct weir_any_node *);
-static CUresult (*add_any_2)(void *, CUgraph, const void *, const void *, size_t,
-                             struct weir_any_node *);
-
 static struct taken {
     char how; /* of the call, the first letter */
     CUdeviceptr block;
@@ -46,6 +31,15 @@ static struct taken {
     size_t bytes;
 } taken[MOST];
 static int count;
+
+/* Launches the graph once, and waits for it. */
+static void launch(CUgraph graph) {
+    CUgraphExec exec;
+
+    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(cuda.cuGraphLaunch(exec, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+}
 
 /* As NCCL has it: mapped, and released at once, so that the mapping keeps the memory. */
 static CUresult create(struct taken *t) {
@@ -55,18 +49,17 @@ static CUresult create(struct taken *t) {
     memset(&kind, 0, sizeof kind);
     kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    result = create_handle(&t->handle, t->bytes, &kind, 0);
+    result = more.cuMemCreate(&t->handle, t->bytes, &kind, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    CU(reserve_range(&t->block, t->bytes, 0, 0, 0));
-    CU(map_handle(t->block, t->bytes, 0, t->handle, 0));
-    CU(release_handle(t->handle));
+    CU(more.cuMemAddressReserve(&t->block, t->bytes, 0, 0, 0));
+    CU(more.cuMemMap(t->block, t->bytes, 0, t->handle, 0));
+    CU(more.cuMemRelease(t->handle));
     return CUDA_SUCCESS;
 }
 
 static CUresult capture(struct taken *t) {
     CUresult result;
-    CUgraphExec exec;
     CUgraph graph;
 
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -74,11 +67,8 @@ static CUresult capture(struct taken *t) {
     if (result == CUDA_SUCCESS)
         CU(cuda.cuMemFreeAsync(t->block, stream));
     CU(cuda.cuStreamEndCapture(stream, &graph));
-    if (result != CUDA_SUCCESS)
-        return result;
-    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
-    CU(cuda.cuGraphLaunch(exec, stream));
-    CU(cuda.cuStreamSynchronize(stream));
+    if (result == CUDA_SUCCESS)
+        launch(graph);
     return result;
 }
 
@@ -86,20 +76,16 @@ static CUresult capture(struct taken *t) {
 static CUresult add_node(struct taken *t, char form) {
     struct weir_any_node any = {.type = WEIR_NODE_ALLOC, .alloc = {.bytes = t->bytes}};
     CUresult result;
-    CUgraphExec exec;
     CUgraph graph;
 
     any.alloc.pool.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CU(cuda.cuStreamEndCapture(stream, &graph));
-    result = form == '2'   ? add_any_2(NULL, graph, NULL, NULL, 0, &any)
-             : form == '1' ? add_any(NULL, graph, NULL, 0, &any)
-                           : add_alloc(NULL, graph, NULL, 0, &any.alloc);
-    if (result != CUDA_SUCCESS)
-        return result;
-    CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
-    CU(cuda.cuGraphLaunch(exec, stream));
-    CU(cuda.cuStreamSynchronize(stream));
+    result = form == '2'   ? more.cuGraphAddNode_v2(NULL, graph, NULL, NULL, 0, &any)
+             : form == '1' ? more.cuGraphAddNode(NULL, graph, NULL, 0, &any)
+                           : more.cuGraphAddMemAllocNode(NULL, graph, NULL, 0, &any.alloc);
+    if (result == CUDA_SUCCESS)
+        launch(graph);
     return result;
 }
 
@@ -118,7 +104,7 @@ static CUresult take(const char *how, struct taken *t) {
     if (strcmp(how, "create") == 0)
         return create(t);
     if (strcmp(how, "managed") == 0)
-        return take_managed(&t->block, t->bytes, 1);
+        return more.cuMemAllocManaged(&t->block, t->bytes, 1);
     return capture(t);
 }
 
@@ -126,7 +112,7 @@ static void give(const struct taken *t) {
     if (t->how == 'a')
         CU(cuda.cuMemFreeAsync(t->block, stream));
     else if (t->how == 'c')
-        CU(unmap_range(t->block, t->bytes));
+        CU(more.cuMemUnmap(t->block, t->bytes));
     else if (t->how != 'g')
         CU(cuda.cuMemFree(t->block));
     CU(cuda.cuStreamSynchronize(stream));
@@ -170,19 +156,10 @@ static void wait_for(const char *file) {
 int main(int argc, char **argv) {
     FILE *mark;
 
-    library = dlopen("libcuda.so.1", RTLD_NOW);
-    HOLDS(library);
-    need_call(&create_handle, "cuMemCreate");
-    need_call(&release_handle, "cuMemRelease");
-    need_call(&reserve_range, "cuMemAddressReserve");
-    need_call(&map_handle, "cuMemMap");
-    need_call(&unmap_range, "cuMemUnmap");
-    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
-    need_call(&take_managed, "cuMemAllocManaged");
-    need_call(&add_alloc, "cuGraphAddMemAllocNode");
-    need_call(&add_any, "cuGraphAddNode");
-    need_call(&add_any_2, "cuGraphAddNode_v2");
-    victim_load(&cuda, find, 0);
+    open_driver();
+    NEED("cuMemCreate", "cuMemRelease", "cuMemAddressReserve", "cuMemMap", "cuMemUnmap",
+         "cuDevicePrimaryCtxReset_v2", "cuMemAllocManaged", "cuGraphAddMemAllocNode",
+         "cuGraphAddNode", "cuGraphAddNode_v2");
     victim_start(&cuda);
     stream = new_stream();
     for (int i = 1; i < argc; i++) {
@@ -192,7 +169,7 @@ int main(int argc, char **argv) {
             while (count > 0)
                 give(&taken[--count]);
         } else if (strcmp(argv[i], "reset") == 0) {
-            CU(reset_context(0));
+            CU(more.cuDevicePrimaryCtxReset_v2(0));
             count = 0;
         } else if (strcmp(argv[i], "again") == 0) {
             begin_again();

@@ -26,23 +26,107 @@ static inline void *find(const char *name, int version, const char *symbol) {
     return dlsym(library, symbol);
 }
 
-/* Writes where the call is to a pointer to a function; NULL: the driver does not have it. */
+/* Writes where the function is to a pointer to it; NULL: the driver does not have it. */
 static inline void find_call(void *pointer, const char *symbol) {
     void *address = dlsym(library, symbol);
 
     memcpy(pointer, &address, sizeof address);
 }
 
-static inline void need_call(void *pointer, const char *symbol) {
-    HOLDS(dlsym(library, symbol));
-    find_call(pointer, symbol);
+/* The calls that only some of the programs make: X(symbol, (parameters)). */
+/* clang-format off */
+#define MORE_ENTRIES(X)                                                                            \
+    X(cuCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device))                       \
+    X(cuCtxDestroy_v2, (CUcontext context))                                                        \
+    X(cuDevResourceGenerateDesc, (void **descriptor, void *resources, unsigned count))             \
+    X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                           \
+    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                          \
+    X(cuDeviceGetCount, (int *count))                                                              \
+    X(cuDeviceGetDevResource, (CUdevice device, void *resource, unsigned type))                    \
+    X(cuDeviceGetMemPool, (CUmemoryPool *pool, CUdevice device))                                   \
+    X(cuDevicePrimaryCtxReset_v2, (CUdevice device))                                               \
+    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))                                    \
+    X(cuDriverGetVersion, (int *version))                                                          \
+    X(cuGraphAddMemAllocNode,                                                                      \
+      (void *node, CUgraph graph, const void *before, size_t count, void *parameters))             \
+    X(cuGraphAddNode,                                                                              \
+      (void *node, CUgraph graph, const void *before, size_t count, void *parameters))             \
+    X(cuGraphAddNode_v2,                                                                           \
+      (void *node, CUgraph graph, const void *before, const void *edges, size_t count,             \
+       void *parameters))                                                                          \
+    X(cuGraphCreate, (CUgraph *graph, unsigned flags))                                             \
+    X(cuGreenCtxCreate, (void **context, void *descriptor, CUdevice device, unsigned flags))       \
+    X(cuGreenCtxDestroy, (void *context))                                                          \
+    X(cuGreenCtxStreamCreate, (CUstream *stream, void *context, unsigned flags, int priority))     \
+    X(cuIpcGetMemHandle, (void *handle, CUdeviceptr address))                                      \
+    X(cuLaunchHostFunc, (CUstream stream, victim_host_function *function, void *argument))         \
+    X(cuMemAddressReserve,                                                                         \
+      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
+       unsigned long long flags))                                                                  \
+    X(cuMemAllocFromPoolAsync_ptsz,                                                                \
+      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream))                      \
+    X(cuMemAllocManaged, (CUdeviceptr *block, size_t bytes, unsigned flags))                       \
+    X(cuMemAllocPitch_v2,                                                                          \
+      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned element))          \
+    X(cuMemCreate,                                                                                 \
+      (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,  \
+       unsigned long long flags))                                                                  \
+    X(cuMemGetDefaultMemPool,                                                                      \
+      (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type))                     \
+    X(cuMemGetInfo_v2, (size_t *unused, size_t *total))                                            \
+    X(cuMemGetMemPool, (CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type))    \
+    X(cuMemMap,                                                                                    \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags))                                                                  \
+    X(cuMemPoolExportPointer, (void *data, CUdeviceptr address))                                   \
+    X(cuMemPoolExportToShareableHandle,                                                            \
+      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
+       unsigned long long flags))                                                                  \
+    X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
+    X(cuMemPoolImportFromShareableHandle,                                                          \
+      (CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,                           \
+       unsigned long long flags))                                                                  \
+    X(cuMemPoolImportPointer, (CUdeviceptr *address, CUmemoryPool pool, void *data))               \
+    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
+    X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                         \
+    X(cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool))     \
+    X(cuMemUnmap, (CUdeviceptr address, size_t bytes))                                             \
+    X(cuPointerGetAttributes,                                                                      \
+      (unsigned count, CUpointer_attribute *attributes, void **values, CUdeviceptr address))       \
+    X(cuStreamBeginCapture, (CUstream stream))                                                     \
+    X(cuStreamBeginCapture_ptsz, (CUstream stream))                                                \
+    X(cuStreamBeginCaptureToGraph,                                                                 \
+      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
+       CUstreamCaptureMode mode))                                                                  \
+    X(cuStreamBeginCaptureToGraph_ptsz,                                                            \
+      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
+       CUstreamCaptureMode mode))                                                                  \
+    X(cuStreamBeginRecaptureToGraph,                                                               \
+      (CUstream stream, CUstreamCaptureMode mode, CUgraph graph, void *callback, void *argument))  \
+    X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status))                       \
+    X(cuStreamQuery, (CUstream stream))
+/* clang-format on */
+
+/* NULL: the program has not looked the call up, or the driver does not have it. */
+static struct {
+#define MORE_POINTER(symbol, params) CUresult(*symbol) params;
+    MORE_ENTRIES(MORE_POINTER)
+} more;
+
+/* Looks up the calls that are named, and no others: what a program looks up is a sign of what it will do. */
+static inline void find_more(int are_needed, const char *const *names) {
+#define MORE_FIND(symbol, params)                                                                  \
+    if (strcmp(*names, #symbol) == 0)                                                              \
+        find_call(&more.symbol, #symbol);
+    for (; *names; names++) {
+        MORE_ENTRIES(MORE_FIND)
+        HOLDS(!are_needed || dlsym(library, *names));
+    }
 }
 
-/* For a list of X(symbol, (parameters)): `static struct { LIST(MORE_POINTER) } more;' has a pointer for each, and
- * LIST(MORE_NEEDED) or LIST(MORE_FOUND) finds them. */
-#define MORE_POINTER(symbol, params) CUresult(*symbol) params;
-#define MORE_NEEDED(symbol, params) need_call(&more.symbol, #symbol);
-#define MORE_FOUND(symbol, params) find_call(&more.symbol, #symbol);
+/* NEED("cuMemCreate", "cuMemMap") looks up calls that the driver must have; FIND calls that it may have. */
+#define NEED(...) find_more(1, (const char *const[]){__VA_ARGS__, NULL})
+#define FIND(...) find_more(0, (const char *const[]){__VA_ARGS__, NULL})
 
 static inline void open_driver(void) {
     library = dlopen("libcuda.so.1", RTLD_NOW);

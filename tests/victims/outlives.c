@@ -8,8 +8,6 @@
 
 enum { MANY = 300, SLOTS = 2000, SLOT = 65536, SMALL = 4096 };
 
-static CUresult (*reset)(CUdevice);
-
 static void take(CUmemoryPool pool, CUdeviceptr *blocks, int count, size_t bytes, CUstream stream) {
     for (int i = 0; i < count; i++)
         CU(cuda.cuMemAllocFromPoolAsync(&blocks[i], bytes, pool, stream));
@@ -92,7 +90,7 @@ static void end_after_a_reset(void) {
     CUmemoryPool pool;
     CUstream stream;
 
-    CU(reset(0));
+    CU(more.cuDevicePrimaryCtxReset_v2(0));
     (void)enter_context(0);
     pool = victim_pool(&cuda);
     stream = new_stream();
@@ -113,7 +111,7 @@ int main(int argc, char **argv) {
         return WEXITSTATUS(status);
     }
     open_driver();
-    need_call(&reset, "cuDevicePrimaryCtxReset_v2");
+    NEED("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     (void)new_stream(); /* it ends with the context */
     CU(cuda.cuDevicePrimaryCtxRelease(0));

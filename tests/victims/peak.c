@@ -15,10 +15,8 @@ static void take_blocks(int count, size_t bytes) {
 }
 
 static void reset(void) {
-    CUresult (*reset_context)(CUdevice device);
-
-    need_call(&reset_context, "cuDevicePrimaryCtxReset_v2");
-    CU(reset_context(0));
+    NEED("cuDevicePrimaryCtxReset_v2");
+    CU(more.cuDevicePrimaryCtxReset_v2(0));
     (void)enter_context(0);
     stream = new_stream();
     CU(cuda.cuMemFreeAsync(block[0],

@@ -13,16 +13,6 @@
 
 enum { MOST_DEVICES = 8, POOLS_SUPPORTED = 115, TENSORS = 24 };
 
-#define ASKED(X)                                                                                   \
-    X(cuDriverGetVersion, (int *version))                                                          \
-    X(cuDeviceGetCount, (int *count))                                                              \
-    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                          \
-    X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                           \
-    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
-    X(cuMemGetInfo_v2, (size_t * unused, size_t * total))
-
-static struct { ASKED(MORE_POINTER) } more;
-
 static struct device {
     CUcontext context;
     CUmemoryPool pool;
@@ -119,7 +109,8 @@ int main(int argc, char **argv) {
     int count = 0;
 
     open_driver();
-    ASKED(MORE_NEEDED)
+    NEED("cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer",
+         "cuMemPoolSetAccess", "cuMemGetInfo_v2");
     CU(cuda.cuInit(0));
     CU(more.cuDeviceGetCount(&count));
     count = count < MOST_DEVICES ? count : MOST_DEVICES;

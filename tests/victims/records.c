@@ -14,39 +14,8 @@
 
 enum { THREADS = 4, TURNS = 5000, HELD = 8 };
 
-/* What the other programs here do not call. */
-/* clang-format off */
-#define ENTRIES(X)                                                                                 \
-    X(cuMemAddressReserve,                                                                         \
-      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
-       unsigned long long flags))                                                                  \
-    X(cuMemCreate,                                                                                 \
-      (CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,  \
-       unsigned long long flags))                                                                  \
-    X(cuMemMap,                                                                                    \
-      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
-       unsigned long long flags))                                                                  \
-    X(cuMemUnmap, (CUdeviceptr address, size_t bytes))                                             \
-    X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                         \
-    X(cuMemAllocPitch_v2,                                                                          \
-      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element))      \
-    X(cuMemAllocManaged, (CUdeviceptr *block, size_t bytes, unsigned int flags))                   \
-    X(cuStreamBeginCapture, (CUstream stream))                                                     \
-    X(cuStreamBeginCapture_ptsz, (CUstream stream))                                                \
-    X(cuStreamBeginCaptureToGraph,                                                                 \
-      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
-       CUstreamCaptureMode mode))                                                                  \
-    X(cuStreamBeginCaptureToGraph_ptsz,                                                            \
-      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
-       CUstreamCaptureMode mode))
-/* clang-format on */
-
-static struct { ENTRIES(MORE_POINTER) } more;
-
 static CUcontext context;
 static void (*mark)(const char *label); /* NULL: nobody records */
-static CUresult (*create_graph)(CUgraph *graph,
-                                unsigned int flags); /* NULL: the device model, which needs none */
 static int handed_out, freed, refused, marks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUdeviceptr passed; /* from one thread to whoever comes next, 0: none */
@@ -121,7 +90,7 @@ static void ask_otherwise(void) {
     CU(cuda.cuMemFree(rows));
     handed_out++;
     freed++;
-    if (create_graph)
+    if (more.cuGraphCreate)
         return;
     CU(more.cuMemAllocManaged(&managed, 5000, 1));
     CU(cuda.cuMemFree(managed));
@@ -137,8 +106,8 @@ static void capture(void) {
     stream = new_stream();
     for (int way = 0; way <= 5; way++) {
         graph = NULL;
-        if (create_graph && (way == 2 || way == 3))
-            CU(create_graph(&graph, 0));
+        if (more.cuGraphCreate && (way == 2 || way == 3))
+            CU(more.cuGraphCreate(&graph, 0));
         if (way == 0)
             CU(more.cuStreamBeginCapture(stream));
         if (way == 1)
@@ -202,8 +171,11 @@ int main(int argc, char **argv) {
     void *mark_address;
 
     open_driver();
-    ENTRIES(MORE_NEEDED)
-    find_call(&create_graph, "cuGraphCreate");
+    NEED("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease",
+         "cuMemAllocPitch_v2", "cuMemAllocManaged", "cuStreamBeginCapture",
+         "cuStreamBeginCapture_ptsz", "cuStreamBeginCaptureToGraph",
+         "cuStreamBeginCaptureToGraph_ptsz");
+    FIND("cuGraphCreate"); /* the device model does not have it, and needs none */
     mark_address = dlsym(RTLD_DEFAULT, "weir_mark");
     memcpy(&mark, &mark_address, sizeof mark);
     CU(cuda.cuInit(0));

@@ -20,9 +20,9 @@ static void hang(CUcontext context, const char *entry) {
     int (*stop)(const char *entry), (*stopped)(void);
     pthread_t thread;
 
-    need_call(&stop, "cuModelStop");
-    need_call(&stopped, "cuModelStopped");
-    HOLDS(stop(entry));
+    find_call(&stop, "cuModelStop");
+    find_call(&stopped, "cuModelStopped");
+    HOLDS(stop && stopped && stop(entry));
     HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
@@ -42,23 +42,22 @@ static void ask_another_pool(const char *entry) {
 }
 
 int main(int argc, char **argv) {
-    CUresult (*reset)(CUdevice device);
     CUcontext context;
     CUstream stream;
     int times = argc > 1 && argv[1][0] != '-' ? atoi(argv[1]) : 3;
     int hung = argc > 2 && argv[2][0] != '-' ? atoi(argv[2]) : 0;
 
     open_driver();
-    find_call(&reset, "cuDevicePrimaryCtxReset_v2");
+    FIND("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
-    for (int i = 0; i < times && reset; i++) {
+    for (int i = 0; i < times && more.cuDevicePrimaryCtxReset_v2; i++) {
         context = enter_context(0);
         stream = new_stream();
         pair(NULL, 4096, stream);
         CU(cuda.cuStreamSynchronize(stream));
         if (i + 1 == hung)
             hang(context, "cuMemAlloc_v2");
-        CU(reset(0));
+        CU(more.cuDevicePrimaryCtxReset_v2(0));
     }
     if (hung > times && argc > 3)
         ask_another_pool(argv[3]);

@@ -7,9 +7,6 @@
 
 enum { LAUNCHES = 20, SMALL = 4096 };
 
-static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
-static CUresult (*reset)(CUdevice), (*get_pool)(CUmemoryPool *, CUdevice);
-
 static void set_policies(CUmemoryPool pool, int value) {
     for (CUmemPool_attribute policy = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
          policy <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; policy++)
@@ -32,9 +29,9 @@ static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream t
     if (policies >= 0)
         set_policies(pool, policies);
     for (int i = 0; i < LAUNCHES; i++)
-        CU(launch(from, victim_take_time, NULL));
+        CU(more.cuLaunchHostFunc(from, victim_take_time, NULL));
     CU(cuda.cuMemFreeAsync(first, from));
-    while (query(from) == CUDA_ERROR_NOT_READY)
+    while (more.cuStreamQuery(from) == CUDA_ERROR_NOT_READY)
         continue;
     second = take(pool, LARGE, to);
     if (what)
@@ -83,7 +80,7 @@ static void trimmed(CUstream to, int ends) {
     set_policies(pool, 0);
     first = take(pool, LARGE, from);
     CU(cuda.cuMemFreeAsync(first, from));
-    while (query(from) == CUDA_ERROR_NOT_READY)
+    while (more.cuStreamQuery(from) == CUDA_ERROR_NOT_READY)
         continue;
     CU(cuda.cuMemPoolTrimTo(pool, (size_t)1 << 40));
     if (ends)
@@ -100,13 +97,13 @@ static void trimmed(CUstream to, int ends) {
 static void after_reset(CUstream from, CUstream to) {
     CUmemoryPool pool;
 
-    CU(get_pool(&pool, 0));
+    CU(more.cuDeviceGetMemPool(&pool, 0));
     reuse(NULL, pool, from, to, 0);
-    CU(reset(0));
+    CU(more.cuDevicePrimaryCtxReset_v2(0));
     (void)enter_context(0);
     from = new_stream();
     to = new_stream();
-    CU(get_pool(&pool, 0));
+    CU(more.cuDeviceGetMemPool(&pool, 0));
     reuse("after a reset, another stream", pool, from, to, -1);
 }
 
@@ -114,10 +111,7 @@ int main(int argc, char **argv) {
     CUstream from, to;
 
     open_driver();
-    need_call(&query, "cuStreamQuery");
-    need_call(&launch, "cuLaunchHostFunc");
-    need_call(&reset, "cuDevicePrimaryCtxReset_v2");
-    need_call(&get_pool, "cuDeviceGetMemPool");
+    NEED("cuStreamQuery", "cuLaunchHostFunc", "cuDevicePrimaryCtxReset_v2", "cuDeviceGetMemPool");
     victim_start(&cuda);
     from = new_stream();
     to = new_stream();

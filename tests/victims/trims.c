@@ -8,11 +8,9 @@
 
 enum { LAUNCHES = 100, TURNS = 300, SMALL = 4096 };
 
-static CUresult (*query)(CUstream), (*launch)(CUstream, victim_host_function *, void *);
-
 static void keep_busy(CUstream stream) {
     for (int i = 0; i < LAUNCHES; i++)
-        CU(launch(stream, victim_take_time, NULL));
+        CU(more.cuLaunchHostFunc(stream, victim_take_time, NULL));
 }
 
 static void show(const char *what, int is) {
@@ -20,7 +18,7 @@ static void show(const char *what, int is) {
 }
 
 static void show_work(const char *what, CUstream stream) {
-    CUresult result = query(stream);
+    CUresult result = more.cuStreamQuery(stream);
 
     HOLDS(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY);
     show(what, result == CUDA_ERROR_NOT_READY);
@@ -215,8 +213,8 @@ static void beside_legacy(void) {
     earn_cache(pool, NULL);
     keep_busy(busy);
     CU(cuda.cuMemPoolTrimTo(pool, 0));
-    CU(launch(other, victim_take_time, NULL));
-    while (query(other) == CUDA_ERROR_NOT_READY)
+    CU(more.cuLaunchHostFunc(other, victim_take_time, NULL));
+    while (more.cuStreamQuery(other) == CUDA_ERROR_NOT_READY)
         continue;
     show_work("that work goes on as another's ends", busy);
     CU(cuda.cuStreamSynchronize(busy));
@@ -281,8 +279,7 @@ int main(int argc, char **argv) {
     CUstream stream;
 
     open_driver();
-    need_call(&query, "cuStreamQuery");
-    need_call(&launch, "cuLaunchHostFunc");
+    NEED("cuStreamQuery", "cuLaunchHostFunc");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     stream = make_stream(CU_STREAM_NON_BLOCKING);
