@@ -355,31 +355,10 @@ EXTRA_DIST += \
 	tests/spin \
 	tests/adapters/torch_shim.cpp \
 	tests/adapters/adapters_throw.cc \
-	tests/tree/check-installed \
-	tests/gpu/adapters \
-	tests/gpu/bundle \
-	tests/gpu/drop-in \
-	tests/gpu/record-overhead \
-	tests/gpu/run \
-	tests/gpu/several \
-	tests/gpu/trim \
-	tests/gpu/stalls \
-	tests/gpu/torch-features.py \
-	tests/gpu/torch_features/__init__.py \
-	tests/gpu/torch_features/compiled.py \
-	tests/gpu/torch_features/devices.py \
-	tests/gpu/torch_features/exits.py \
-	tests/gpu/torch_features/figures.py \
-	tests/gpu/torch_features/graphs.py \
-	tests/gpu/torch_features/history.py \
-	tests/gpu/torch_features/limits.py \
-	tests/gpu/torch_features/memory.py \
-	tests/gpu/torch_features/pools.py \
-	tests/gpu/torch_features/processes.py \
-	tests/gpu/torch_features/ranks.py \
-	tests/gpu/torch_features/streams.py \
-	tests/gpu/torch_features/support.py \
-	tests/gpu/two-gpus \
+	tests/gpu \
+	tests/elsewhere \
+	tests/tree \
+	tests/torch \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
@@ -394,7 +373,6 @@ soak: tests/whole/sim
 
 # That weir calls the driver as another revision does, HEAD~1 or REV: for changes that only move or rename.  Minutes.
 SEEDS = 100000
-EXTRA_DIST += tests/tree/check-same tests/tree/same-digest
 .PHONY: check-same same-digest same-calls
 same-digest: weir tests/whole/sim
 	@for part in $(SAME_PARTS); do \
@@ -421,7 +399,6 @@ soak-group: tests/ipc/test_group
 	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/ipc/test_group
 
 # That it finds the mistakes that tests/tree/mutants lists.
-EXTRA_DIST += tests/tree/check-mutants tests/tree/generate-mutants tests/tree/mutants
 .PHONY: check-mutants
 check-mutants: tests/whole/sim $(MUTANT_SUITES)
 	+@$(MAKE) $(AM_MAKEFLAGS) -s $$(sed -n 's/^# suites: //p' '$(top_srcdir)/tests/tree/mutants')
@@ -433,7 +410,6 @@ check-mutants: tests/whole/sim $(MUTANT_SUITES)
 
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
-EXTRA_DIST += tests/tree/mutants-equivalent
 GENERATED_FILES = lib/reserve/oom_recovery.c lib/engine/block_engine.c lib/engine/backing_mapped.c lib/engine/backing_regions.c \
 	lib/engine/mapped_memory.c lib/engine/mapped_plan.c lib/engine/mapped_survey.c \
 	lib/cache/cache_alloc.c lib/cache/cache_blocks.c lib/cache/cache_flush.c lib/cache/cache_free.c \
@@ -479,7 +455,6 @@ check-lines: tests/whole/shared_lines
 	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/whole/check-lines
 
 # Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
-EXTRA_DIST += tests/tree/check-coverage
 .PHONY: check-coverage
 check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \
@@ -487,7 +462,6 @@ check-coverage:
 
 # PyTorch on the device model, natively and under `weir run', by the interpreter TORCH_INTERPRETER: minutes.
 TORCH_INTERPRETER = python3
-EXTRA_DIST += tests/torch/check-features tests/torch/check-newer tests/torch/cudart.c
 .PHONY: check-torch-model
 check-torch-model: all tests/libcuda/libcuda.la
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)' \
@@ -560,29 +534,24 @@ fuzz: $(BUILT_SOURCES)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
 
 # What a packager may choose: the switches of configure, link-time optimisation, musl.
-EXTRA_DIST += tests/tree/check-configurations
 .PHONY: check-configurations
 check-configurations:
 	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/tree/check-configurations \
 	    $(CONFIGURATIONS)
 
 # That nothing is left out of the tarball, and that it builds and works.
-EXTRA_DIST += tests/tree/check-dist
 .PHONY: check-dist
 check-dist: dist-xz
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-dist '$(abs_builddir)/$(distdir).tar.xz'
 
 # That the same commit makes the same tarball.
-EXTRA_DIST += tests/tree/check-tarball
 .PHONY: check-tarball
 check-tarball:
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-tarball
 
 # The suites in builds of their own, in folders of this one: see tests/tree/check-under.
 builds_apart = asan tsan valgrind clang
-EXTRA_DIST += tests/tree/check-under tests/tree/kinds tests/tree/lsan.supp tests/tree/valgrind.supp
-# The same on another machine that has more processors.
-EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/bundle-mutants tests/elsewhere/one tests/elsewhere/run tests/elsewhere/slices.c
+# tests/elsewhere does that on another machine, which has more processors.
 .PHONY: $(builds_apart:%=check-%)
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/tree/check-under $(@:check-%=%)
