@@ -173,15 +173,11 @@ static void *take_and_give(void *failed) {
 
 TEST_EACH(WORLDS, threads_share_the_stream) {
     int failed[THREADS] = {0};
-    pthread_t thread[THREADS];
 
     begin(_i);
+    run_threads(THREADS, take_and_give, failed, sizeof *failed);
     for (int t = 0; t < THREADS; t++)
-        ANSWERS(0, pthread_create(&thread[t], NULL, take_and_give, &failed[t]));
-    for (int t = 0; t < THREADS; t++) {
-        ANSWERS(0, pthread_join(thread[t], NULL));
         MUST(!failed[t]);
-    }
     MUST_EQ(stats_of(a).frees, THREADS * 50);
 }
 

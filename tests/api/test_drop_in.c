@@ -3,54 +3,16 @@
  *
  * That the programs before it notice nothing is shown by tests/adapters/check-drop-in.
  */
-#include "tests/fixtures/model_device.h"
-
-#include "tests/fixtures/calls.h"
 #include "api/drop_in.h"
 #include "driver/model/model_inside.h"
-#include "tests/fixtures/every_kind.h"
-#include "tests/fixtures/logged.h"
-
-#define CAPACITY (4 * GIB)
-
-static weir_allocator *a;
+#include "tests/fixtures/calls.h"
+#include "tests/fixtures/every_world.h"
 
 static void make(int world) {
-    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+    weir_options options = options_of_world(world, 512 * MIB);
 
-    options.cache = worlds[world].cache;
-    options.log = WEIR_LOG_ERROR;
     OK(weir_allocator_create(&options, &a));
     weir__drop_in_begin(a, NULL);
-}
-
-static int has_caches(int world) {
-    return worlds[world].cache == WEIR_SWITCH_ON;
-}
-
-static unsigned char *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    MUST(block != NULL);
-    return block;
-}
-
-static void give(void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
-}
-
-static void start(void) {
-    start_model(CAPACITY);
-    catch_log();
-}
-
-static void end(void) {
-    CU(driver->cuCtxSynchronize());
-    MUST_EQ(check_identities(a).blocks, 0);
-    OK(weir_allocator_destroy(a));
-    check_model();
-    MUST_EQ(device_free(), CAPACITY);
 }
 
 /* ---- capture --------------------------------------------------------------------------------- */
@@ -86,7 +48,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     give(block, A);
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).cache_misses_capture, 0);
-    end();
+    destroy_empty();
 }
 
 /* ---- frees on streams of other contexts --------------------------------------------------------- */
@@ -120,7 +82,7 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
             }
             ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
         }
-    end();
+    destroy_empty();
 }
 
 /* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
@@ -151,7 +113,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     if (worlds[_i].kind != KIND_DIRECT || has_caches(_i))
         MUST_LE(stats_of(a).reserved, reserve);
     give(again, B);
-    end();
+    destroy_empty();
 }
 
 /* A slot comes home to a stream that has it again while all others of its slab live. */
@@ -176,7 +138,7 @@ TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     for (int i = 0; i < 64; i++)
         if (i != 20)
             give(block[i], A);
-    end();
+    destroy_empty();
 }
 
 /* ---- streams that end ------------------------------------------------------------------------- */
@@ -189,7 +151,7 @@ TEST_EACH(WORLDS, a_stream_ends) {
     uint64_t reserve;
 
     make(_i);
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = make_stream();
     for (int i = 0; i < 40; i++)
         block[i] = take(300000 + (size_t)i * 20000, stream);
     for (int i = 0; i < 40; i++)
@@ -207,14 +169,14 @@ TEST_EACH(WORLDS, a_stream_ends) {
         MUST_LE(stats_of(a).reserved, reserve);
     for (int i = 0; i < 40; i++)
         give(block[i], A);
-    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    next = make_stream();
     for (int i = 0; i < 300; i++)
         give(take(1000, next), next);
     weir__drop_in_stream_ends(a, next);
     weir__drop_in_stream_ends(a, next);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
-    end();
+    destroy_empty();
 }
 
 /* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
@@ -230,7 +192,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     weir__drop_in_stream_ends(a, per_thread);
     give(take(1000, per_thread), per_thread);
     weir__drop_in_stream_ends(a, per_thread);
-    CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
+    fresh = make_stream();
     count_from_here();
     weir__drop_in_stream_ends(a, fresh);
     if (has_caches(_i)) /* else only the engine could know */
@@ -240,7 +202,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     for (int i = 0; i < 300; i++)
         give(take(1000, fresh), fresh);
     CU(driver->cuStreamDestroy(fresh));
-    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    next = make_stream();
     MUST(next == fresh);
     of_both = stats_of(a).cache_idle;
     weir__drop_in_stream_ends(a, next);
@@ -256,7 +218,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     give(kept, A);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
-    end();
+    destroy_empty();
 }
 
 /* The one that has the handle by now orders nothing of what was freed on the one before it. */
@@ -266,19 +228,19 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
 
     make(_i);
     if (!has_caches(_i)) { /* what was freed on a stream is the engine's to order */
-        end();
+        destroy_empty();
         return;
     }
     for (int i = 0; i < 200; i++)
         give(take(1000, A), A);
-    CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    first = make_stream();
     for (int i = 0; i < 300; i++)
         give(take(1000, first), first);
     block = take(1000, A);
     give(block, first);
     busy(first, 50 * MS);
     CU(driver->cuStreamDestroy(first)); /* its work goes on */
-    CU(driver->cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    second = make_stream();
     MUST(second == first);
     weir__drop_in_stream_ends(a, second);
     for (int i = 0; i < 200; i++) {
@@ -288,7 +250,7 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     for (int i = 0; i < 200; i++)
         give(other[i], A);
     CU(driver->cuStreamDestroy(second));
-    end();
+    destroy_empty();
 }
 
 /* A thread's own stream, too. */
@@ -304,7 +266,7 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
     MUST(!has_caches(_i) || stats_of(a).cache_idle > idle);
     weir__drop_in_stream_ends(a, per_thread);
     MUST_LE(stats_of(a).cache_idle, idle);
-    end();
+    destroy_empty();
 }
 
 /* ---- trims ------------------------------------------------------------------------------------ */
@@ -339,7 +301,7 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
     for (int i = 0; i < 2; i++)
         CU(driver->cuStreamDestroy(stream[i]));
     MUST(weir__model_fault() == NULL);
-    end();
+    destroy_empty();
 }
 
 /* A blocking stream waits for the legacy stream, although cuStreamQuery says that it is idle. */
@@ -359,7 +321,7 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     MUST_LE(trim(stream, NULL) + 64 * MIB, before);
     CU(driver->cuStreamDestroy(stream));
     MUST(weir__model_fault() == NULL);
-    end();
+    destroy_empty();
 }
 
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
@@ -380,28 +342,27 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     }
     OK(weir__drop_in_free_done(a, small));
     OK(weir__drop_in_free_done(a, large));
-    end();
+    destroy_empty();
 }
 
 /* With no questions asked about streams, the handle's next owner is told apart by this alone. */
 TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
-    weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
+    weir_options options = options_of_world(_i, 512 * MIB);
     CUstream first, second;
     unsigned char *block;
     uint64_t before;
 
-    options.cache = worlds[_i].cache;
     options.stream_checks = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
     weir__drop_in_begin(a, NULL);
-    CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    first = make_stream();
     block = take(1000, first);
     before = id_of(first);
     give(block, first);
     busy(first, 50 * MS);
     weir__drop_in_stream_ends(a, first);
     CU(driver->cuStreamDestroy(first)); /* its work goes on */
-    CU(driver->cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    second = make_stream();
     MUST(second == first && id_of(second) != before);
     for (int i = 0; i < 100; i++) {
         unsigned char *other = take(1000, second);
@@ -410,7 +371,7 @@ TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
         give(other, second);
     }
     CU(driver->cuStreamDestroy(second));
-    end();
+    destroy_empty();
 }
 
 /* ---- streams that the adapter watches --------------------------------------------------------- */
@@ -424,7 +385,7 @@ static int watches(weir_stream stream) {
 static void make_watched(int world) {
     make(world);
     weir__drop_in_begin(a, watches);
-    CU(driver->cuStreamCreate(&watched, CU_STREAM_NON_BLOCKING));
+    watched = make_stream();
     weir__drop_in_stream_begins(a, watched);
 }
 
@@ -447,7 +408,7 @@ TEST_WHERE(0, WORLDS, has_caches, who_is_watched_is_not_asked_about) {
     MUST_LE(1, questions(A));
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    end();
+    destroy_empty();
 }
 
 /* Its end was not seen, but that its handle is another's. */
@@ -464,7 +425,7 @@ TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next
     give(block, first);
     busy(first, 50 * MS);
     CU(driver->cuStreamDestroy(first)); /* its work goes on */
-    CU(driver->cuStreamCreate(&watched, CU_STREAM_NON_BLOCKING));
+    watched = make_stream();
     MUST(watched == first && id_of(watched) != before);
     weir__drop_in_stream_begins(a, watched);
     for (int i = 0; i < 100; i++) {
@@ -475,7 +436,7 @@ TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next
     }
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    end();
+    destroy_empty();
 }
 
 /* A watched stream may end, and another be created, by calls that are not seen. */
@@ -487,7 +448,7 @@ TEST_WHERE(0, WORLDS, has_caches, who_is_watched_no_more_is_asked_about) {
     MUST_LE(questions(B), 100);
     weir__drop_in_stream_ends(a, B);
     MUST_LE(1, questions(B));
-    end();
+    destroy_empty();
 }
 
 static void *give_on_own(void *block) {
@@ -507,19 +468,17 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     CUcontext second, popped;
     unsigned char *block, *other;
-    pthread_t thread;
     void *refused;
 
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = CAPACITY}));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    A = make_stream();
     make_watched(_i);
     (void)questions(own);
     (void)questions(NULL);
     block = take(1000, own);
-    ANSWERS(0, pthread_create(&thread, NULL, give_on_own, block));
-    ANSWERS(0, pthread_join(thread, NULL));
+    run_in_thread(give_on_own, block);
     for (int i = 0; i < 100; i++) {
         other = take(1000, own);
         MUST(other != block); /* the thread's stream is at work */
@@ -534,7 +493,7 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     give(take(1000, NULL), NULL);
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    end();
+    destroy_empty();
 }
 
 /* ---- peaks ------------------------------------------------------------------------------------ */
@@ -545,7 +504,7 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
     make(_i);
     MUST_EQ(weir__drop_in_knows_peak(a), has_caches(_i));
     if (!has_caches(_i)) {
-        end();
+        destroy_empty();
         return;
     }
     for (int stream = 0; stream < 2; stream++) { /* of one stream, and of two */
@@ -567,7 +526,7 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
         MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
         MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this one does not */
     }
-    end();
+    destroy_empty();
 }
 
 /* ---- a context that goes ----------------------------------------------------------------------- */
@@ -606,19 +565,16 @@ TEST_EACH(WORLDS, what_lies_in_its_memory) {
     MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
     MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
     MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);
-    end();
+    destroy_empty();
 }
-
-/* ---- the suite -------------------------------------------------------------------------------- */
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
 /* Failures that are told elsewhere are not in the log; what else there is to say is. */
 TEST_EACH(WORLDS, failures_are_not_said_twice) {
-    weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
+    weir_options options = options_of_world(_i, 512 * MIB);
     void *none = NULL;
 
-    options.cache = worlds[_i].cache;
     options.limit = bytes_amount(512 * MIB);
     options.log = WEIR_LOG_WARNING;
     for (int hushed = 0; hushed < 2; hushed++) {
@@ -631,7 +587,7 @@ TEST_EACH(WORLDS, failures_are_not_said_twice) {
         MUST((strstr(logged, "weir: warning: the allocator's limit is reached") == NULL) == hushed);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &none, A));
         ANSWERS(1, lines());
-        end();
+        destroy_empty();
     }
 }
 

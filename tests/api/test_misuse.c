@@ -465,7 +465,7 @@ TEST_EACH(WORLDS, null_arguments) {
 /* A program that was built against an older version, or against none, is told of its mistakes as far as it
  * has a log; one that is not to be trusted with its log is not. */
 TEST(options_that_cannot_be) {
-    weir_options options = options_of_world(0);
+    weir_options options = options_of_world(0, 512 * MIB);
     weir_allocator *made = NULL;
 
     WRONG(weir_allocator_create(&options, NULL), "weir_allocator_create: allocator is NULL");
@@ -490,7 +490,7 @@ TEST(options_that_cannot_be) {
 TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
-    weir_options options = options_of_world(_i / 3);
+    weir_options options = options_of_world(_i / 3, 512 * MIB);
     CUresult result = results[_i % 3];
     uint64_t met = 1;
 

@@ -3,18 +3,9 @@
 #ifndef WEIR_TEST_MISUSE_H
 #define WEIR_TEST_MISUSE_H
 
-#include "tests/fixtures/model_device.h"
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
-#include "tests/fixtures/every_kind.h"
-#include "tests/fixtures/logged.h"
-
-#define CAPACITY (4 * GIB)
-
-static inline int has_caches(int world) {
-    return worlds[world].cache == WEIR_SWITCH_ON;
-}
+#include "tests/fixtures/every_world.h"
 
 /* Every block is the driver's own, and the driver frees what it knows. */
 static inline int is_bare_pool(int world) {
@@ -39,7 +30,6 @@ static inline int is_bare_pool(int world) {
 static const size_t sizes[] = {1, 512, 3000, 20000, 70000, 300000, 512 * KIB, 600000, MIB, 3 * MIB};
 enum { SIZES = sizeof sizes / sizeof sizes[0], EACH = 2, WITNESSES = SIZES * EACH };
 
-static weir_allocator *a;
 static unsigned char *witness[WITNESSES];
 static weir_statistics before;
 
@@ -47,33 +37,13 @@ static inline size_t size_of(int i) {
     return sizes[i % SIZES];
 }
 
-static inline weir_options options_of_world(int world) {
-    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
-
-    options.cache = worlds[world].cache;
-    options.log = WEIR_LOG_ERROR;
-    options.recovery_timeout_ms = 100;
-    return options;
-}
-
 static inline weir_allocator *make(int world) {
-    weir_options options = options_of_world(world);
+    weir_options options = options_of_world(world, 512 * MIB);
     weir_allocator *made = NULL;
 
+    options.recovery_timeout_ms = 100;
     OK(weir_allocator_create(&options, &made));
     return made;
-}
-
-static inline unsigned char *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    MUST(block != NULL);
-    return block;
-}
-
-static inline void give(void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
 }
 
 static inline int is_witness(const void *block) {
@@ -133,16 +103,7 @@ static inline void end(void) {
     expect_unharmed();
     for (int i = 0; i < WITNESSES; i++)
         give(witness[i], i % 2 ? A : B);
-    MUST_EQ(check_identities(a).blocks, 0);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-    check_model();
-    MUST_EQ(device_free(), CAPACITY);
-}
-
-static inline void start(void) {
-    start_model(CAPACITY);
-    catch_log();
+    destroy_empty();
 }
 
 /* A thread of its own does that with a block. */
@@ -160,11 +121,8 @@ static inline void *run_errand(void *unused) {
 }
 
 static inline weir_status free_elsewhere(void *block, CUstream stream) {
-    pthread_t thread;
-
     errand = (struct errand){.block = block, .stream = stream};
-    MUST(pthread_create(&thread, NULL, run_errand, NULL) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    run_in_thread(run_errand, NULL);
     return errand.status;
 }
 

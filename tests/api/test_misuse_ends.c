@@ -164,8 +164,7 @@ static void go_down(void) {
 }
 
 static void leave(int world) {
-    static const char *const engines[KIND_COUNT] = {"pool", "bfc-fixed", "bfc", "mapped",
-                                                     "direct"};
+    static const char *const engines[KIND_COUNT] = {"pool", "bfc-fixed", "bfc", "mapped", "direct"};
 
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_ENGINE", engines[worlds[world].kind], 1);
@@ -277,7 +276,7 @@ TEST_EACH(WORLDS, which_block_an_address_is_in) {
 
 /* Gaps are nobody's. */
 TEST_EACH(WORLDS, which_hardened_block_an_address_is_in) {
-    weir_options options = options_of_world(_i);
+    weir_options options = options_of_world(_i, 512 * MIB);
     unsigned char *block;
 
     options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;

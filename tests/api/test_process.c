@@ -128,13 +128,9 @@ static void *ask(void *given) {
 
 TEST(threads_get_the_same) {
     weir_allocator *got[THREADS][DEVICES];
-    pthread_t thread[THREADS];
 
     begin(DEVICES, "model");
-    for (int t = 0; t < THREADS; t++)
-        ANSWERS(0, pthread_create(&thread[t], NULL, ask, got[t]));
-    for (int t = 0; t < THREADS; t++)
-        ANSWERS(0, pthread_join(thread[t], NULL));
+    run_threads(THREADS, ask, got, sizeof *got);
     for (int t = 0; t < THREADS; t++)
         for (int i = 0; i < DEVICES; i++)
             MUST(got[t][i] != NULL && got[t][i] == of(i));

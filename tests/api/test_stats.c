@@ -91,14 +91,10 @@ static void *raise_counters(void *arg) {
 /* All at once, so that none gets another's number. */
 TEST(more_threads_than_stripes) {
     weir_statistics s = {.size = sizeof s};
-    pthread_t thread[THREADS];
 
     ck_assert_int_gt(THREADS, WEIR_STRIPED_STRIPES);
     ck_assert_int_eq(weir__counters_open(&counters, 0), 1);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&thread[i], NULL, raise_counters, NULL), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
+    run_threads(THREADS, raise_counters, NULL, 0);
     weir__counters_read(&counters, &s);
     ck_assert_uint_eq(s.allocs, THREADS * ROUNDS);
     ck_assert_uint_eq(s.frees, THREADS * ROUNDS / 2);

@@ -113,12 +113,7 @@ static void *add_many(void *unused) {
 }
 
 TEST(test_threads_lose_nothing) {
-    pthread_t threads[THREADS];
-
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, add_many, NULL), 0);
-    for (int i = 0; i < THREADS; i++)
-        pthread_join(threads[i], NULL);
+    run_threads(THREADS, add_many, NULL, 0);
     ck_assert_uint_eq(h.total, (uint64_t)THREADS * ADDS);
     ck_assert_uint_eq(h.sum, (uint64_t)THREADS * (ADDS - 1) * ADDS / 2);
     ck_assert_uint_eq(h.max, ADDS - 1);

@@ -66,14 +66,12 @@ static void *other_thread(void *seen) {
 }
 
 TEST(test_driver_result_is_the_threads_own) {
-    pthread_t thread;
     int seen = -1;
 
     ck_assert_int_eq(weir_last_driver_result(), 0);
     weir__set_driver_result(2);
     ck_assert_int_eq(weir_last_driver_result(), 2);
-    ck_assert_int_eq(pthread_create(&thread, NULL, other_thread, &seen), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    run_in_thread(other_thread, &seen);
     ck_assert_int_eq(seen, 0);
     ck_assert_int_eq(weir_last_driver_result(), 2);
     weir__set_driver_result(0);

@@ -41,10 +41,7 @@ static void *pass_many_times(void *times) {
 }
 
 static void run_elsewhere(int times) {
-    pthread_t thread;
-
-    MUST(pthread_create(&thread, NULL, pass_many_times, &times) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    run_in_thread(pass_many_times, &times);
 }
 
 /* Is there a bias at all?  Not under ThreadSanitizer, nor without membarrier. */
@@ -244,10 +241,7 @@ static void *visit(void *arg) {
 }
 
 static void expect_visit(int taken) {
-    pthread_t thread;
-
-    MUST(pthread_create(&thread, NULL, visit, &taken) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    run_in_thread(visit, &taken);
 }
 
 /* Takes and gives the outer lock so often that it is biased to this thread, if it can be. */

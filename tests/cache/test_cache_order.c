@@ -15,7 +15,7 @@ TEST_EACH(ENGINES, a_remote_free_serves_where_it_was_freed) {
     warm(A);
     warm(B);
     void *block = take(3000, A);
-    order(B, A);
+    order_streams(B, A);
     busy(B, 50 * MS);
     give(block, B);
     for (held[0] = take(3000, B); held[count] != block; held[count] = take(3000, B))
@@ -39,7 +39,7 @@ TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
     warm(A);
     warm(s);
     block = take(3000, A);
-    order(s, A);
+    order_streams(s, A);
     busy(s, 50 * MS);
     give(block, s);
     CU(driver->cuStreamDestroy(s));
@@ -59,7 +59,7 @@ TEST_EACH(ENGINES * 2, a_trim_waits_for_what_is_away) {
     void *home = take(3000, A);
     void *away = take(3000, A);
     OK(weir_bind(a, B)); /* so it has a cache, with nothing in it */
-    order(B, A);
+    order_streams(B, A);
     if (_i % 2)
         OK(weir_use(a, away, B));
     busy(B, 50 * MS);
@@ -83,7 +83,7 @@ TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     warm(B);
     for (int i = 0; i < COUNT; i++)
         block[i] = take(2000, A);
-    order(B, A);
+    order_streams(B, A);
     busy(B, 50 * MS);
     events = stats_of(a).event_records;
     count_from_here();
@@ -109,18 +109,14 @@ TEST_EACH(ENGINES, remote_frees_find_their_cache) {
  * one.  `is_limited`: the request has to fit into what there is. */
 static void strand(int kind, int is_limited) {
     static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
-    weir_options options = plain(kind);
     CUstream s = make_stream(), first = s;
     void *block[300]; /* no class has enough to be sent home behind an event */
-    options.recovery_timeout_ms = 1000;
-    if (is_limited)
-        options.limit = (weir_amount){512 * MIB, WEIR_AMOUNT_BYTES, 0};
-    make_with(&options);
+    make(kind, is_limited ? "limit=512MiB" : "");
     warm(A);
     warm(s);
     for (int i = 0; i < 300; i++)
         block[i] = take(of_a_class[i / 60], A);
-    order(s, A);
+    order_streams(s, A);
     busy(s, 50 * MS);
     for (int i = 0; i < 300; i++)
         give(block[i], s);
@@ -230,7 +226,7 @@ TEST_EACH(ENGINES, noted_uses_hold_small_and_whole_blocks) {
     warm(B);
     for (int i = 0; i < SIZES; i++) {
         block[i] = take(sizes[i], A);
-        order(B, A);
+        order_streams(B, A);
         OK(weir_use(a, block[i], B));
         forbid(block[i], sizes[i]);
     }
@@ -257,7 +253,7 @@ TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     warm(A);
     for (int i = 0; i < COUNT; i++) {
         block[i] = take(512, A);
-        order(B, A);
+        order_streams(B, A);
         OK(weir_use(a, block[i], B));
     }
     busy(A, 50 * MS);
@@ -428,7 +424,7 @@ TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
     for (int i = 0; i < 600; i++) {
         for (int k = 0; k < 16; k++)
             blocks[k] = take(bytes, A);
-        order(B, A);
+        order_streams(B, A);
         pair(4 * KIB, B);
         begin_capture(B);
         for (int k = 0; k < 16; k++)
@@ -446,7 +442,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
 
     for (int k = 0; k < 512; k++)
         blocks[k] = take(4 * KIB, A);
-    order(C, A);
+    order_streams(C, A);
     begin_capture(C);
     for (int k = 0; k < 512; k++)
         give(blocks[k], C);
@@ -456,7 +452,7 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
     for (int i = 0; i < 600; i++) {
         for (int k = 0; k < 16; k++)
             blocks[k] = take(64 * KIB, A);
-        order(B, A);
+        order_streams(B, A);
         for (int k = 0; k < 16; k++)
             give(blocks[k], B);
     }
@@ -474,7 +470,7 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_t
     CU(driver->cuStreamDestroy(s));
     CUstream t = make_stream();
     MUST(s == t);
-    order(t, B);
+    order_streams(t, B);
     busy(t, 100 * MS);
     begin_capture(t);
     give(block, t);
@@ -497,7 +493,7 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_t
 static void *block_of_b;
 
 static void free_per_thread_under_capture(void) {
-    order(PER_THREAD, B);
+    order_streams(PER_THREAD, B);
     busy(PER_THREAD, 100 * MS);
     begin_capture(PER_THREAD);
     give(block_of_b, PER_THREAD);

@@ -76,16 +76,13 @@ static void *free_on_b(void *block) {
 
 /* A slot that another thread frees on another stream serves that stream alone, until the work there has completed. */
 TEST_EACH(ENGINES, a_slot_freed_by_another_thread_is_its_streams) {
-    pthread_t thread;
-
     make(_i, "");
     warm(A);
     warm(B);
     void *block = take(3000, A);
-    order(B, A);
+    order_streams(B, A);
     busy(B, 50 * MS);
-    MUST(pthread_create(&thread, NULL, free_on_b, block) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    run_in_thread(free_on_b, block);
     forbid(block, 3000);
     expect_none_of_it(A);
     MUST(weir__model_now_ns() < 50 * MS);
@@ -174,15 +171,11 @@ static void *bind_own(void *unused) {
  * have unbound them serves later threads. */
 TEST_EACH(ENGINES, many_default_streams_are_bound_at_once) {
     make_limited(_i);
-    pthread_t thread[BOUND_THREADS];
     weir_statistics s;
 
     for (int round = 0; round < 5; round++) {
         MUST(pthread_barrier_init(&all_bound, NULL, BOUND_THREADS) == 0);
-        for (int i = 0; i < BOUND_THREADS; i++)
-            MUST(pthread_create(&thread[i], NULL, bind_own, a) == 0);
-        for (int i = 0; i < BOUND_THREADS; i++)
-            MUST(pthread_join(thread[i], NULL) == 0);
+        run_threads(BOUND_THREADS, bind_own, a, 0);
         pthread_barrier_destroy(&all_bound);
         s = check_identities(a);
         MUST_BE_WITHIN(BOUND_THREADS, s.cache_streams, BOUND_THREADS + UNBOUND_KEPT);
@@ -365,7 +358,7 @@ TEST_EACH(ENGINES, a_peak_knows_of_frees_elsewhere) {
     void *block = take(20 * MIB, A);
 
     OK(weir_bind(a, B));
-    order(B, A);
+    order_streams(B, A);
     give(block, B);
     pair(512, A);
     block = take(30 * MIB, A);

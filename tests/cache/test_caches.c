@@ -28,11 +28,8 @@ CASE("streams", 300, start_device, end_if_there);
 
 TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
     int kind = _i / STREAM_KINDS;
-    weir_options options = plain(kind);
 
-    if (_i % STREAM_KINDS == UNCHECKED)
-        options.stream_checks = WEIR_SWITCH_OFF;
-    make_with(&options);
+    make(kind, _i % STREAM_KINDS == UNCHECKED ? "stream-checks=off" : "");
     switch (_i % STREAM_KINDS) {
     case EXPLICIT:
         expect_hits(A, 1, 1, 0);
@@ -174,7 +171,7 @@ static void reuse_a_handle(int kind, int frees, int bound) {
         MUST(!is_forbidden(block[i], sizes[i]));
     }
     if (frees)
-        order(t, B);
+        order_streams(t, B);
     for (int i = 0; frees && i < SIZES; i++)
         give(block[i], t);
     expect_none_of_it(t);
@@ -223,7 +220,7 @@ TEST_EACH(ENGINES, a_stream_that_only_frees) {
         void *block = take(sizes[i % SIZES], B);
 
         MUST(!is_forbidden(block, sizes[i % SIZES]));
-        order(t, B);
+        order_streams(t, B);
         busy(t, MS / 10);
         give(block, t);
     }

@@ -5,14 +5,10 @@
  * Each fault that is planted is found, once, and named; where none is, nothing is said, whatever the
  * program does.  The figures stay true, and in the end all memory has gone back.
  */
-#include "tests/fixtures/model_device.h"
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
-#include "tests/fixtures/every_kind.h"
-#include "tests/fixtures/logged.h"
+#include "tests/fixtures/every_world.h"
 
-#define CAPACITY (4 * GIB)
 #define POISON WEIR_HARDEN_POISON
 #define GUARD WEIR_HARDEN_GUARD
 #define ZERO_STREAM WEIR_HARDEN_ZERO_STREAM
@@ -32,17 +28,9 @@ static const uint64_t combinations[] = {POISON,
                                         POISON | GUARD | ZERO_STREAM | ZERO_ALWAYS};
 enum { COMBINATIONS = sizeof combinations / sizeof combinations[0] };
 
-static weir_allocator *a;
-
-static void start(void) {
-    start_model(CAPACITY);
-    catch_log();
-}
-
 static void open_on(const struct weir_driver *table, int world, uint64_t harden) {
-    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+    weir_options options = options_of_world(world, 512 * MIB);
 
-    options.cache = worlds[world].cache;
     options.log = WEIR_LOG_WARNING;
     options.recovery_timeout_ms = 100;
     options.harden = harden;
@@ -53,30 +41,24 @@ static void open_with(int world, uint64_t harden) {
     open_on(driver, world, harden);
 }
 
-static unsigned char *take(size_t bytes, CUstream stream) {
-    void *block = NULL;
+/* Opens an allocator with a limit of 128 MiB.  A request that does not fit waits no longer than that for frees. */
+static void open_limited(int world, uint64_t harden, uint32_t timeout_ms) {
+    weir_options options = options_of_world(world, 128 * MIB);
 
-    OK(weir_alloc(a, bytes, stream, &block));
-    MUST(block != NULL && (uintptr_t)block % 256 == 0);
-    return block;
-}
-
-static void give(void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
+    options.limit = bytes_amount(128 * MIB);
+    options.harden = harden;
+    options.recovery_timeout_ms = timeout_ms;
+    OK(weir_allocator_create(&options, &a));
 }
 
 /* Nothing is live, and so much was found in all. */
 static void end(uint64_t late_writes, uint64_t overruns) {
     weir_statistics s = check_identities(a);
 
-    MUST_EQ(s.blocks, 0);
     MUST_EQ(s.requested, 0);
     MUST_EQ(s.late_writes, late_writes);
     MUST_EQ(s.overruns, overruns);
-    CU(driver->cuCtxSynchronize());
-    OK(weir_allocator_destroy(a));
-    check_model();
-    MUST_EQ(device_free(), CAPACITY);
+    destroy_empty();
 }
 
 static int is_all(const unsigned char *block, unsigned char value, size_t bytes) {
@@ -135,7 +117,8 @@ enum { THREADS = 4 };
 /* Each on a stream of its own and on one that all share. */
 static void *run_thread(void *argument) {
     enum { HELD = 16, STEPS = 300 };
-    uint64_t random = 77 + (uintptr_t)argument;
+    uintptr_t number = *(const uintptr_t *)argument;
+    uint64_t random = 77 + number;
     unsigned char *block[HELD] = {0};
     size_t bytes[HELD] = {0};
     CUstream own;
@@ -143,7 +126,7 @@ static void *run_thread(void *argument) {
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
     for (int step = 0; step < STEPS; step++) {
-        int k = (int)(next_random(&random) % HELD), mark = k + 16 * (int)(uintptr_t)argument;
+        int k = (int)(next_random(&random) % HELD), mark = k + 16 * (int)number;
         CUstream s = next_random(&random) % 2 ? own : A;
 
         if (block[k]) {
@@ -167,13 +150,12 @@ static void *run_thread(void *argument) {
 }
 
 TEST_EACH(WORLDS * 2, threads_share_it) {
-    pthread_t thread[THREADS];
+    uintptr_t numbers[THREADS];
 
     open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
     for (uintptr_t i = 0; i < THREADS; i++)
-        MUST(pthread_create(&thread[i], NULL, run_thread, (void *)i) == 0);
-    for (int i = 0; i < THREADS; i++)
-        MUST(pthread_join(thread[i], NULL) == 0);
+        numbers[i] = i;
+    run_threads(THREADS, run_thread, numbers, sizeof *numbers);
     end(0, 0);
 }
 
@@ -287,14 +269,10 @@ TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
 
 /* A shelf is no loss of memory: at the limit another stream has it. */
 TEST_EACH(4, shelves_give_way_at_the_limit) {
-    weir_options options = options_of(_i / 2 ? KIND_FIXED : KIND_POOL, "model", 128 * MIB);
     unsigned char *block;
 
-    options.limit = bytes_amount(128 * MIB);
-    options.cache = _i % 2 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    options.harden = POISON | GUARD;
-    options.recovery_timeout_ms = 100;
-    OK(weir_allocator_create(&options, &a));
+    MUST(_i < 2 || worlds[_i].kind == KIND_FIXED);
+    open_limited(_i, POISON | GUARD, 100);
     for (int i = 0; i < 4; i++) {
         block = take(90 * MIB, i % 2 ? A : B);
         memset(block, i, 90 * MIB);
@@ -307,14 +285,9 @@ TEST_EACH(4, shelves_give_way_at_the_limit) {
 
 /* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
 TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
-    weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
 
-    options.limit = bytes_amount(128 * MIB);
-    options.cache = worlds[_i].cache;
-    options.harden = ZERO_STREAM;
-    options.recovery_timeout_ms = UINT32_MAX;
-    OK(weir_allocator_create(&options, &a));
+    open_limited(_i, ZERO_STREAM, UINT32_MAX);
     give(take(90 * MIB, A), A);
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 80 * MIB, B, &none));
     MUST(none == NULL);
@@ -395,15 +368,10 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
 
 /* Such a block may hold memory that its stream still uses: a trim waits for that work. */
 TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
-    weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
     void *none = NULL;
     unsigned char *block, *next;
 
-    options.limit = bytes_amount(128 * MIB);
-    options.cache = worlds[_i].cache;
-    options.harden = ZERO_STREAM | ZERO_ALWAYS;
-    options.recovery_timeout_ms = 100;
-    OK(weir_allocator_create(&options, &a));
+    open_limited(_i, ZERO_STREAM | ZERO_ALWAYS, 100);
     block = take(90 * MIB, A);
     CU(weir__model_use(A, (uintptr_t)block, 90 * MIB, 1, 50 * MS));
     give(block, A);

@@ -9,11 +9,9 @@ CASE("amounts", 300, start_device, end_if_there);
 /* What a stream that was alone has freed is there for the second one, however much may be kept, once the second one has
  * run dry and the first one has called again. */
 TEST(a_second_stream_has_what_the_first_left) {
-    weir_options options = plain(KIND_POOL);
     void *block[12];
 
-    options.cache_limit = (weir_amount){4 * GIB, WEIR_AMOUNT_BYTES, 0};
-    make_with(&options);
+    make(KIND_POOL, "cache-limit=4GiB");
     for (int i = 0; i < 12; i++)
         block[i] = take(64 * MIB, A);
     for (int i = 0; i < 12; i++)
@@ -30,14 +28,9 @@ TEST(a_second_stream_has_what_the_first_left) {
  * one left. */
 TEST_EACH(4, what_the_first_left_is_waited_for_at_a_limit) {
     int is_limited = _i % 2;
-    weir_options options = plain(_i / 2 ? KIND_REGIONS : KIND_POOL);
 
-    options.recovery_timeout_ms = 1000;
-    if (is_limited)
-        options.limit = (weir_amount){256 * MIB, WEIR_AMOUNT_BYTES, 0};
-    make_with(&options);
+    make(_i / 2 ? KIND_REGIONS : KIND_POOL, is_limited ? "limit=256MiB" : "");
     void *block = take(160 * MIB, A);
-
     busy(A, 50 * MS);
     give(block, A);
     block = take(160 * MIB, B);
@@ -261,13 +254,9 @@ TEST_EACH(ENGINES, idle_blocks_stay_for_ever) {
 /* What another stream's cache holds serves a request that does not fit, after that stream's next call
  * (`frees`: a free, else a hit), once its work is done; and the reserved memory does not grow for it. */
 static void demand(int kind, int frees) {
-    weir_options options = plain(kind);
     void *held[512];
     int count = 0;
-    options.limit = bytes_amount(64 * MIB);
-    options.recovery_timeout_ms = UINT32_MAX; /* no OOM recovery */
-    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    make_with(&options);
+    make(kind, "limit=64MiB recovery-timeout=0 cache-limit=max");
     warm(A);
     void *block = take(3 * MIB, A);
     void *last = take(512, A);
@@ -308,11 +297,7 @@ static void fill_own_cache(void) {
 
 /* The stream's own cache is given up before the reserved memory grows, and before anybody waits. */
 TEST_EACH(ENGINES, own_cache_before_growth) {
-    weir_options options = plain(_i);
-    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    if (_i == KIND_FIXED)
-        options.limit = bytes_amount(64 * MIB);
-    make_with(&options);
+    make(_i, _i == KIND_FIXED ? "cache-limit=max limit=64MiB" : "cache-limit=max");
     give(take(64 * MIB, A), A);
     for (int round = 0; round < 60; round++)
         fill_own_cache();
@@ -326,14 +311,10 @@ TEST_EACH(ENGINES, own_cache_before_growth) {
 
 /* And nobody else's is: who has enough is no concern of others. */
 TEST_EACH(ENGINES, own_cache_before_others) {
-    weir_options options = plain(_i);
-    options.cache_limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    options.growth = WEIR_GROWTH_EXACT;
     if (_i == KIND_POOL)
         return; /* which may be dry all the same */
-    if (_i == KIND_FIXED)
-        options.limit = bytes_amount(80 * MIB);
-    make_with(&options);
+    make(_i, _i == KIND_FIXED ? "cache-limit=max growth=exact limit=80MiB"
+                              : "cache-limit=max growth=exact");
     for (int i = 0; i < 60; i++)
         give(take(3000, i % 2 ? A : B), i % 2 ? A : B);
     give(take(72 * MIB, A), A);
@@ -358,10 +339,7 @@ TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
 
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     for (int cache = 0; cache < 2; cache++) {
-        weir_options options = plain(_i);
-        options.cache = cache ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-        options.recovery_timeout_ms = UINT32_MAX;
-        make_with(&options);
+        make(_i, cache ? "cache=on recovery-timeout=0" : "cache=off recovery-timeout=0");
         count_from_here();
         MUST_EQ(weir_alloc(a, 2 * GIB, A, &none),
                 _i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);

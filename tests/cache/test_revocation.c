@@ -104,10 +104,8 @@ static void *come(void *arg) {
 /* Another thread comes: what it took, -1: nothing. */
 static int come_elsewhere(enum manner manner) {
     int how = (int)manner;
-    pthread_t thread;
 
-    MUST(pthread_create(&thread, NULL, come, &how) == 0);
-    MUST(pthread_join(thread, NULL) == 0);
+    run_in_thread(come, &how);
     return how;
 }
 

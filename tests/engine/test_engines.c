@@ -190,10 +190,8 @@ static void expect_nothing_else(const char *address) {
 
 /* Every byte of a live block leads to it, and no other byte to any. */
 TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
-    weir_options options = plain(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0);
     char host;
-    options.harden = _i % 2 ? WEIR_HARDEN_GUARD : WEIR_HARDEN_OFF;
-    make_with(&options);
+    make(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0, _i % 2 ? "harden=guard" : "");
     char *first = take(3 * MIB, A);
     char *small = take(1000, A);
     char *large = take(3 * MIB, A);
@@ -262,9 +260,7 @@ TEST(an_idle_stream_is_no_proof) {
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 TEST_EACH(3, an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_DIRECT};
-    weir_options options = plain(kinds[_i], 0);
-    options.cache = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
-    make_with(&options);
+    make(kinds[_i], 0, kinds[_i] == KIND_MAPPED ? "cache=off" : "cache=on");
     void *block = take(20 * MIB, A);
     busy(A, 50 * MS);
     MUST_EQ(weir__model_use(A, (uintptr_t)block, 20 * MIB, 1, 50 * MS), CUDA_SUCCESS);
@@ -279,13 +275,11 @@ TEST_EACH(3, an_end_that_cannot_wait_is_no_end) {
 }
 
 /* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
-TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, NULL,
-           a_second_stream_has_what_nobody_used) {
-    weir_options options = plain(KIND_MAPPED, 0);
-    options.packing = _i;
-    options.cache = WEIR_SWITCH_OFF;
-    options.prealloc = bytes_amount(512 * MIB);
-    make_with(&options);
+TEST_EACH(3, a_second_stream_has_what_nobody_used) {
+    static const char *const settings[] = {"packing=compact cache=off prealloc=512MiB",
+                                           "packing=balanced cache=off prealloc=512MiB",
+                                           "packing=fast cache=off prealloc=512MiB"};
+    make(KIND_MAPPED, 0, settings[_i]);
     void *block = take(100 * MIB, A);
     busy(A, 50 * MS);
     give(block, A);
@@ -310,12 +304,9 @@ static void *free_elsewhere(void *unused) {
 }
 
 static weir_status freed_on_another_thread(void *block, weir_stream stream) {
-    pthread_t thread;
-
     elsewhere.block = block;
     elsewhere.stream = stream;
-    ck_assert_int_eq(pthread_create(&thread, NULL, free_elsewhere, NULL), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    run_in_thread(free_elsewhere, NULL);
     return elsewhere.status;
 }
 
@@ -401,8 +392,7 @@ TEST(pending_frees_do_not_pile_up) {
 CASE("alone", 120, open_device, end_test);
 
 TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
-    weir_options options = plain(KIND_POOL, 0);
-    make_with(&options);
+    make(KIND_POOL, 0, "");
     give(take(1000, A), A);
     count_from_here();
     void *block = take(1000, A);
@@ -411,10 +401,8 @@ TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     count_from_here();
     give(block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
-    destroy();
     /* With a finite threshold the reserved memory may fall unseen: it is asked for, twice. */
-    options.release_threshold = bytes_amount(64 * MIB);
-    make_with(&options);
+    make(KIND_POOL, 0, "release-threshold=64MiB");
     give(take(1000, A), A);
     count_from_here();
     block = take(1000, A);
@@ -473,9 +461,7 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
 /* A takes of what it freed itself, though what B left fits better and is done: B finds its own there again while
  * A works.  Not where B might wait for A. */
 TEST_EACH(2, what_another_left_stays_there_for_it) {
-    weir_options options = plain(KIND_MAPPED, 0);
-    options.internal_dependencies = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    make_with(&options);
+    make(KIND_MAPPED, 0, _i ? "internal-dependencies=on" : "internal-dependencies=off");
     void *large = take(64 * MIB, A);
     void *left = take(8 * MIB, B);
     take(8 * MIB, B);
@@ -603,9 +589,8 @@ static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
 }
 
 TEST(notes_of_the_next_owner_stay) {
-    weir_options options = plain(KIND_POOL, 64 * MIB);
     copy_driver();
-    make_with_on(&table, &options);
+    make_on(&table, KIND_POOL, 64 * MIB, "");
     void *block = take(64 * MIB, A);
     OK(weir_use(a, block, C));
     table.cuMemFreeAsync = free_and_be_overtaken;
@@ -675,13 +660,11 @@ TEST_WHERE(KIND_POOL, KIND_POOL + 1, NULL, default_streams_of_two_threads_are_tw
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
-    pthread_t thread;
 
     OK(weir_use(a, block, per_thread));
     elsewhere.block = block;
     elsewhere.stream = per_thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, use_elsewhere, NULL), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    run_in_thread(use_elsewhere, NULL);
     OK(elsewhere.status);
     EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* of the other nothing is known here */
 }

@@ -173,13 +173,12 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
 
 /* Another program holds most of the device: a step is cut to what is there, the request served. */
 TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
-    static const char *const policies[] = {"step:512MiB", "remaining:1", "geometric:8", "bfc"};
-    weir_options options = plain(_i % 2 ? KIND_POOL : KIND_REGIONS, 0);
+    static const char *const policies[] = {"growth=step:512MiB", "growth=remaining:1",
+                                           "growth=geometric:8", "growth=bfc"};
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, 4 * GIB - 200 * MIB));
-    OK(weir_options_set(&options, "growth", policies[_i / 2], NULL, 0));
-    make_with(&options);
+    make(_i % 2 ? KIND_POOL : KIND_REGIONS, 0, policies[_i / 2]);
     take(40 * MIB, A);
     take(40 * MIB, A);
     take(40 * MIB, A);
@@ -475,26 +474,22 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 
 /* "max" and parts of the device are what they say. */
 TEST(amounts_are_of_the_device) {
-    weir_options options = plain(KIND_REGIONS, 0);
+    static const struct {
+        const char *settings;
+        uint64_t reserved;
+    } amounts[] = {{"prealloc=25%", GIB},
+                   {"prealloc=50%free", GIB + 512 * MIB},
+                   {"prealloc=max", 3 * GIB},
+                   {"prealloc=max limit=50%", 2 * GIB}};
+    weir_options options;
     CUdeviceptr others;
 
     CU(driver->cuMemAlloc(&others, GIB));
-    options.prealloc = (weir_amount){.value = 250000, .kind = WEIR_AMOUNT_OF_TOTAL};
-    make_with(&options);
-    ck_assert_uint_eq(reserve(), GIB);
-    destroy();
-    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_FREE};
-    make_with(&options);
-    ck_assert_uint_eq(reserve(), GIB + 512 * MIB);
-    destroy();
-    options.prealloc = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    make_with(&options);
-    ck_assert_uint_eq(reserve(), 3 * GIB);
-    destroy();
-    options.limit = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
-    make_with(&options);
-    ck_assert_uint_eq(reserve(), 2 * GIB);
-    destroy();
+    for (int i = 0; i < ROWS(amounts); i++) {
+        make(KIND_REGIONS, 0, amounts[i].settings);
+        ck_assert_uint_eq(reserve(), amounts[i].reserved);
+        destroy();
+    }
     options = plain(KIND_FIXED, 0);
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     make_with(&options);
@@ -646,12 +641,10 @@ static void *grow_beside(void *unused) {
 /* A probe block, while which another thread's request grows the pool. */
 static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
     CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    pthread_t thread;
 
     if (stream != A && stream != B) {
         table.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync; /* once */
-        ck_assert_int_eq(pthread_create(&thread, NULL, grow_beside, NULL), 0);
-        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        run_in_thread(grow_beside, NULL);
     }
     return result;
 }
@@ -659,14 +652,10 @@ static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool
 /* The one that finds the other growing does not wait for it, and its growth is in the other's account;
  * with a finite release threshold, too. */
 TEST_EACH(2, two_threads_grow_at_once) {
-    weir_options options = plain(KIND_POOL, 0);
-    options.growth = WEIR_GROWTH_STEP;
-    options.growth_step = 96 * MIB;
-    if (_i)
-        options.release_threshold = bytes_amount(GIB);
     copy_driver();
     table.cuMemAllocFromPoolAsync = probe_beside;
-    make_with_on(&table, &options);
+    make_on(&table, KIND_POOL, 0,
+            _i ? "growth=step:96MiB release-threshold=1GiB" : "growth=step:96MiB");
     void *block = take(MIB, A);
     weir_statistics s = check_identities(a);
     ck_assert_uint_eq(s.growth_allocs, 2);

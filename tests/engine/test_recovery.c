@@ -221,7 +221,6 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
  * any order, more than there are probe blocks for at once, and down to what is to be kept.  No work is waited for. */
 TEST_EACH(2, a_trim_gives_back_what_is_done) {
     enum { PIECES = 12 };
-    weir_options options = plain(KIND_POOL, 0);
     void *block[PIECES], *live, *late;
     size_t released, before;
 
@@ -229,9 +228,7 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
         return;
     start_model(64 * GIB);
     before = device_free();
-    options.cache = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    options.release_threshold = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    make_with(&options);
+    make(KIND_POOL, 0, _i ? "cache=on release-threshold=max" : "cache=off release-threshold=max");
     for (int i = 0; i < PIECES; i++)
         block[i] = take((size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
     live = take(20 * MIB, A);
@@ -262,12 +259,11 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
 
 /* Nor does a pool keep what its driver took for a request that it refused, at a limit or on a full device. */
 TEST_EACH(4, nothing_is_left_of_what_was_refused) {
-    weir_options options = plain(KIND_POOL, GIB);
+    static const char *const settings[] = {
+        "cache=off", "cache=on", "cache=off recovery-timeout=5ms", "cache=on recovery-timeout=5ms"};
     CUdeviceptr others, all;
     void *block = NULL;
-    options.cache = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = _i & 2 ? 5 : UINT32_MAX;
-    make_with(&options);
+    make(KIND_POOL, GIB, settings[_i]);
     void *kept = take(600 * MIB, A);
     size_t idle = reserve();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
@@ -405,14 +401,9 @@ TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
 /* A stream that has settled ends with 80 MiB freed, and the driver has refused it an event.  A request that grows does not
  * wait for the device, whose stream B is at work for 10 s.  At a limit OOM recovery waits, and finds the memory. */
 static void strand(int kind, int is_limited) {
-    weir_options options = plain(kind, 0);
     void *block[2];
     CUstream stream;
-    options.growth = WEIR_GROWTH_EXACT;
-    options.recovery_timeout_ms = 20;
-    if (is_limited)
-        options.limit = bytes_amount(128 * MIB);
-    make_with(&options);
+    make(kind, is_limited ? 128 * MIB : 0, "growth=exact recovery-timeout=20ms");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     take(1000, A);
     block[0] = take(40 * MIB, stream);
@@ -464,14 +455,12 @@ static CUresult free_beside(CUdeviceptr block) {
 
 /* A trim waits for the device beside other calls, and observes nothing that was freed meanwhile. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_waits) {
-    weir_options options = plain(_i, 0);
     CUstream stream;
     void *late;
 
     copy_driver();
     table.cuMemFree = free_beside;
-    options.recovery_timeout_ms = 1000;
-    make_with_on(&table, &options);
+    make_on(&table, _i, 0, "recovery-timeout=1s");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     take(1000, A);
     late = take(40 * MIB, B);
@@ -495,13 +484,11 @@ static int is_pool_or_mapped(int kind) {
 
 /* A trim to nothing also waits for work that events cover, and does so beside other calls. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_mapped, other_calls_go_on_while_a_trim_waits_for_events) {
-    weir_options options = plain(_i, 0);
     void *late, *left;
 
     copy_driver();
     table.cuMemFree = free_beside;
-    options.cache = _i == KIND_POOL ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF; /* with a suballocator */
-    make_with_on(&table, &options);
+    make_on(&table, _i, 0, _i == KIND_POOL ? "cache=on" : "cache=off"); /* with a suballocator */
     take(1000, A);
     late = take(40 * MIB, B);
     left = take(40 * MIB, B);
@@ -564,24 +551,19 @@ static void *taken_beside;
 static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                               CUstream stream) {
     CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    pthread_t thread;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && stream == A && !taken_beside) {
-        ck_assert_int_eq(pthread_create(&thread, NULL, take_beside, &taken_beside), 0);
-        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        run_in_thread(take_beside, &taken_beside);
     }
     return result;
 }
 
 /* What the driver took for a request that it refused goes back though another one has seen it. */
 TEST(what_was_refused_is_nobodys_growth) {
-    weir_options options = plain(KIND_POOL, GIB);
     void *block = NULL;
-    options.cache = WEIR_SWITCH_OFF;
-    options.recovery_timeout_ms = UINT32_MAX;
     copy_driver();
     table.cuMemAllocFromPoolAsync = refuse_beside;
-    make_with_on(&table, &options);
+    make_on(&table, KIND_POOL, GIB, "cache=off");
     void *kept = take(600 * MIB, A);
     uint64_t idle = reserve();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
@@ -613,14 +595,10 @@ CASE_TOO("for users", 120, open_device_for_users, end_test);
 /* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
  * nothing of the next one, for which the driver is not asked once more. */
 TEST(what_was_foretold_of_another_request) {
-    weir_options options = plain(KIND_MAPPED, 0);
     void *block[3];
     CUdeviceptr ballast;
     uint64_t tries[2];
-    options.packing = WEIR_PACKING_FAST; /* which hardly moves anything */
-    options.growth = WEIR_GROWTH_EXACT;
-    options.recovery_timeout_ms = 20;
-    make_with(&options);
+    make(KIND_MAPPED, 0, "packing=fast growth=exact recovery-timeout=20ms"); /* it hardly moves */
     for (int i = 0; i < 3; i++)
         block[i] = take(256 * MIB, A);
     give(block[0], A);

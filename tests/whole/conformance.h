@@ -1,11 +1,70 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance.h: the parts of the conformance suite, and what they share: somebody who takes all memory. */
+/* conformance.h: the parts of the conformance suite, and what they share: the driver and a device, the driver's answers, and
+ * a hog that takes all memory.
+ *
+ * For one file of the suite: the driver is that file's own.
+ */
 #ifndef WEIR_TEST_CONFORMANCE_H
 #define WEIR_TEST_CONFORMANCE_H
 
-#include <check.h>
-
 #include "driver/driver.h"
+#include "driver/model/model.h"
+#include "tests/fixtures/support.h"
+
+static int on_cuda;
+static const char *device_name = "model";
+static const struct weir_driver *driver;
+
+/* Opens the driver that WEIR_TEST_DEVICE names: that of a GPU, or the device model with this set-up. */
+static inline void open_driver(struct weir_model_setup setup) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    device_name = on_cuda ? "cuda" : "model";
+    driver = weir__driver_open(device_name, &failure);
+    if (!driver) /* ck_assert would need a test around it, which a child process does not have */
+        ck_abort_msg("%s", failure.text);
+    if (!on_cuda)
+        ANSWERS(0, weir__model_reset(&setup));
+}
+
+/* Makes the primary context of the device current, and returns it. */
+static inline CUcontext enter_device(CUdevice device) {
+    CUcontext context;
+
+    CU(driver->cuDevicePrimaryCtxRetain(&context, device));
+    CU(driver->cuCtxPushCurrent(context));
+    return context;
+}
+
+static inline void leave_device(CUdevice device) {
+    CUcontext popped;
+
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+}
+
+static inline CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static inline void drop_stream(CUstream stream) {
+    CU(driver->cuStreamSynchronize(stream));
+    CU(driver->cuStreamDestroy(stream));
+}
+
+/* Prints the driver's answer to a question, which the model has to give as `wanted'. */
+static inline void print_answer(const char *what, uint64_t is, uint64_t wanted) {
+    printf("# driver: %s: %llu%s\n", what, (unsigned long long)is,
+           is == wanted ? "" : " (the model: otherwise)");
+    if (!on_cuda)
+        ck_assert_msg(is == wanted, "%s: %llu", what, (unsigned long long)is);
+}
+#define answer(what, is, wanted) print_answer(what, (uint64_t)(is), (uint64_t)(wanted))
 
 /* Blocks of cuMemAlloc. */
 struct hog {
@@ -13,14 +72,14 @@ struct hog {
     int count;
 };
 
-static inline void hog_ends(const struct weir_driver *driver, struct hog *hog) {
+static inline void hog_ends(struct hog *hog) {
     while (hog->count > 0)
         (void)driver->cuMemFree(hog->block[--hog->count]);
 }
 
 /* Takes what the device has free, in multiples of 32 MiB, until `leaves` bytes are left, or up to 32 MiB
  * more. */
-static inline void hog_takes(const struct weir_driver *driver, struct hog *hog, size_t leaves) {
+static inline void hog_takes(struct hog *hog, size_t leaves) {
     size_t unit = (size_t)32 << 20, most = SIZE_MAX, bytes, free_bytes = 0, total;
 
     while (hog->count < 64 && most >= unit &&

@@ -4,35 +4,20 @@
 #ifndef WEIR_TEST_CONFORMANCE_ALLOCATOR_H
 #define WEIR_TEST_CONFORMANCE_ALLOCATOR_H
 
-#include "tests/fixtures/support.h"
-
 #include "conformance.h"
-#include "driver/model/model.h"
 
 #define MODEL_BYTES (2 * GIB)
 #define ARENA_BYTES GIB
 
-static int on_cuda;
-static const char *device_name = "model";
-static const struct weir_driver *driver;
 static CUdevice device;
 static CUcontext primary;
 static CUdeviceptr scratch;        /* for long work on a GPU */
 static int cache = WEIR_SWITCH_ON; /* of all allocators */
 
 static inline void open_device(void) {
-    const char *wanted = getenv("WEIR_TEST_DEVICE");
-    struct weir_driver_failure failure;
-
-    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
-    device_name = on_cuda ? "cuda" : "model";
-    driver = weir__driver_open(device_name, &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
-    if (!on_cuda)
-        ck_assert_int_eq(weir__model_reset(&(struct weir_model_setup){.capacity = MODEL_BYTES}), 0);
+    open_driver((struct weir_model_setup){.capacity = MODEL_BYTES});
     CU(driver->cuDeviceGet(&device, 0));
-    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
-    CU(driver->cuCtxPushCurrent(primary));
+    primary = enter_device(device);
     if (on_cuda)
         CU(driver->cuMemAlloc(&scratch, 256 * MIB));
 }
@@ -48,25 +33,9 @@ static inline void open_device_without_caches(void) {
 }
 
 static inline void close_device(void) {
-    CUcontext popped;
-
     if (on_cuda)
         CU(driver->cuMemFree(scratch));
-    CU(driver->cuCtxPopCurrent(&popped));
-    ck_assert_ptr_eq(popped, primary);
-    CU(driver->cuDevicePrimaryCtxRelease(device));
-}
-
-static inline CUstream make_stream(void) {
-    CUstream stream;
-
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
-}
-
-static inline void drop_stream(CUstream stream) {
-    CU(driver->cuStreamSynchronize(stream));
-    CU(driver->cuStreamDestroy(stream));
+    leave_device(device);
 }
 
 /* Gives the stream about 0.3 ms of work. */

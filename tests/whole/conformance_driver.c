@@ -132,10 +132,10 @@ TEST(a_handle_is_used_again) {
 
     if (!driver->cuStreamGetId)
         return;
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    third = make_stream();
     CU(driver->cuStreamGetId(third, &before));
     CU(driver->cuStreamDestroy(third));
-    CU(driver->cuStreamCreate(&fourth, CU_STREAM_NON_BLOCKING));
+    fourth = make_stream();
     CU(driver->cuStreamGetId(fourth, &after));
     MUST(before != after);
     answer("the next stream has a destroyed one's handle", fourth == third, 1);
@@ -148,7 +148,7 @@ TEST(what_an_ended_stream_freed) {
     CUstream third;
 
     for (int ordered = 0; ordered < 2; ordered++) {
-        CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+        third = make_stream();
         block = take(UNIT, third);
         busy(third);
         give(block, third);
@@ -551,7 +551,7 @@ TEST(the_device_holds) {
 
     if (!has_figures())
         return;
-    hog_takes(driver, &hog, 3 * UNIT);
+    hog_takes(&hog, 3 * UNIT);
     MUST(driver->cuMemAllocFromPoolAsync(&block, 6 * UNIT, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
     answer("a request above what the device has leaves nothing reserved", reserved() == 0, 0);
     CU(driver->cuMemGetInfo(&left, &total));

@@ -5,17 +5,11 @@
 
 #include "conformance.h"
 
-#include "driver/model/model.h"
-#include "tests/fixtures/support.h"
-
 #define UNIT (32 * MIB)
 #define MS UINT64_C(1000000)
 #define LONG_WORK (8 * MS)
 
-static int on_cuda;
-static const struct weir_driver *driver;
 static CUdevice device;
-static CUcontext primary;
 static CUdeviceptr scratch; /* for long work on a GPU */
 static CUmemoryPool pool;
 static CUstream s, t; /* non-blocking */
@@ -33,30 +27,19 @@ static inline void make_pool(size_t most) {
 }
 
 static inline void open_device(void) {
-    const char *wanted = getenv("WEIR_TEST_DEVICE");
-    struct weir_driver_failure failure;
-
-    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
-    driver = weir__driver_open(on_cuda ? "cuda" : "model", &failure);
-    if (!driver)
-        ck_abort_msg("%s", failure.text);
-    if (!on_cuda)
-        MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
+    open_driver((struct weir_model_setup){.capacity = 4 * GIB});
     CU(driver->cuDeviceGet(&device, 0));
-    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
-    CU(driver->cuCtxPushCurrent(primary));
+    (void)enter_device(device);
     if (on_cuda)
         CU(driver->cuMemAlloc(&scratch, 256 * MIB));
-    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    s = make_stream();
+    t = make_stream();
     CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     make_pool(0);
 }
 
 static inline void close_device(void) {
-    CUcontext popped;
-
-    hog_ends(driver, &hog);
+    hog_ends(&hog);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemPoolDestroy(pool));
     CU(driver->cuEventDestroy(event));
@@ -64,8 +47,13 @@ static inline void close_device(void) {
     CU(driver->cuStreamDestroy(t));
     if (on_cuda)
         CU(driver->cuMemFree(scratch));
-    CU(driver->cuCtxPopCurrent(&popped));
-    CU(driver->cuDevicePrimaryCtxRelease(device));
+    leave_device(device);
+}
+
+/* The later stream waits for the work that the earlier one has now. */
+static inline void order_behind(CUstream later, CUstream earlier) {
+    CU(driver->cuEventRecord(event, earlier));
+    CU(driver->cuStreamWaitEvent(later, event, 0));
 }
 
 /* Gives the stream work that is not done for many a call. */
@@ -126,14 +114,6 @@ static inline CUresult free_directly(void) {
 }
 static inline CUresult wait_for_other(void) {
     return driver->cuStreamSynchronize(t);
-}
-
-/* A question's answer, which the model has to give as `wanted`. */
-static inline void answer(const char *what, int is, int wanted) {
-    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
-           is == wanted ? "" : " (the model: the opposite)");
-    if (!on_cuda)
-        ck_assert_msg(is == wanted, "%s: %d", what, is);
 }
 
 #endif

@@ -47,8 +47,7 @@ static struct outcome try(enum situation what) {
     busy(s);
     give(block, s);
     if (what == PENDING_BEHIND || what == DONE_BEHIND) {
-        CU(driver->cuEventRecord(event, s));
-        CU(driver->cuStreamWaitEvent(t, event, 0));
+        order_behind(t, s);
     }
     if (what == SEEN)
         CU(driver->cuStreamSynchronize(s));
@@ -102,7 +101,7 @@ TEST_EACH((ROOMS * POLICIES), each_policy_alone_and_together) {
     if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
         return;
     if (room == FULL_DEVICE)
-        hog_takes(driver, &hog, UNIT);
+        hog_takes(&hog, UNIT);
     for (enum situation what = 0; what < SITUATIONS; what++) {
         struct outcome wanted = expected(what, on, room == ROOM), is;
         int agrees;
@@ -139,7 +138,7 @@ TEST(room_in_pieces_behind_work) {
         return;
     CU(driver->cuMemPoolDestroy(pool));
     make_pool(2 * UNIT);
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    third = make_stream();
     first = take(UNIT, s);
     second = take(UNIT, third);
     busy(s);
@@ -198,8 +197,7 @@ TEST(an_event_recorded_again) {
 
     busy(s);
     give(block, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
+    order_behind(t, s);
     CU(driver->cuEventRecord(event, t));
     other = take(UNIT, t);
     answer("a wait counts for what the event stood for then", other == block, 1);
@@ -219,15 +217,12 @@ TEST(an_event_recorded_again) {
 
 TEST(order_through_a_third_stream) {
     CUdeviceptr block = take(UNIT, s), other;
-    CUstream third;
+    CUstream third = make_stream();
 
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     busy(s);
     give(block, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(third, event, 0));
-    CU(driver->cuEventRecord(event, third));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
+    order_behind(third, s);
+    order_behind(t, third);
     other = take(UNIT, t);
     answer("an order by events goes through a third stream", other == block, 1);
     give(other, t);
@@ -264,17 +259,15 @@ TEST(what_counts_as_seen) {
 /* Two blocks that t may have, of the same size: by an event, and since its work is done. */
 TEST(done_or_ordered_first) {
     CUdeviceptr ordered = take(UNIT, s), done, keep, other;
-    CUstream third;
+    CUstream third = make_stream();
 
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     done = take(UNIT, third);
     keep = take(UNIT, third); /* else it might be one with what lies behind */
     give(done, third);
     driver->sleep_ns(LONG_WORK);
     busy(s);
     give(ordered, s);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
+    order_behind(t, s);
     other = take(UNIT, t);
     MUST(other == done || other == ordered);
     answer("what is done goes before what is ordered", other == done, 0);
@@ -297,8 +290,7 @@ TEST(adjacent_ranges_of_two_streams) {
     busy(t);
     give(first, s);
     give(second, t);
-    CU(driver->cuEventRecord(event, s));
-    CU(driver->cuStreamWaitEvent(t, event, 0));
+    order_behind(t, s);
     other = take(UNIT, t);
     answer("its own and what it is ordered behind serve as one", other == first, 0);
     give(other, t);

@@ -280,7 +280,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
 
     options.recovery_timeout_ms = 20;
     OK(weir_allocator_create(&options, &a));
-    hog_takes(driver, &hog, 300 * MIB);
+    hog_takes(&hog, 300 * MIB);
     if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* somebody has given some back */
         OK(weir_free(a, block, s));
     } else {
@@ -300,7 +300,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
         if (status == WEIR_OK)
             OK(weir_free(a, block, s));
     }
-    hog_ends(driver, &hog);
+    hog_ends(&hog);
     finish(a, s);
 }
 
@@ -336,12 +336,10 @@ TEST_EACH(KIND_COUNT, failures_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
     weir_failure r = {.size = sizeof r};
     struct refused refused = {.allocator = a};
-    pthread_t thread;
     void *none;
 
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, (size_t)1 << 51, NULL, &none));
-    ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, &refused), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    run_in_thread(refused_once, &refused);
     ck_assert_msg(!refused.wrong, "%s", refused.wrong);
     OK(weir_last_failure(&r));
     ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);

@@ -10,14 +10,9 @@
  */
 #include "conformance.h"
 
-#include "driver/model/model.h"
-#include "tests/fixtures/support.h"
-
 #define UNIT (2 * MIB)
 
-static int on_cuda, is_pair;
-static const char *name;
-static const struct weir_driver *driver;
+static int is_pair;
 static CUcontext context[2];
 static CUstream stream[2];
 
@@ -29,17 +24,9 @@ static void use_device(int i) {
 }
 
 static void open_devices(void) {
-    const char *wanted = getenv("WEIR_TEST_DEVICE");
-    struct weir_driver_failure failure;
     int count = 0, can = 0;
 
-    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
-    name = on_cuda ? "cuda" : "model";
-    driver = weir__driver_open(name, &failure);
-    MUST(driver != NULL);
-    if (!on_cuda)
-        ANSWERS(0,
-                weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = 2 * GIB}));
+    open_driver((struct weir_model_setup){.devices = 2, .capacity = 2 * GIB});
     CU(driver->cuDeviceGetCount(&count));
     if (count > 1 && driver->capabilities & WEIR_CAP_PEER)
         CU(driver->cuDeviceCanAccessPeer(&can, 1, 0));
@@ -47,28 +34,16 @@ static void open_devices(void) {
     if (!is_pair)
         printf("# driver: no two devices that are peers: nothing is asked of them\n");
     for (int i = 1; i >= 0 && is_pair; i--) {
-        CU(driver->cuDevicePrimaryCtxRetain(&context[i], i));
-        CU(driver->cuCtxPushCurrent(context[i]));
-        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+        context[i] = enter_device(i);
+        stream[i] = make_stream();
     }
 }
 
 static void close_devices(void) {
-    CUcontext popped;
-
     for (int i = 0; i < 2 && is_pair; i++) {
-        CU(driver->cuStreamSynchronize(stream[i]));
-        CU(driver->cuStreamDestroy(stream[i]));
-        CU(driver->cuCtxPopCurrent(&popped));
-        CU(driver->cuDevicePrimaryCtxRelease(i));
+        drop_stream(stream[i]);
+        leave_device(i);
     }
-}
-
-static void answer(const char *what, int is, int wanted) {
-    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
-           is == wanted ? "" : " (the model: the opposite)");
-    if (!on_cuda)
-        ck_assert_msg(is == wanted, "%s: %d", what, is);
 }
 
 static CUmemAccessDesc to_device(int device, CUmemAccess_flags flags) {
@@ -208,7 +183,7 @@ static const struct {
 enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
 static weir_allocator *make(int world, const char *peers) {
-    weir_options options = options_of(worlds[world].kind, name, GIB);
+    weir_options options = options_of(worlds[world].kind, device_name, GIB);
     weir_allocator *allocator = NULL;
 
     options.cache = worlds[world].cache;
@@ -254,7 +229,7 @@ TEST_EACH(2 * WORLDS, a_peer_uses_blocks) {
 }
 
 TEST(an_allocator_on_each) {
-    weir_options options = options_of(KIND_POOL, name, GIB);
+    weir_options options = options_of(KIND_POOL, device_name, GIB);
     weir_allocator *a[2] = {NULL};
     void *block;
 

@@ -11,34 +11,22 @@
 
 #include <sys/resource.h>
 
-#include "driver/model/model.h"
-#include "tests/fixtures/support.h"
-
 #define UNIT (2 * MIB)
 #define BYTES (100 * MIB + 4096)
 #define KIND CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-static int on_cuda, can_share;
-static const char *name;
-static const struct weir_driver *driver;
+static int can_share;
 static CUcontext context;
 static CUstream s;
 
-static int open_driver(void) {
-    const char *wanted = getenv("WEIR_TEST_DEVICE");
-    struct weir_driver_failure failure;
-
-    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
-    name = on_cuda ? "cuda" : "model";
-    driver = weir__driver_open(name, &failure);
-    return driver && (on_cuda || weir__model_reset(&(struct weir_model_setup){0}) == 0) &&
-           driver->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-           driver->cuCtxPushCurrent(context) == CUDA_SUCCESS &&
-           driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+static void open_with_stream(void) {
+    open_driver((struct weir_model_setup){0});
+    context = enter_device(0);
+    s = make_stream();
 }
 
 static void open_device(void) {
-    MUST(open_driver());
+    open_with_stream();
     can_share = 0;
     if (driver->capabilities & WEIR_CAP_IPC)
         CU(driver->cuDeviceGetAttribute(
@@ -48,19 +36,8 @@ static void open_device(void) {
 }
 
 static void close_device(void) {
-    CUcontext popped;
-
-    CU(driver->cuStreamSynchronize(s));
-    CU(driver->cuStreamDestroy(s));
-    CU(driver->cuCtxPopCurrent(&popped));
-    CU(driver->cuDevicePrimaryCtxRelease(0));
-}
-
-static void answer(const char *what, uint64_t is, uint64_t wanted) {
-    printf("# driver: %s: %llu%s\n", what, (unsigned long long)is,
-           is == wanted ? "" : " (the model: otherwise)");
-    if (!on_cuda)
-        ck_assert_msg(is == wanted, "%s: %llu", what, (unsigned long long)is);
+    drop_stream(s);
+    leave_device(0);
 }
 
 static size_t free_bytes(void) {
@@ -188,7 +165,7 @@ static const int packings[] = {WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED, WEIR
 enum { PACKINGS = sizeof packings / sizeof packings[0] };
 
 static weir_allocator *make_allocator(int packing) {
-    weir_options options = options_of(KIND_MAPPED, name, 0);
+    weir_options options = options_of(KIND_MAPPED, device_name, 0);
     weir_allocator *a = NULL;
 
     options.packing = packing;
@@ -202,7 +179,8 @@ int open_text(const char *told) {
     void *base = NULL;
 
     alarm(60);
-    if (!open_driver() || sscanf(told, "%zu %4095s", &offset, text) != 2)
+    open_with_stream();
+    if (sscanf(told, "%zu %4095s", &offset, text) != 2)
         return 2;
     if (weir_ipc_open(text, NULL, &base, message, sizeof message) != WEIR_OK) {
         printf("%s\n", message);

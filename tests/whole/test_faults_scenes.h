@@ -111,13 +111,6 @@ static int has_caches(const struct scene *s) {
     return s->world->cache == WEIR_SWITCH_ON;
 }
 
-static CUstream make_stream(void) {
-    CUstream stream;
-
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
-}
-
 /* Requests and frees that are done once, however often they are called. */
 static weir_status want(struct scene *s, int slot, size_t bytes, CUstream stream) {
     void *block = s;
@@ -544,8 +537,8 @@ enum {
     SPANS = 4,   /* of blocks that are cut from regions alone */
     CACHES = 8,  /* of the caches alone */
     GRAPHS = 16, /* of captures: what cannot be put back may break one */
-    REGIONS = 32, /* of arenas of regions alone */
-    PROFILE = 64, /* it saves a profile, */
+    REGIONS = 32,  /* of arenas of regions alone */
+    PROFILE = 64,  /* it saves a profile, */
     LEARNED = 128, /* and there is one of an earlier run */
     LATER = 256    /* the first request preallocates */
 };

@@ -56,12 +56,7 @@ static void start_calls(void) {
 
 /* `later` waits for all of `earlier` so far. */
 static void order(int later, int earlier) {
-    CUevent event;
-
-    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    CU(driver->cuEventRecord(event, streams[earlier]));
-    CU(driver->cuStreamWaitEvent(streams[later], event, 0));
-    CU(driver->cuEventDestroy(event));
+    order_streams(streams[later], streams[earlier]);
     oracle_follow(&oracle, later, earlier);
 }
 
