@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement_model.c: placement against a slow model.
+/* test_placement_model.c: placement against a slow model (placement_model.h).
  *
- * The model is one linear list and the same rules, with no index, no hash and no cleverness; random
- * sequences run on both, every answer and the whole layout are compared after each step, and
- * placement checks its own invariants.
+ * Random sequences run on both, every answer and the whole layout are compared after each step, and placement checks its
+ * own invariants.
  */
+#include "tests/fixtures/placement_model.h"
 #include "tests/fixtures/placements.h"
 
 /* ---- tags ------------------------------------------------------------------------------------ */
@@ -14,176 +14,7 @@ static int can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) 
     return (stream + sequence) % 3 != 0;
 }
 
-/* ---- model ----------------------------------------------------------------------------------- */
-
-enum { PIECES = 1024, STREAMS = 5, REGIONS = 8 };
-
-struct piece { /* a chunk; all pieces in one array, by address */
-    uint64_t base;
-    size_t size;
-    size_t requested; /* 0: free */
-    uint64_t stream;
-    uint64_t sequence; /* of a free piece; 0: clean */
-    int region;
-};
-
-struct model_stream {
-    uint64_t id;
-    uint64_t last;
-    uint64_t observed;
-    uint64_t parted;
-};
-
-static struct {
-    struct weir_placement_rule rule;
-    struct piece piece[PIECES];
-    size_t pieces;
-    uint64_t high[REGIONS]; /* by the number of a region, which a piece names */
-    int used[REGIONS];
-    struct model_stream stream[STREAMS];
-    size_t streams;
-    uint64_t only;
-    int several;
-} model;
-
-static struct model_stream *model_stream(uint64_t id) {
-    for (size_t i = 0; i < model.streams; i++)
-        if (model.stream[i].id == id)
-            return &model.stream[i];
-    MUST(model.streams < STREAMS);
-    model.stream[model.streams].id = id;
-    return &model.stream[model.streams++];
-}
-
-static struct piece *model_insert(size_t at, struct piece piece) {
-    MUST(model.pieces < PIECES);
-    memmove(&model.piece[at + 1], &model.piece[at], (model.pieces - at) * sizeof piece);
-    model.piece[at] = piece;
-    model.pieces++;
-    return &model.piece[at];
-}
-
-static void model_delete(size_t at) {
-    model.pieces--;
-    memmove(&model.piece[at], &model.piece[at + 1], (model.pieces - at) * sizeof model.piece[0]);
-}
-
-static int model_join(const struct piece *a, const struct piece *b) {
-    uint64_t parted;
-
-    if (a->region != b->region || a->requested != 0 || b->requested != 0)
-        return 0;
-    if (!model.several)
-        return 1;
-    if (a->sequence == 0 || b->sequence == 0)
-        return a->sequence == b->sequence;
-    parted = model_stream(a->stream)->parted;
-    return a->stream == b->stream && a->sequence > parted && b->sequence > parted;
-}
-
-static void model_coalesce(void) {
-    for (size_t i = 1; i < model.pieces;) {
-        struct piece *a = &model.piece[i - 1];
-        struct piece *b = &model.piece[i];
-
-        if (!model_join(a, b)) {
-            i++;
-            continue;
-        }
-        a->size += b->size;
-        a->sequence = a->sequence > b->sequence ? a->sequence : b->sequence;
-        model_delete(i);
-    }
-}
-
-/* `a` is cut after `size` bytes; what is behind is as free as it was. */
-static void model_cut(size_t at, size_t size) {
-    struct piece rest = model.piece[at];
-
-    rest.base += size;
-    rest.size -= size;
-    rest.requested = 0;
-    model.piece[at].size = size;
-    model_insert(at + 1, rest);
-}
-
-static void model_seen(uint64_t stream) {
-    if (model.several || (stream != 0 && stream == model.only))
-        return;
-    if (model.only == 0 && stream != 0) {
-        model.only = stream;
-        return;
-    }
-    model.several = 1;
-    if (model.only == 0)
-        return;
-    const struct model_stream *first = model_stream(model.only);
-    for (size_t i = 0; i < model.pieces; i++) {
-        struct piece *c = &model.piece[i];
-        uint64_t high = model.high[c->region];
-
-        if (c->requested != 0)
-            continue;
-        if (c->sequence <= first->observed || c->base >= high) {
-            c->sequence = 0; /* observed, or nobody's so far: what it joined lies elsewhere */
-            continue;
-        }
-        c->stream = model.only;
-        if (c->base < high && high < c->base + c->size) {
-            model_cut(i, (size_t)(high - c->base));
-            model.piece[i + 1].sequence = 0;
-            i++;
-        }
-    }
-}
-
-static int model_is_alone(size_t at) {
-    return (at == 0 || model.piece[at - 1].region != model.piece[at].region) &&
-           (at + 1 == model.pieces || model.piece[at + 1].region != model.piece[at].region);
-}
-
-/* Where a block goes; PIECES: nowhere.  `tagged`: among what the stream has freed alone. */
-static size_t model_best(size_t size, uint64_t stream, size_t most, int tagged) {
-    size_t best = PIECES;
-
-    for (size_t i = 0; i < model.pieces; i++) {
-        const struct piece *c = &model.piece[i];
-
-        if (c->requested != 0 || c->size < size || (tagged && c->sequence == 0))
-            continue;
-        if (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream))
-            continue;
-        if (c->size > most && model_is_alone(i))
-            continue;
-        if (best == PIECES || c->size < model.piece[best].size)
-            best = i;
-    }
-    return best;
-}
-
-static int model_take(size_t bytes, uint64_t stream, size_t most,
-                      struct weir_placement_block *out) {
-    size_t size =
-        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
-    size_t best = PIECES;
-    model_seen(stream);
-    if (model.rule.own_first && model.several)
-        best = model_best(size, stream, most, 1);
-    if (best == PIECES)
-        best = model_best(size, stream, most, 0);
-    if (best == PIECES)
-        return WEIR_PLACEMENT_NO_FIT;
-    struct piece *c = &model.piece[best];
-    if (c->size >= 2 * size || c->size - size >= model.rule.split_waste)
-        model_cut(best, size);
-    c->requested = bytes;
-    c->sequence = 0;
-    c->stream = 0;
-    if (c->base + c->size > model.high[c->region])
-        model.high[c->region] = c->base + c->size;
-    *out = (struct weir_placement_block){c->base, bytes, c->size};
-    return WEIR_PLACEMENT_OK;
-}
+/* ---- operations that the model has here alone ------------------------------------------------ */
 
 static int model_is_others(const struct piece *c, uint64_t stream) {
     return c->sequence != 0 && (stream == 0 || c->stream != stream);
@@ -248,69 +79,6 @@ static int model_take_behind(size_t bytes, uint64_t stream, struct weir_placemen
     return WEIR_PLACEMENT_OK;
 }
 
-static int model_give(uint64_t address, uint64_t stream, uint64_t sequence,
-                      struct weir_placement_block *out) {
-    for (size_t i = 0; i < model.pieces; i++) {
-        struct piece *c = &model.piece[i];
-        if (address < c->base || address - c->base >= c->size)
-            continue;
-        if (c->requested == 0)
-            return WEIR_PLACEMENT_FREE;
-        *out = (struct weir_placement_block){c->base, c->requested, c->size};
-        if (address != c->base)
-            return WEIR_PLACEMENT_INTERIOR;
-        model_seen(stream);
-        for (i = 0; model.piece[i].base != address; i++)
-            ; /* the second stream may have moved it */
-        c = &model.piece[i];
-        struct model_stream *s = model_stream(stream);
-        c->requested = 0;
-        c->stream = stream;
-        c->sequence = sequence <= s->observed ? 0 : sequence < s->last ? s->last : sequence;
-        s->last = c->sequence > s->last ? c->sequence : s->last;
-        model_coalesce();
-        return WEIR_PLACEMENT_OK;
-    }
-    return WEIR_PLACEMENT_FOREIGN;
-}
-
-static void model_part(uint64_t stream) {
-    if (model.several && stream != 0)
-        model_stream(stream)->parted = model_stream(stream)->last;
-}
-
-static void model_observe(uint64_t stream, uint64_t sequence) {
-    struct model_stream *s = model_stream(stream);
-
-    if (sequence > s->last)
-        sequence = s->last;
-    if (sequence > s->observed)
-        s->observed = sequence;
-    if (!model.several)
-        return;
-    for (size_t i = 0; i < model.pieces; i++) {
-        struct piece *c = &model.piece[i];
-
-        if (c->requested == 0 && c->stream == stream && c->sequence <= s->observed)
-            c->sequence = 0;
-    }
-    model_coalesce();
-}
-
-static void model_add(uint64_t base, size_t bytes) {
-    struct piece piece = {.base = base, .size = bytes};
-    size_t at = 0;
-
-    while (model.used[piece.region])
-        piece.region++;
-    MUST(piece.region < REGIONS);
-    model.used[piece.region] = 1;
-    model.high[piece.region] = base;
-    while (at < model.pieces && model.piece[at].base < base)
-        at++;
-    model_insert(at, piece);
-}
-
 static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64_t sequence) {
     struct weir_placement_block was;
 
@@ -322,11 +90,6 @@ static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64
         }
     }
     MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
-}
-
-static int model_waits(const struct piece *c) {
-    return c->sequence >
-           (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
 }
 
 /* The first piece of the region that starts at `base`, or NULL. */

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* test_worlds_placements.c: every short life of a placement, beside a reference that marks granules. */
+/* test_worlds_placements.c: every short life of a placement, beside a slow model. */
 #include "test_worlds.h"
 
 #include "tests/fixtures/placement_check.h"
+
+#define MODEL_PIECES 16
+#define MODEL_STREAMS 3
+#define MODEL_REGIONS 2
+#include "tests/fixtures/placement_model.h"
 
 /* ---- placements: the host's memory ----------------------------------------------------------- */
 
@@ -33,206 +38,56 @@ static void *heap_resize(void *context, void *memory, size_t bytes) {
 /* ---- placements: the reference --------------------------------------------------------------- */
 
 #define BASE UINT64_C(0x7f0000000000)
-enum { GRANULES = 8, MOST_REGIONS = 2, MOST_STREAMS = 3 };
+enum { MOST_REGIONS = 2 };
 
-struct granules {
-    struct granule {
-        uint8_t region, block; /* 0: free */
-        uint8_t stream;    /* the tag of a free one; as long as there is one stream: that one's */
-        uint32_t sequence; /* 0: clean */
-    } at[GRANULES];
-    uint32_t last[MOST_STREAMS + 1], observed[MOST_STREAMS + 1]; /* by stream, from 1 */
-    uint32_t parted[MOST_STREAMS + 1];
-    uint8_t high[MOST_REGIONS]; /* above it nothing was handed out */
-    uint8_t count, regions, only, several;
-    uint8_t blocks;
-    size_t requested[MOST_STEPS + 1];
+static struct weir_placement *placement; /* under test, beside the model */
+static struct {
+    uint64_t address[MOST_STEPS + 1]; /* by a block's number, from 1; 0: it was freed */
+    int blocks, granules;
     uint32_t clock;
-};
-
-static struct weir_placement *placement; /* under test */
-static struct granules ref;
-
-static int may_join(int i, int j) {
-    const struct granule *a = &ref.at[i], *b = &ref.at[j];
-
-    if (a->region != b->region || a->block != b->block)
-        return 0;
-    if (a->block || !ref.several)
-        return 1;
-    if (a->sequence == b->sequence)
-        return !a->sequence || a->stream == b->stream;
-    return a->sequence > ref.parted[a->stream] && b->sequence > ref.parted[b->stream] &&
-           a->stream == b->stream;
-}
-
-/* The end of the chunk that begins at i. */
-static int end_of(int i) {
-    int j = i + 1;
-
-    while (j < ref.count && may_join(j - 1, j))
-        j++;
-    return j;
-}
-
-/* Free space that has joined waits for the latest of its frees. */
-static void join(void) {
-    for (int i = 0, end; i < ref.count; i = end) {
-        uint32_t latest = 0;
-
-        end = end_of(i);
-        for (int j = i; j < end; j++)
-            latest = ref.at[j].sequence > latest ? ref.at[j].sequence : latest;
-        for (int j = i; j < end; j++)
-            ref.at[j].sequence = latest;
-    }
-}
-
-static void ref_begin(const int *regions) {
-    memset(&ref, 0, sizeof ref);
-    for (int r = 0; r < MOST_REGIONS && regions[r]; r++) {
-        ref.high[r] = ref.count;
-        for (int i = 0; i < regions[r]; i++)
-            ref.at[ref.count++].region = (uint8_t)r;
-        ref.regions++;
-    }
-}
-
-/* The second stream makes of what was everybody's the first one's, or nobody's. */
-static void ref_seen(int stream) {
-    if (ref.several || stream == ref.only)
-        return;
-    if (!ref.only) {
-        ref.only = (uint8_t)stream;
-        return;
-    }
-    for (int i = 0; i < ref.count; i++) {
-        struct granule *g = &ref.at[i];
-
-        if (g->sequence <= ref.observed[ref.only] || i >= ref.high[g->region])
-            g->sequence = 0;
-        g->stream = ref.only;
-    }
-    ref.several = 1;
-}
-
-/* Where a block of that many granules goes, or -1; `tagged`: among what the stream has freed alone. */
-static int ref_fit(int granules, int stream, int tagged) {
-    int best = -1, best_size = GRANULES + 1;
-
-    for (int i = 0, end; i < ref.count; i = end) {
-        const struct granule *g = &ref.at[i];
-
-        end = end_of(i);
-        if (g->block || end - i < granules || end - i >= best_size || (tagged && !g->sequence))
-            continue;
-        if (ref.several && g->sequence && g->stream != stream)
-            continue;
-        best = i;
-        best_size = end - i;
-    }
-    return best;
-}
-
-static int ref_take(size_t bytes, int stream, const struct weir_placement_rule *rule,
-                    struct weir_placement_block *out) {
-    int granules = (int)((bytes + G - 1) / G), waste = (int)(rule->split_waste / G), at = -1, size;
-
-    ref_seen(stream);
-    if (rule->own_first && ref.several)
-        at = ref_fit(granules, stream, 1);
-    if (at < 0)
-        at = ref_fit(granules, stream, 0);
-    if (at < 0)
-        return WEIR_PLACEMENT_NO_FIT;
-    size = end_of(at) - at;
-    if (size >= 2 * granules || size - granules >= waste)
-        size = granules;
-    ref.blocks++;
-    ref.requested[ref.blocks] = bytes;
-    for (int i = at; i < at + size; i++)
-        ref.at[i] = (struct granule){.region = ref.at[i].region, .block = ref.blocks};
-    if (ref.high[ref.at[at].region] < at + size)
-        ref.high[ref.at[at].region] = (uint8_t)(at + size);
-    *out = (struct weir_placement_block){BASE + (uint64_t)at * G, bytes, (size_t)size * G};
-    return WEIR_PLACEMENT_OK;
-}
-
-static void ref_give(int block, int stream, uint32_t sequence) {
-    ref_seen(stream);
-    if (sequence <= ref.observed[stream])
-        sequence = 0;
-    else if (sequence < ref.last[stream])
-        sequence = ref.last[stream];
-    else
-        ref.last[stream] = sequence;
-    for (int i = 0; i < ref.count; i++)
-        if (ref.at[i].block == block)
-            ref.at[i] = (struct granule){ref.at[i].region, 0, (uint8_t)stream, sequence};
-    ref.requested[block] = 0;
-    join();
-}
-
-static void ref_observe(int stream, uint32_t sequence) {
-    if (sequence > ref.last[stream])
-        sequence = ref.last[stream];
-    if (sequence > ref.observed[stream])
-        ref.observed[stream] = sequence;
-    for (int i = 0; ref.several && i < ref.count; i++)
-        if (ref.at[i].stream == stream && ref.at[i].sequence <= ref.observed[stream])
-            ref.at[i].sequence = 0;
-}
+} life;
 
 /* ---- placements: comparison ------------------------------------------------------------------ */
 
-/* Does the free granule wait for anybody? */
-static int waits(const struct granule *g) {
-    return g->sequence > (ref.several ? 0 : ref.observed[ref.only]);
-}
-
 static int same_chunk(void *context, const struct weir_placement_span *span) {
-    int *at = context;
-    const struct granule *g = &ref.at[*at];
-    int wait = !g->block && waits(g);
+    size_t *at = context;
+    const struct piece *c = &model.piece[*at];
+    int waits = !c->requested && model_waits(c);
 
-    HOLDS(*at < ref.count);
-    SAME(span->address, BASE + (uint64_t)*at * G);
-    SAME(span->size, (size_t)(end_of(*at) - *at) * G);
-    SAME(span->live, g->block != 0);
-    SAME(span->requested, g->block ? ref.requested[g->block] : 0);
-    SAME(span->sequence, wait ? g->sequence : 0);
-    SAME(span->stream, wait ? (ref.several ? g->stream : ref.only) : 0);
-    *at = end_of(*at);
+    HOLDS(*at < model.pieces);
+    SAME(span->address, c->base);
+    SAME(span->size, c->size);
+    SAME(span->live, c->requested != 0);
+    SAME(span->requested, c->requested);
+    SAME(span->sequence, waits ? c->sequence : 0);
+    SAME(span->stream, waits ? (model.several ? c->stream : model.only) : 0);
+    ++*at;
     return 0;
 }
 
 static void same_figures(void) {
-    struct weir_placement_figures f, wanted = {.regions = ref.regions};
-    uint8_t base = 0;
+    struct weir_placement_figures f, wanted = {0};
+    const struct model_stream *only = model.only ? model_stream(model.only) : NULL;
 
-    for (int i = 0, end; i < ref.count; i = end) {
-        size_t bytes;
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
 
-        end = end_of(i);
-        bytes = (size_t)(end - i) * G;
-        wanted.total += bytes;
-        if (ref.at[i].block) {
-            wanted.used += bytes;
-            wanted.requested += ref.requested[ref.at[i].block];
+        if (i == 0 || c[-1].region != c->region) {
+            wanted.regions++;
+            wanted.extent += model.high[c->region] - c->base;
+        }
+        wanted.total += c->size;
+        if (c->requested) {
+            wanted.used += c->size;
+            wanted.requested += c->requested;
             wanted.blocks++;
             continue;
         }
         wanted.free_chunks++;
-        wanted.largest_free = bytes > wanted.largest_free ? bytes : wanted.largest_free;
-        wanted.unobserved += ref.several && ref.at[i].sequence ? bytes : 0;
+        wanted.largest_free = c->size > wanted.largest_free ? c->size : wanted.largest_free;
+        wanted.unobserved += model.several && c->sequence ? c->size : 0;
     }
-    for (int i = 0; i < ref.count; i++) {
-        if (i > 0 && ref.at[i].region != ref.at[i - 1].region)
-            base = (uint8_t)i;
-        if (i == base)
-            wanted.extent += (size_t)(ref.high[ref.at[i].region] - base) * G;
-    }
-    if (!ref.several && ref.last[ref.only] > ref.observed[ref.only])
+    if (!model.several && only && only->last > only->observed)
         wanted.unobserved = wanted.extent - wanted.used;
     weir__placement_figures(placement, &f);
     wanted.host_bytes = f.host_bytes;
@@ -242,29 +97,31 @@ static void same_figures(void) {
 /* Every granule but the starts of blocks is refused, and named for what it is. */
 static void wrong_addresses(void) {
     struct weir_placement_block found;
+    const struct piece *c = model.piece;
 
-    for (int i = 0; i < ref.count; i++) {
+    for (int i = 0; i < life.granules; i++) {
         uint64_t address = BASE + (uint64_t)i * G;
-        int block = ref.at[i].block;
-        int starts = block && (i == 0 || ref.at[i - 1].block != block);
-        int wanted = starts  ? WEIR_PLACEMENT_OK
-                     : block ? WEIR_PLACEMENT_INTERIOR
-                             : WEIR_PLACEMENT_FREE;
+        int wanted;
 
+        c += address == c->base + c->size;
+        wanted = !c->requested        ? WEIR_PLACEMENT_FREE
+                 : address == c->base ? WEIR_PLACEMENT_OK
+                                      : WEIR_PLACEMENT_INTERIOR;
         SAME(weir__placement_find(placement, address, &found), wanted);
-        if (!starts)
-            SAME(weir__placement_give(placement, address, 1, ref.clock + 1, NULL), wanted);
+        if (wanted != WEIR_PLACEMENT_OK)
+            SAME(weir__placement_give(placement, address, 1, life.clock + 1, NULL), wanted);
     }
-    SAME(weir__placement_give(placement, BASE + ref.count * G, 1, ref.clock + 1, NULL),
+    SAME(weir__placement_give(placement, BASE + (uint64_t)life.granules * G, 1, life.clock + 1,
+                              NULL),
          WEIR_PLACEMENT_FOREIGN);
 }
 
 static void compare(void) {
-    int at = 0;
+    size_t at = 0;
 
     wrong_addresses();
     weir__placement_walk(placement, same_chunk, &at);
-    SAME(at, ref.count);
+    SAME(at, model.pieces);
     same_figures();
     HOLDS(placement_check(placement, stderr));
 }
@@ -301,48 +158,48 @@ static void tell_placement(void) {
     tell_steps(words);
 }
 
-/* Applies a step to both; 0 if there is no such step here. */
+/* Applies a step to both.  Returns 0 if there is no such step here. */
 static int apply(const struct step *s) {
     struct weir_placement_block got = {0}, wanted = {0};
+    struct model_stream *stream = s->stream ? model_stream((uint64_t)s->stream) : NULL;
     size_t bytes;
+    int result;
 
     switch (s->kind) {
     case TAKE:
         /* The bytes asked for differ from block to block, and from the size. */
-        bytes = (size_t)s->what * G - ref.blocks;
-        SAME(weir__placement_take(placement, bytes, (uint64_t)s->stream, &got),
-             ref_take(bytes, s->stream, &world_rule, &wanted));
+        bytes = (size_t)s->what * G - (size_t)life.blocks;
+        result = model_take(bytes, stream->id, SIZE_MAX, &wanted);
+        SAME(weir__placement_take(placement, bytes, stream->id, &got), result);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
+        if (result == WEIR_PLACEMENT_OK)
+            life.address[++life.blocks] = wanted.address;
         return 1;
     case GIVE:
-        if (!ref.requested[s->what])
+        if (!life.address[s->what])
             return 0;
-        ref.clock++;
-        for (int i = ref.count; i-- > 0;)
-            if (ref.at[i].block == s->what)
-                wanted.address = BASE + (uint64_t)i * G, wanted.size += G;
-        wanted.requested = ref.requested[s->what];
-        SAME(weir__placement_give(placement, wanted.address, (uint64_t)s->stream, ref.clock, &got),
+        life.clock++;
+        SAME(model_give(life.address[s->what], stream->id, life.clock, &wanted), WEIR_PLACEMENT_OK);
+        SAME(weir__placement_give(placement, wanted.address, stream->id, life.clock, &got),
              WEIR_PLACEMENT_OK);
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
-        ref_give(s->what, s->stream, ref.clock);
+        life.address[s->what] = 0;
         return 1;
     case OBSERVE:
     case OBSERVE_EARLIER: {
-        uint32_t to = ref.last[s->stream] - (s->kind == OBSERVE_EARLIER);
+        uint64_t to = stream->last - (s->kind == OBSERVE_EARLIER);
 
-        if (ref.last[s->stream] == 0 || to <= ref.observed[s->stream])
+        if (stream->last == 0 || to <= stream->observed)
             return 0;
-        weir__placement_observe(placement, (uint64_t)s->stream, to);
-        ref_observe(s->stream, to);
-        join();
+        weir__placement_observe(placement, stream->id, to);
+        model_observe(stream->id, to);
         return 1;
     }
     case PART:
-        if (!ref.several || ref.parted[s->stream] == ref.last[s->stream])
+        if (!model.several || stream->parted == stream->last)
             return 0;
-        weir__placement_part(placement, (uint64_t)s->stream);
-        ref.parted[s->stream] = ref.last[s->stream];
+        weir__placement_part(placement, stream->id);
+        model_part(stream->id);
         return 1;
     default:
         compare();
@@ -355,8 +212,11 @@ static void explore(int named);
 /* One step more, compared, and everything that may follow. */
 static void try_step(int named, struct step step) {
     unsigned char *memory = memory_before[search.depth];
-    struct granules before = ref;
+    struct placement_model model_before = model;
     size_t used = heap.used;
+    uint64_t block = step.kind == GIVE ? life.address[step.what] : 0;
+    int blocks = life.blocks;
+    uint32_t clock = life.clock;
 
     memcpy(memory, heap.byte, used);
     search.done[search.depth++] = step;
@@ -368,7 +228,11 @@ static void try_step(int named, struct step step) {
             explore(named > step.stream ? named : step.stream);
     }
     search.depth--;
-    ref = before;
+    model = model_before;
+    life.blocks = blocks;
+    life.clock = clock;
+    if (step.kind == GIVE)
+        life.address[step.what] = block;
     heap.used = used;
     memcpy(heap.byte, memory, used);
 }
@@ -381,7 +245,7 @@ static void explore(int named) {
     for (int stream = 1; stream <= streams; stream++) {
         for (int size = 1; size <= w->sizes; size++)
             try_step(named, (struct step){TAKE, size, stream});
-        for (int block = 1; block <= ref.blocks; block++)
+        for (int block = 1; block <= life.blocks; block++)
             try_step(named, (struct step){GIVE, block, stream});
         try_step(named, (struct step){OBSERVE, 0, stream});
         try_step(named, (struct step){OBSERVE_EARLIER, 0, stream});
@@ -395,7 +259,6 @@ CASE("placements", 300, NULL, NULL);
 
 TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement) {
     const struct small_placement *w = &small_placements[_i];
-    int first = 0;
 
     world = w;
     world_rule = (struct weir_placement_rule){.granularity = G,
@@ -404,10 +267,15 @@ TEST_EACH(SMALL_PLACEMENTS, every_short_life_of_a_placement) {
                                               .resize = heap_resize};
     begin_search(depth_of(w->steps), tell_placement);
     SAME(weir__placement_create(&world_rule, &placement), WEIR_PLACEMENT_OK);
-    for (int r = 0; r < MOST_REGIONS && w->regions[r]; first += w->regions[r], r++)
-        SAME(weir__placement_add(placement, BASE + (uint64_t)first * G, (size_t)w->regions[r] * G),
-             WEIR_PLACEMENT_OK);
-    ref_begin(w->regions);
+    memset(&model, 0, sizeof model);
+    memset(&life, 0, sizeof life);
+    model.rule = world_rule;
+    for (int r = 0; r < MOST_REGIONS && w->regions[r]; life.granules += w->regions[r], r++) {
+        uint64_t base = BASE + (uint64_t)life.granules * G;
+
+        SAME(weir__placement_add(placement, base, (size_t)w->regions[r] * G), WEIR_PLACEMENT_OK);
+        model_add(base, (size_t)w->regions[r] * G);
+    }
     explore(0);
     show_bounds("placement", w->name);
 }
