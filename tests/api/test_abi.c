@@ -6,8 +6,8 @@
  * line here changes; nothing else may.  Figures are those of LP64, which every platform with a CUDA
  * driver has but 32-bit Arm and Windows.
  *
- * Assertions are static, so that the check is made wherever the tests are built; what runs only says
- * so, and looks at what the preprocessor cannot: that no status or word is missing here.
+ * Assertions on sizes and places are static, so that they are made wherever the tests are built.  The tests that run
+ * look at values, and at what the preprocessor cannot: that no status or word is missing here.
  */
 #include <weir/weir.h>
 
@@ -259,91 +259,50 @@ FIELD(weir_oom_report, processes, 1320, 4);
 FIELD(weir_oom_report, process_count, 1324, 4);
 FIELD(weir_oom_report, process, 1328, 288);
 
-VALUE(WEIR_OK, 0);
-VALUE(WEIR_E_INVALID, -1);
-VALUE(WEIR_E_NO_MEMORY, -2);
-VALUE(WEIR_E_HOST_MEMORY, -3);
-VALUE(WEIR_E_LIMIT, -4);
-VALUE(WEIR_E_NO_DEVICE, -5);
-VALUE(WEIR_E_DRIVER, -6);
-VALUE(WEIR_E_DEVICE_LOST, -7);
-VALUE(WEIR_E_BUSY, -8);
-VALUE(WEIR_E_NOT_OWNED, -9);
-VALUE(WEIR_E_STREAM, -10);
-VALUE(WEIR_E_CAPTURE, -11);
-VALUE(WEIR_E_FORKED, -12);
-VALUE(WEIR_E_PARSE, -13);
-VALUE(WEIR_E_NOT_SUPPORTED, -14);
-VALUE(WEIR_E_FILE, -15);
-
-VALUE(WEIR_ENGINE_DEFAULT, 0);
-VALUE(WEIR_ENGINE_POOL, 1);
-VALUE(WEIR_ENGINE_BFC, 2);
-VALUE(WEIR_ENGINE_DIRECT, 3);
-VALUE(WEIR_ENGINE_MAPPED, 4);
-VALUE(WEIR_ENGINE_BFC_FIXED, 5);
-
-VALUE(WEIR_AMOUNT_DEFAULT, 0);
-VALUE(WEIR_AMOUNT_BYTES, 1);
-VALUE(WEIR_AMOUNT_OF_TOTAL, 2);
-VALUE(WEIR_AMOUNT_OF_FREE, 3);
-VALUE(WEIR_AMOUNT_MAX, 4);
-VALUE(WEIR_AMOUNT_OF_IN_USE, 5);
-VALUE(WEIR_AMOUNT_SHARE, 6);
-
-VALUE(WEIR_GROWTH_DEFAULT, 0);
-VALUE(WEIR_GROWTH_EXACT, 1);
-VALUE(WEIR_GROWTH_STEP, 2);
-VALUE(WEIR_GROWTH_GEOMETRIC, 3);
-VALUE(WEIR_GROWTH_REMAINING, 4);
-VALUE(WEIR_GROWTH_BFC, 5);
-VALUE(WEIR_GROWTH_CALLBACK, 6);
-
-VALUE(WEIR_LOG_DEFAULT, 0);
-VALUE(WEIR_LOG_NONE, 1);
-VALUE(WEIR_LOG_ERROR, 2);
-VALUE(WEIR_LOG_WARNING, 3);
-VALUE(WEIR_LOG_INFO, 4);
-VALUE(WEIR_LOG_DEBUG, 5);
-
 VALUE(WEIR_HARDEN_OFF, 1);
 VALUE(WEIR_HARDEN_POISON, 2);
 VALUE(WEIR_HARDEN_GUARD, 4);
 VALUE(WEIR_HARDEN_ZERO_STREAM, 8);
 VALUE(WEIR_HARDEN_ZERO_ALWAYS, 16);
-
-VALUE(WEIR_SWITCH_DEFAULT, 0);
-VALUE(WEIR_SWITCH_OFF, 1);
-VALUE(WEIR_SWITCH_ON, 2);
-
-VALUE(WEIR_EVENT_REQUEST, 0);
-VALUE(WEIR_EVENT_POLICY, 1);
-VALUE(WEIR_EVENT_PREALLOC, 2);
-VALUE(WEIR_EVENT_TRIM, 3);
-VALUE(WEIR_EVENT_RECOVERY, 4);
-VALUE(WEIR_EVENT_GROW_AHEAD, 5);
-VALUE(WEIR_EVENT_DECAY, 6);
-VALUE(WEIR_EVENT_LOW_MEMORY, 7);
-VALUE(WEIR_EVENT_RELEASE, 8);
-VALUE(WEIR_EVENT_RECLAIM, 9);
-
-VALUE(WEIR_OOM_REPORT_NONE, 0);
-VALUE(WEIR_OOM_REPORT_TOO_LARGE, 1);
-VALUE(WEIR_OOM_REPORT_PENDING, 2);
-VALUE(WEIR_OOM_REPORT_FRAGMENTED, 3);
-VALUE(WEIR_OOM_REPORT_LIMIT, 4);
-VALUE(WEIR_OOM_REPORT_GRAPHS, 5);
-VALUE(WEIR_OOM_REPORT_OTHERS, 6);
-VALUE(WEIR_OOM_REPORT_IN_USE, 7);
-VALUE(WEIR_OOM_REPORT_RESERVE, 8);
-VALUE(WEIR_OOM_REPORT_AS_TEXT, 0);
-VALUE(WEIR_OOM_REPORT_AS_JSON, 1);
-
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
+
+/* Values that follow each other, from the first one on, by 1 or -1. */
+#define IN_ORDER(first, step, ...)                                                                 \
+    expect_in_order(__LINE__, first, step, (const int[]){__VA_ARGS__},                             \
+                    sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
+
+static void expect_in_order(int line, int first, int step, const int *values, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        ck_assert_msg(values[i] == first + step * (int)i, "line %d: value %zu is %d", line, i + 1,
+                      values[i]);
+}
 
 CASE("all", 4, NULL, NULL);
 
-/* Named here once more, so that a status or cause added to the lists without a line above shows. */
+TEST(values_are_those_of_version_1) {
+    IN_ORDER(0, -1, WEIR_OK, WEIR_E_INVALID, WEIR_E_NO_MEMORY, WEIR_E_HOST_MEMORY, WEIR_E_LIMIT,
+             WEIR_E_NO_DEVICE, WEIR_E_DRIVER, WEIR_E_DEVICE_LOST, WEIR_E_BUSY, WEIR_E_NOT_OWNED,
+             WEIR_E_STREAM, WEIR_E_CAPTURE, WEIR_E_FORKED, WEIR_E_PARSE, WEIR_E_NOT_SUPPORTED,
+             WEIR_E_FILE);
+    IN_ORDER(0, 1, WEIR_ENGINE_DEFAULT, WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_DIRECT,
+             WEIR_ENGINE_MAPPED, WEIR_ENGINE_BFC_FIXED);
+    IN_ORDER(0, 1, WEIR_AMOUNT_DEFAULT, WEIR_AMOUNT_BYTES, WEIR_AMOUNT_OF_TOTAL,
+             WEIR_AMOUNT_OF_FREE, WEIR_AMOUNT_MAX, WEIR_AMOUNT_OF_IN_USE, WEIR_AMOUNT_SHARE);
+    IN_ORDER(0, 1, WEIR_GROWTH_DEFAULT, WEIR_GROWTH_EXACT, WEIR_GROWTH_STEP, WEIR_GROWTH_GEOMETRIC,
+             WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC, WEIR_GROWTH_CALLBACK);
+    IN_ORDER(0, 1, WEIR_LOG_DEFAULT, WEIR_LOG_NONE, WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO,
+             WEIR_LOG_DEBUG);
+    IN_ORDER(0, 1, WEIR_SWITCH_DEFAULT, WEIR_SWITCH_OFF, WEIR_SWITCH_ON);
+    IN_ORDER(0, 1, WEIR_EVENT_REQUEST, WEIR_EVENT_POLICY, WEIR_EVENT_PREALLOC, WEIR_EVENT_TRIM,
+             WEIR_EVENT_RECOVERY, WEIR_EVENT_GROW_AHEAD, WEIR_EVENT_DECAY, WEIR_EVENT_LOW_MEMORY,
+             WEIR_EVENT_RELEASE, WEIR_EVENT_RECLAIM);
+    IN_ORDER(0, 1, WEIR_OOM_REPORT_NONE, WEIR_OOM_REPORT_TOO_LARGE, WEIR_OOM_REPORT_PENDING,
+             WEIR_OOM_REPORT_FRAGMENTED, WEIR_OOM_REPORT_LIMIT, WEIR_OOM_REPORT_GRAPHS,
+             WEIR_OOM_REPORT_OTHERS, WEIR_OOM_REPORT_IN_USE, WEIR_OOM_REPORT_RESERVE);
+    IN_ORDER(0, 1, WEIR_OOM_REPORT_AS_TEXT, WEIR_OOM_REPORT_AS_JSON);
+}
+
+/* Counted once more, so that a status or cause shows that was added to the lists and not above. */
 TEST(every_value_stands_above) {
     int statuses = 0, engines = 0, policies = 0, levels = 0;
 

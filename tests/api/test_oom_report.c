@@ -28,7 +28,7 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     int cache = worlds[_i].cache == WEIR_SWITCH_ON;
     uint64_t of_a = cache ? id_of(A) : 0, of_b = cache ? id_of(B) : 0;
 
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     for (int i = 0; i < 100; i++) { /* streams get their caches, and leave slabs behind */
         void *gone[2];
 
@@ -68,10 +68,9 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
 
 /* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
 TEST_EACH(WORLDS, streams_tell_groups_apart) {
-    options = options_for(_i, 256 * MIB);
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
-    make();
+    make_for(_i, 256 * MIB, "");
     take(20 * MIB, A);
     take(100 * KIB, B);
     OK(weir_free(a, block[--blocks], B)); /* of no slab, and live no more */
@@ -93,11 +92,9 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     CUstream stream, next;
     uint32_t at = 0;
 
-    options = options_for(_i, 256 * MIB);
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     take(3000, stream);
     take(300 * KIB, stream);
@@ -135,10 +132,9 @@ TEST_EACH(WORLDS, without_host_memory) {
     weir_oom_report with;
     uint64_t told = 0;
 
-    options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_POOL))
         return;
-    make();
+    make_for(_i, 256 * MIB, "");
     for (int i = 0; i < MOST; i++)
         take((size_t)(i + 1) * 4096, A);
     REFUSED(LIMIT, 255 * MIB, A);
@@ -166,10 +162,9 @@ TEST_EACH(WORLDS, without_host_memory) {
 TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     enum { STREAMS = 40 };
 
-    options = options_for(_i, 256 * MIB);
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
-    make();
+    make_for(_i, 256 * MIB, "");
     for (int i = 0; i < STREAMS; i++) {
         CUstream stream;
 
@@ -199,7 +194,7 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
     } less = {.size = sizeof less, .cause = 77};
     weir_allocator *other;
 
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v)); /* nothing was refused */
     REFUSED(LIMIT, 300 * MIB, A);
     EXPECT(WEIR_E_INVALID, weir_last_oom_report(NULL, &v));
@@ -247,7 +242,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
 
 /* What the driver does not tell is not known, and the cause is drawn from the rest. */
 TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     take(200 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
     oom_report_without(WEIR_ENTRY_cuMemGetInfo);
@@ -268,7 +263,7 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
 
 /* A child of fork has nothing to ask about. */
 TEST_EACH(WORLDS, not_after_a_fork) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
     if (is_child())
         _exit(weir_last_oom_report(a, &v) == WEIR_E_FORKED ? 0 : 1);
@@ -304,9 +299,7 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
     pthread_t thread[2];
     void *none = NULL;
 
-    options = options_for(_i, 256 * MIB);
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     atomic_store(&others_go_on, 1);
     MUST(pthread_create(&thread[0], NULL, come_and_go, B) == 0);
     MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
@@ -533,7 +526,7 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
 
 /* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
 TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
-    make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
+    make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0, "");
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,
@@ -551,10 +544,9 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
 TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
     void *node;
 
-    options = options_for(_i, GIB);
     if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
         return;
-    make();
+    make_for(_i, GIB, "");
     for (int i = 0; i < 7; i++)
         take(64 * MIB, A);
     give(1, 1, A);

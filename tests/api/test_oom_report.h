@@ -39,8 +39,9 @@ static inline void make(void) {
     OK(weir_allocator_create(&options, &a));
 }
 
-static inline void make_for(int world, size_t limit) {
+static inline void make_for(int world, size_t limit, const char *settings) {
     options = options_for(world, limit);
+    apply_settings(&options, settings);
     make();
 }
 

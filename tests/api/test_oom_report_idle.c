@@ -12,10 +12,9 @@ static void make_gaps(void) {
 CASE("idle", 60, start_device, NULL);
 
 TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
-    options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_DIRECT))
         return; /* nothing is ever idle */
-    make();
+    make_for(_i, 256 * MIB, "");
     make_gaps();
     REFUSED(FRAGMENTED, 56 * MIB, A);
     MUST_LE(56 * MIB, v.idle + v.limit - v.reserved);
@@ -54,10 +53,9 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
     CUdeviceptr others;
 
-    options = options_for(_i, limit);
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
         return; /* whose pieces are not known */
-    make();
+    make_for(_i, limit, "");
     make_small_gaps(limit, bytes);
     REFUSED(FRAGMENTED, 2 * bytes, A);
     MUST_LE(1, v.largest_free_block);
@@ -150,10 +148,9 @@ TEST_EACH(WORLDS, no_limit_would_do) {
 TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
     CUdeviceptr others;
 
-    options = options_for(_i, 0);
     if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
         return;
-    make();
+    make_for(_i, 0, "");
     make_small_gaps(32 * MIB, 1100 * KIB);
     MUST_EQ(stats_of(a).reserved, 32 * MIB);
     CU(driver->cuMemAlloc(&others, device_free() - 34 * MIB));
@@ -170,9 +167,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
     CUgraph graph;
 
-    options = options_for(_i, GIB);
-    options.packing = WEIR_PACKING_COMPACT;
-    make();
+    make_for(_i, GIB, "packing=compact");
     OK(weir_preallocate(a, 64 * MIB, NULL));
     take(8 * MIB, A);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -188,9 +183,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
 }
 
 TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
-    options = options_for(_i, 256 * MIB);
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     fill_and_free_behind_work();
     REFUSED(PENDING, 160 * MIB, A);
     MUST_LE(96 * MIB, v.pending);
@@ -206,11 +199,9 @@ TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
 
 /* It would serve in one piece, also what is more than a limit that was set since. */
 TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
-    options = options_for(_i, 256 * MIB);
     if (!is_bare(_i, KIND_MAPPED))
         return; /* others have none of that size, or take regions again */
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     REFUSED(PENDING, 192 * MIB, A); /* all of it */
@@ -254,11 +245,9 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
     void *live[MOST];
     int count = 0;
 
-    options = options_for(world, 256 * MIB);
     if (is_bare(world, KIND_DIRECT) || is_bare(world, KIND_POOL))
         return;
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(world, 256 * MIB, "recovery-timeout=0");
     take(KIB, A);
     while (weir_alloc(a, 10 * MIB, B, &live[count]) == WEIR_OK)
         MUST(++count < MOST);
@@ -279,11 +268,9 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
 
 /* Of several streams the one that most waits for comes first; what several use is not one's. */
 TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
-    options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL) || !is_roomy())
         return; /* with few addresses a mapped arena has its pieces elsewhere */
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     take(30 * MIB, B);
     take(60 * MIB, C);
     take(60 * MIB, C);
@@ -315,11 +302,9 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     enum { STREAMS = WEIR_OOM_REPORT_STREAMS + 2 };
     CUstream stream[STREAMS];
 
-    options = options_for(_i, 256 * MIB);
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
         return;
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < STREAMS; i++) {
         CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
         take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some of them equal */
@@ -338,11 +323,9 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
 
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
 TEST_EACH(WORLDS, what_is_idle_is_its_own) {
-    options = options_for(_i, 256 * MIB);
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < 100; i++) {
         take(3000, A);
         take(3000, B);
@@ -360,9 +343,7 @@ TEST_EACH(WORLDS, what_is_idle_is_its_own) {
 TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
     CUdeviceptr others;
 
-    options = options_for(_i, 256 * MIB);
-    options.recovery_timeout_ms = UINT32_MAX;
-    make();
+    make_for(_i, 256 * MIB, "recovery-timeout=0");
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     fill_and_free_behind_work();
     REFUSED(PENDING, 160 * MIB, A); /* the limit forbids more, too */
@@ -376,7 +357,7 @@ TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
 
 /* Whoever frees first is told of another state. */
 TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
     give(0, 1, A);

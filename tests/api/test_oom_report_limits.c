@@ -5,7 +5,7 @@
 CASE("limit", 60, start_device, NULL);
 
 TEST_EACH(WORLDS, the_limit) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
     MUST_EQ(v.limit, 256 * MIB);
@@ -63,17 +63,16 @@ TEST_EACH(WORLDS, advice_leads_there) {
 
 /* More than the limit at once, with nothing in use. */
 TEST_EACH(WORLDS, the_limit_at_once) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
     serves_as_told(300 * MIB);
 }
 
 /* Nor is more than a little of it told to be tried. */
 TEST_EACH(WORLDS, a_small_limit) {
-    options = options_for(_i, 4 * MIB);
     if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
         return; /* which has no such */
-    make();
+    make_for(_i, 4 * MIB, "");
     take(3 * MIB, A);
     REFUSED(LIMIT, 5 * MIB / 4, A);
     expect_only("limit", "6MiB");
@@ -120,9 +119,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
 
 /* No limit is set: what forbids it is what is to be left. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
-    options = options_for(_i, 0);
-    options.keep_free = bytes_amount(3840 * MIB);
-    make();
+    make_for(_i, 0, "keep-free=3840MiB");
     fill_to_the_limit();
     REFUSED(LIMIT, 96 * MIB, A);
     MUST_EQ(v.keep_free, 3840 * MIB);
@@ -137,9 +134,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
 
 /* The limit is a little higher: both forbid it. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
-    options = options_for(_i, 288 * MIB);
-    options.keep_free = bytes_amount(3840 * MIB);
-    make();
+    make_for(_i, 288 * MIB, "keep-free=3840MiB");
     REFUSED(LIMIT, 512 * MIB, A);
     expect_setting(0, "keep-free", NULL);
     expect_setting(1, "limit", NULL);
@@ -149,9 +144,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
 
 /* The limit alone forbids it: there is enough to leave. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
-    options = options_for(_i, 256 * MIB);
-    options.keep_free = bytes_amount(64 * MIB);
-    make();
+    make_for(_i, 256 * MIB, "keep-free=64MiB");
     REFUSED(LIMIT, 300 * MIB, A);
     MUST_EQ(v.keep_free, 0);
     expect_only("limit", NULL);
@@ -162,9 +155,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CUdeviceptr other;
 
-    options = options_for(_i, 0);
-    options.keep_free = bytes_amount(256 * MIB);
-    make();
+    make_for(_i, 0, "keep-free=256MiB");
     CU(driver->cuMemAlloc(&other, 3 * GIB));
     REFUSED(OTHERS, 2 * GIB, A);
     end();
@@ -176,7 +167,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
 
 /* Which has a number like any other. */
 TEST_EACH(WORLDS, on_the_default_stream) {
-    make_for(_i, 64 * MIB);
+    make_for(_i, 64 * MIB, "");
     REFUSED(LIMIT, 200 * MIB, NULL);
     MUST_EQ(v.default_stream, id_of(NULL));
     expect_text("\n  request     for the default stream: WEIR_E_LIMIT, waited ");
@@ -204,7 +195,7 @@ static void refused_by_the_program(size_t bytes, const char *also) {
 
 /* A limit as it is now counts, not as it was. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
-    make_for(_i, 0);
+    make_for(_i, 0, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.limit, 128 * MIB);
@@ -218,7 +209,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
 
 /* That of the options is a little higher: both forbid it. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     refused_by_the_program(256 * MIB, NULL);
@@ -238,9 +229,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
 
 /* What is left to others does not stand against it, as long as it leaves as much. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
-    options = options_for(_i, 0);
-    options.keep_free = bytes_amount(3584 * MIB);
-    make();
+    make_for(_i, 0, "keep-free=3584MiB");
     OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
     refused_by_the_program(200 * MIB, NULL);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
@@ -333,10 +322,9 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
  * packing. */
 TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
-    options = options_for(_i, 0);
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
         return; /* which has no growth, or puts pieces together */
-    make();
+    make_for(_i, 0, "");
     for (int i = 0; i < 8; i++)
         take(40 * MIB, A);
     give(0, 2, A);

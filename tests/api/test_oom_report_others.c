@@ -43,10 +43,9 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
 TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CUdeviceptr others;
 
-    options = options_for(_i, 72 * MIB);
     if (!is(_i, KIND_REGIONS) && !is(_i, KIND_MAPPED))
         return; /* others have all of theirs, or less, or none */
-    make();
+    make_for(_i, 72 * MIB, "");
     CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
     REFUSED(OTHERS, 66 * MIB, A);
     expect_only("prealloc", "66MiB");
@@ -129,7 +128,7 @@ TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
 }
 
 TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
-    make_for(_i, 0);
+    make_for(_i, 0, "");
     for (int i = 0; i < 14; i++)
         take(256 * MIB, A);
     REFUSED(IN_USE, GIB, A);
@@ -140,7 +139,7 @@ TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
 }
 
 TEST_EACH(WORLDS, more_than_there_is) {
-    make_for(_i, 0);
+    make_for(_i, 0, "");
     REFUSED(TOO_LARGE, 5 * GIB, A);
     expect_none();
     REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
@@ -181,7 +180,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
 
-    make_for(_i, 0);
+    make_for(_i, 0, "");
     MUST_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     none_left = before;
     none_left.rlim_cur = 0;

@@ -8,7 +8,7 @@ TEST_EACH(WORLDS, it_is_written) {
     char text[4096], json[4096], less[64];
     size_t length;
 
-    make_for(_i, 256 * MIB);
+    make_for(_i, 256 * MIB, "");
     take(100 * MIB, A);
     REFUSED(LIMIT, 300 * MIB, A);
     length = weir_oom_report_text(&v, WEIR_OOM_REPORT_AS_TEXT, text, sizeof text);
