@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_api.c: the public interface on the device model, called in any order.
  *
- * The first bytes choose an engine and settings; then each byte is a call, and those behind it say on what:
- * requests and frees on any stream and for no stream (also wrong ones: freed before, inside a block, of
- * nobody), uses, bindings, limits, trims, preallocations, work, waits, streams that end and begin, captures,
- * time that passes, and a driver that refuses the k-th call of an entry.
+ * The first bytes choose an engine and settings.  Then each byte is a call, and the bytes behind it are its arguments:
+ * requests and frees, right and wrong, uses, bindings, limits, trims, work, waits, captures, streams that end and begin,
+ * and a driver that refuses the k-th call of an entry.
  *
- * oracle.h says who may have what.  What a caller must not do is left out: a stream is not destroyed while
- * it is noted or bound, nor is anything asked of it that its capture forbids.  Where the driver was made
- * to refuse, any status goes, but the accounts stay true, and in the end everything is freed and back.
+ * oracle.h says which stream may have which memory.  The program keeps to the contract.  Where the driver was made to
+ * refuse, any status goes, but the accounts stay true, and in the end everything is freed and back.
  */
 #include "fuzz.h"
 

@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* libcuda.c: a libcuda.so.1 whose device is the device model.
+/* libcuda.c: a libcuda.so.1 whose device is the device model, for tests alone, which find it by LD_LIBRARY_PATH.
  *
- * For tests alone, found by LD_LIBRARY_PATH and never installed: programs that know nothing of weir
- * run on it, and weir beside them, which opens it as it opens any driver, is on the same devices.
- * It exports what NVIDIA's library exports under the same names, as far as the model can do what the
- * name says: the entries of weir's table, what programs ask beyond it (model_program.h), plain
- * copies and fills, and the two resolvers.  A name that is not here has no symbol, which is what a
- * driver without it says.  Most first forms of entries that have a second one are not here either.
+ * Programs that know nothing of weir run on it.  A weir beside them opens it as it opens any driver, and has the same
+ * devices.  It exports the names of NVIDIA's library as far as the model can do what they say: the entries of weir's
+ * table, other calls of programs (model_program.h), plain copies and fills, and the two resolvers.
  *
- * At the end of a process the calls of each entry of weir's table, whoever made them, are added to the
- * file that WEIR_TEST_CALLS names, a line each; cuMemAllocAsync counts as what it is like.
+ * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0 is the thread's own;
+ * a resolver returns that form for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE set the model up.  At the end of a
+ * process it adds a line for each entry, with the number of its calls, to the file that WEIR_TEST_CALLS names.
  *
- * cuModelFail, which no driver has, lets a program plan that the k-th call of an entry from now, whoever makes
- * it, does nothing and returns `result`.  After cuModelStop no call of an entry ends any more; cuModelStopped tells
- * how many there are that do not.
- *
- * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0
- * is the thread's own; a resolver gives it for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE
- * set the model up.  The driver version is the profile's: above it a resolver knows nothing.
+ * No driver has these: after cuModelFail the k-th call of an entry from now does nothing and returns `result'; after
+ * cuModelStop no call of an entry ends; cuModelStopped returns how many such calls there are.
  *
  * Must not know: weir above driver.h; who loads it.
  */

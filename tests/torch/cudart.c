@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* cudart.c: the part of CUDA's runtime that PyTorch calls, above the libcuda.so.1 of the device model.
+/* cudart.c: the part of CUDA's runtime that PyTorch calls, above the libcuda.so.1 of the device model.  Preloaded, it stands
+ * before libcudart.so, so that PyTorch runs without a GPU.  Most functions forward to the driver.
  *
- * Preloaded, it stands before libcudart.so, so that PyTorch runs without a GPU.  Memory, streams,
- * events, captures, graphs and pools are the driver's: most functions here only forward.
+ * Kernels and copies between blocks do nothing, so that tensors have no contents.  cuBLAS, cuDNN and the like do not
+ * start.  Memory of another process cannot be opened.  An event of kernels alone is complete at once.
  *
- * What it does not do.  Kernels do nothing, nor do copies between blocks, so what a tensor holds means
- * nothing.  Nothing stands before cuBLAS, cuDNN and the like, which do not start.  Memory of another
- * process cannot be opened, and its events are new ones.  An event of kernels alone is complete at once.
- *
- * Captures.  The driver of the model has no ids of captures, so they are counted here.  An event that a
- * capturing stream records belongs to the capture, and a stream that waits for such an event joins it.
+ * Captures are counted here, since the model has no ids of captures.  An event that a capturing stream records belongs to
+ * the capture, and a stream that waits for such an event joins it.
  * Lock: one, for the table of captures; no call of the driver is made under it.
  *
- * tests/torch/check-features compiles it against the headers of CUDA 12 or 13 that come with PyTorch.
  * Must not know: weir, PyTorch.
  */
 #include <cuda.h>

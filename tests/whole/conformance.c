@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* conformance.c: the public contract, sentence by sentence, on the device model and on a GPU.
  *
- * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device; the tests are the same, and go
- * over every engine, with the caches and without.  They call weir as a user does, and the driver table
- * for what a user does with CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual
- * time) is in tests/engine/.
+ * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device.  The tests go over every engine, with the caches and
+ * without, and call weir as a user does.  What only the model can show (faults, virtual time) is in tests/engine/.
  *
- * Stream order is tested with data.  Every block carries a pattern that is read back before it is
- * freed, and its last use is a late one: a fill that stands behind long work when weir_free is
- * called.  Memory that is handed out too early is overwritten by it, and the next owner sees that.
- * On a GPU this races for real; on the model fills are done at once, and tests/engine/ looks at
- * times instead.
+ * Stream order is tested with data.  Every block carries a pattern that is read back before its free, and its last use is
+ * a fill behind long work, so that memory that is reused too early is overwritten under its next owner.  On the model
+ * fills are done at once, and tests/engine/ looks at times instead.
  *
- * Some tests are about the driver, since the model's rules are partly assumed: that it forbids under stream
- * capture what the model forbids, that it maps memory by handles as documented, and how its pools behave
- * (conformance_driver.c).
- *
- * A CUDA process must not fork: there Check runs the tests in this process, and the one test that
- * forks lets the child do nothing but ask weir.
+ * conformance_driver.c and others ask the driver, since the model's rules are partly assumed.
+ * A CUDA process must not fork: there Check runs the tests in this process.
  */
 #include "conformance_allocator.h"
 

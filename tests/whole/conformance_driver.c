@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_driver.c: what weir and the model build on in a driver's memory pools, asked of the driver
- * table alone, on the device model and on a GPU.
+/* conformance_driver.c: what weir and the model rely on in a driver's memory pools, asked of the driver table alone, on the
+ * device model and on a GPU.
  *
- * A point that was measured or is documented is asserted on both.  Where nobody knows what a driver does, the
- * point is a question: its answer is printed ("# driver: ..."), and asserted of the model alone, so that a run
- * on a GPU tells where the model is wrong.  It has to answer what an H200 did (driver 580), where a
- * comment does not say otherwise.
- *
- * What a driver may crash at is asked by a process of its own, one step in each: the handle of a destroyed
- * stream, what is left of a destroyed pool, a child of fork().
+ * A point that was measured or is documented is asserted on both.  Else the point is a question: its answer is printed
+ * ("# driver: ..."), and asserted of the model alone, which has to answer as an H200 did (driver 580) unless a comment
+ * says otherwise.  A call in which a driver may crash is made by a process of its own.
  *
  * Must not know: weir.
  */

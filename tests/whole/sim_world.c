@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* sim_world.c: plays a script: threads that share an allocator on the device model, one operation at a
- * time, in an order and with outcomes that the script alone decides.
+/* sim_world.c: plays a script: threads that share an allocator on the device model.  The script decides which thread runs,
+ * and every outcome.
  *
- * Every block is used by work that the model's oracle sees, from its allocation to its free, on its own
- * stream and on others, as a program may: a stream that uses a block is behind its allocation; a free's
- * stream is behind every use but those declared with weir_use; a stream that ends hands what it ordered
- * on to another.  So whatever the oracle finds is the allocator's fault.  Beside that no two live blocks
- * overlap, each call answers what it may, the identities of weir/stats.h hold, the model's accounts agree,
- * and in the end everything is back.
- *
- * Threads take turns: exactly one runs, until the script says who is next.
+ * Each block is used by work that the model's oracle sees, on its own stream and on others, and the program keeps to the
+ * contract; so each fault that the oracle finds is the allocator's.  Beside that no two live blocks overlap, each call
+ * returns a status that it may, the identities of weir/stats.h hold, and in the end all memory is back.
  *
  * Must not know: where scripts come from.
  */

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* stress.c: an allocator under many threads at once, on the device model or on a GPU.
+/* stress.c: an allocator under many threads at once, on the device model or on a GPU, for as long as it is told.
  *
  *     stress [--device model|cuda[:N]] [--threads N] [--seconds N] [--seed N] [--OPTION VALUE]...
  *
- * OPTION is any setting by its long name ("engine", "limit", ...); WEIR_ variables count below them.
- * Unless an engine is named, the seconds are divided among several.  Threads allocate, free what is theirs
- * and what others gave them, on the stream that a block was allocated on or on another; note uses; bind and unbind,
- * destroy and create streams; free under captures that come to nothing; trim, preallocate, read figures; and run
- * out of memory, since the limit is small.  Each stays within the contract: work is ordered by events
- * before a block changes streams, and no stream ends while a call on it is under way.
+ * OPTION is any setting by its long name; WEIR_ variables count below them.  Unless an engine is named, the seconds are
+ * divided among several.  Threads allocate, free each other's blocks, note uses, bind, unbind, destroy and create
+ * streams, free under captures, trim, preallocate, read figures, and run out of memory.  They keep to the contract.
  *
- * Watched: no live block overlaps another (a table of all live memory); each holds the pattern that was
- * written on its stream; statuses are those that may come; at the end the figures agree, nothing is
- * live, and the device has its memory back.  Prints TAP, and in it the seed.
- *
- * Not a suite of Check's: it runs for as long as it is told, and each run differs.
+ * Checked: no two live blocks overlap, each block has the pattern that was written on its stream, each status is one that
+ * may come, and at the end the figures agree and the device has its memory back.  Writes TAP, with the seed in it.
  */
 #include <pthread.h>
 #include <stdatomic.h>

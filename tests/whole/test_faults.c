@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* test_faults.c: every failure of every operation, one by one.
+/* test_faults.c: every failure of every operation, one by one: situations (an operation, and what went before it) times
+ * worlds (engine, cache, age of the driver) times faults.
  *
- * Situations (an operation, and what went before it) times worlds (engine, arena, cache, age of the
- * driver) times faults: the k-th driver call that the operation makes fails, whichever that is, for
- * every k, once or with all later ones, with each of a list of results; so do pairs of calls; and so
- * does the k-th request for host memory.  After each: the status is one that weir/allocator.h names for
- * the operation and the result; the thread's driver result, context and capture mode are what they
- * should be; the figures and the device model's accounts agree; the same operation, called again, does
- * what it does without a fault; and when all blocks are freed and the allocator is destroyed, the device
- * has its memory back and the host too.  After a result that is fatal nothing works but the figures
- * and the end.
+ * The k-th driver call of the operation fails, for every k, once or with all later ones, with each of a list of results;
+ * so do pairs of calls, and the k-th request for host memory.  After each fault the status is one that weir/allocator.h
+ * names; the thread's driver result, context and capture mode are right; figures and the model's accounts agree; the
+ * operation succeeds when it is repeated; and in the end device and host have their memory back.
  *
  * Must not know: which driver calls an operation makes.
  */

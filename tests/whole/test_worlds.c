@@ -1,32 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* test_worlds.c: small worlds, whole: every sequence of a few operations against a naive reference.
+/* test_worlds.c: every sequence of a few operations in a small world, against a naive reference.
  *
- * What the random runs of other suites find by luck is tried here without exception, in worlds so small
- * that all of it can be: a placement of a few granules, a fixed arena of two or three, caches of a few blocks.
+ * The suite goes through all sequences, depth first.  Streams are interchangeable for a placement and an arena, so that
+ * the first stream that a sequence names is always the same one, and so on.
  *
- * Sequences are enumerated depth first.  Streams are interchangeable (nothing in the library looks at
- * their numbers but to tell them apart), so that the first to be named is always the same, and so on; the
- * other of the 2 or 6 like sequences are left out.  Blocks go by the order in which they were taken.
+ * Placements (test_worlds_placements.c) have a few granules, and a slow model beside them.  The host's memory is one
+ * piece, which is copied and put back, so that the next sequence begins where the common part ended.
+ * An arena is made anew for each sequence.  Each block is used at once by work without end on its stream, so that
+ * another stream may have it only behind that work (oracle.h), or after a wait for the device.
+ * Caches take long to warm, so that one allocator lives through all sequences of a world.  Each sequence begins with no
+ * live block, completed work and warm caches, and after one that ends with a trim all memory must be back.
  *
- * Placement.  The reference knows granules, not chunks: whose each is, or under which tag it was freed;
- * every answer, the layout, the figures and the invariants are compared at the end of each sequence.  The
- * host's memory comes from one piece that is copied and put back, so that the next sequence begins where
- * the common part ended.  Looking ends a short cut of the placement (parking), so that each sequence goes
- * on as if nobody had looked; looking is an operation of its own beside.
- *
- * Arena.  Through the public interface on the device model, each sequence from the making of an allocator
- * to its end.  Every block is used at once by work without end on its stream, so that what another
- * stream gets is a fault (oracle.h) unless it waits behind that work, or the device was waited for.
- *
- * Caches.  The same with the caches per stream above the pool engine, small ones.  Making such an allocator
- * and warming it takes as long as a hundred sequences, so that one allocator lives through all of a world:
- * each sequence begins where nothing is live, all work is over and the caches are warm, but with what
- * the earlier ones have left in which cache.  Streams are therefore not interchangeable there.  After a
- * sequence that ends with a trim, everything must be back.
- *
- * How far it goes is printed by each run, and stands in `small_placements`, `small_arenas` and
- * `small_caches`: sequences of up to 4 to 7 operations, more than two million of them.  WEIR_TEST_DEPTH=N
- * makes all of them N operations longer (-N: shorter), which is about ten times the work each time.
+ * Each run prints its bounds: 4 to 7 operations, two million sequences.  WEIR_TEST_DEPTH=N adds N operations to each,
+ * which is about ten times the work for each one (-N: fewer).
  */
 #include "test_worlds.h"
 
