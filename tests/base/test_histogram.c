@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* test_histogram.c: quantiles within their promise, exact maximum, sum and count. */
 #include "base/histogram.h"
-#include "tests/fixtures/suite.h"
+#include "tests/fixtures/support.h"
 
 static struct weir_histogram h;
 
 static void clear(void) {
     memset(&h, 0, sizeof h);
-}
-
-static uint64_t next_random(uint64_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return *state;
 }
 
 CASE("histogram", 4, clear, NULL);

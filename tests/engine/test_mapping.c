@@ -65,12 +65,6 @@ TEST(what_cannot_be_unmapped_is_gone_round) {
     MUST_EQ(device_free(), all);
 }
 
-static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
-                              unsigned long long flags) {
-    return bytes > 16 * GIB ? CUDA_ERROR_OUT_OF_MEMORY
-                            : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
-}
-
 /* The last handle of all addresses, in the midst of which many pieces were once. */
 TEST(the_last_addresses_move_too) {
     enum { SMALL = 2048, LAST = 64 }; /* of 512 KiB: a GiB, and a few handles */
@@ -78,7 +72,7 @@ TEST(the_last_addresses_move_too) {
     copy_driver();
     void *large;
 
-    table.cuMemAddressReserve = few_addresses;
+    few_addresses(16 * GIB);
     make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off limit=1032MiB");
     for (int i = 0; i < SMALL; i++)
         block[i] = take(512 * KIB, A);
@@ -106,7 +100,7 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
     void *large;
 
-    table.cuMemAddressReserve = few_addresses;
+    few_addresses(16 * GIB);
     make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
         large = take(bytes, A);
@@ -129,7 +123,7 @@ TEST(small_blocks_find_room_elsewhere) {
     enum { SMALL = 2048 }; /* of 512 KiB: all addresses that small requests have */
     copy_driver();
 
-    table.cuMemAddressReserve = few_addresses;
+    few_addresses(16 * GIB);
     make_on(&table, KIND_MAPPED, 0, "packing=compact cache=off");
     for (int i = 0; i < SMALL; i++)
         take(512 * KIB, A);

@@ -494,12 +494,6 @@ TEST(addresses_are_asked_for_down_to_four_devices) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemAddressReserve), 5); /* 64, 32, 16, 8 and 4 */
 }
 
-static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
-                              unsigned long long flags) {
-    return bytes > 16 * GIB ? CUDA_ERROR_OUT_OF_MEMORY
-                            : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
-}
-
 /* Where memory lies at the very end of the addresses nothing is available behind it, and a failure says so; that is
  * out of memory in preallocation too, also where that memory is to go, but the driver keeps it mapped. */
 TEST(behind_the_last_address_is_nothing) {
@@ -508,7 +502,7 @@ TEST(behind_the_last_address_is_nothing) {
     size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
     void *pin[UNMAPPED_RANGES], *rest[UNMAPPED_RANGES], *large;
 
-    table.cuMemAddressReserve = few_addresses;
+    few_addresses(16 * GIB);
     make_on(&table, WEIR_PACKING_COMPACT, 0, "");
     for (int i = 0; i < UNMAPPED_RANGES; i++, bytes += 8 * MIB) {
         large = take(bytes, A);

@@ -19,6 +19,7 @@
 #include "driver/model/model_shared.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"
+#include "tests/fixtures/ways.h"
 #include "api/allocator_internal.h"
 
 enum { MOST_BLOCKS = 4096, MOST_CHILDREN = 16 };
@@ -27,10 +28,6 @@ enum { MOST_BLOCKS = 4096, MOST_CHILDREN = 16 };
 
 static inline uint64_t now_ms(void) {
     return weir__registry_now() / 1000000;
-}
-
-static inline void nap(long ms) {
-    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
 struct child {

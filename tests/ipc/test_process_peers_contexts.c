@@ -205,19 +205,6 @@ TEST(test_a_killed_one_leaves_its_memory) {
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
 
-/* Who is killed while it is waited for gives all that it had, in use or not. */
-TEST(test_who_dies_asked_gives_all) {
-    struct child killed, needy;
-
-    start_each("0", &killed, &needy);
-    takes(&killed, 14, 64);
-    stop(&killed);
-    say(&needy, "take 512");
-    nap(100);
-    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
-    hears(&needy, "WEIR_OK");
-}
-
 /* A process that has so much, and is ending, with a thread that does not go on. */
 static void start_ending(struct child *c, unsigned mib, struct child *also) {
     start(c, "0");
@@ -340,15 +327,16 @@ TEST(test_who_does_not_come_to_its_end) {
         end_by(&ending[i], SIGKILL);
 }
 
-/* So does who is killed, at whatever moment, before it was heard of. */
-TEST_WHERE(8, 22, NULL, test_who_dies_before_it_is_asked_gives_all) {
+/* A process that is killed gives all that it had, in use or not, whether the needy one waits for it already (the last
+ * row) or has not asked it yet. */
+TEST_WHERE(8, 23, NULL, test_who_dies_gives_all) {
     struct child killed, needy;
 
     start_each("0", &killed, &needy);
     takes(&killed, 14, 64);
     stop(&killed);
     say(&needy, "take 512");
-    nap(_i);
+    nap(_i < 22 ? _i : 100);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hears(&needy, "WEIR_OK");
 }

@@ -6,7 +6,7 @@
  * slot of address space of its own, larger than any chunk. */
 #include "placement/free_tree.h"
 #include "tests/fixtures/placement_check.h"
-#include "tests/fixtures/suite.h"
+#include "tests/fixtures/support.h"
 
 #include <inttypes.h>
 
@@ -27,10 +27,7 @@ static size_t count;
 static uint64_t random_state = 88172645463325252;
 
 static uint64_t random_next(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * UINT64_C(0x2545F4914F6CDD1D) >> 16;
+    return next_random(&random_state);
 }
 
 static uint64_t key_of(struct pair c) {

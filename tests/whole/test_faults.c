@@ -333,20 +333,21 @@ static void say(const struct world *world, const char *what, uint64_t points) {
     fflush(stdout);
 }
 
-/* Each situation of the world in turn, after a run without a fault; the sum of what is answered. */
-static uint64_t in_each_situation(const struct world *world,
-                                  uint64_t (*with_faults)(const struct world *world,
-                                                          const struct situation *it,
-                                                          weir_status *clean)) {
+/* Goes through those situations that the world has, each after a run without a fault.  Returns the sum of what
+ * `with_faults' returns. */
+static uint64_t in_each_of(const struct situation *list, int count, const struct world *world,
+                           uint64_t (*with_faults)(const struct world *world,
+                                                   const struct situation *it,
+                                                   weir_status *clean)) {
     uint64_t points = 0;
 
-    for (int i = 0; i < SITUATIONS; i++) {
+    for (int i = 0; i < count; i++) {
         weir_status clean = WEIR_OK;
 
-        if (!is_met(&situations[i], world))
+        if (!is_met(&list[i], world))
             continue;
-        run_once(world, &situations[i], &no_fault, &clean);
-        points += with_faults(world, &situations[i], &clean);
+        run_once(world, &list[i], &no_fault, &clean);
+        points += with_faults(world, &list[i], &clean);
     }
     return points;
 }
@@ -427,33 +428,15 @@ static int has_shelves(int row) {
            (world->cache == WEIR_SWITCH_ON || (world->without & WEIR_CAP_STREAM_ID));
 }
 
-/* Behind shelves, likewise; the sum of what is answered. */
-static uint64_t behind_shelves(const struct world *world,
-                               uint64_t (*with_faults)(const struct world *world,
-                                                       const struct situation *it,
-                                                       weir_status *clean)) {
-    uint64_t points = 0;
-
-    for (int i = 0; i < HARDENED_SITUATIONS; i++) {
-        weir_status clean = WEIR_OK;
-
-        if (!is_met(&hardened[i], world))
-            continue;
-        run_once(world, &hardened[i], &no_fault, &clean);
-        points += with_faults(world, &hardened[i], &clean);
-    }
-    return points;
-}
-
 TEST_WHERE(0, WORLDS, has_shelves, each_driver_call_behind_shelves_fails) {
-    uint64_t points = behind_shelves(&worlds[_i], fail_each_call);
+    uint64_t points = in_each_of(hardened, HARDENED_SITUATIONS, &worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed behind shelves", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
 TEST_EACH(WORLDS, each_driver_call_fails) {
-    uint64_t points = in_each_situation(&worlds[_i], fail_each_call);
+    uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_each_call);
 
     say(&worlds[_i], "driver calls that failed", points);
     ck_assert_uint_gt(points, 500 / every());
@@ -480,7 +463,7 @@ static uint64_t fail_pairs(const struct world *world, const struct situation *it
 CASE("pairs", 3600, NULL, drop_profile);
 
 TEST_EACH(WORLDS, pairs_of_driver_calls_fail) {
-    uint64_t points = in_each_situation(&worlds[_i], fail_pairs);
+    uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_pairs);
 
     say(&worlds[_i], "pairs of driver calls that failed", points);
     ck_assert_uint_gt(points, 300 / every_pair());
@@ -503,14 +486,14 @@ static uint64_t fail_each_request(const struct world *world, const struct situat
 CASE("host memory", 300, NULL, drop_profile);
 
 TEST_EACH(WORLDS, each_request_for_host_memory_fails) {
-    uint64_t points = in_each_situation(&worlds[_i], fail_each_request);
+    uint64_t points = in_each_of(situations, SITUATIONS, &worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed", points);
     ck_assert_uint_gt(points, 100 / every());
 }
 
 TEST_WHERE(0, WORLDS, has_shelves, each_request_behind_shelves_fails) {
-    uint64_t points = behind_shelves(&worlds[_i], fail_each_request);
+    uint64_t points = in_each_of(hardened, HARDENED_SITUATIONS, &worlds[_i], fail_each_request);
 
     say(&worlds[_i], "requests for host memory that failed behind shelves", points);
     ck_assert_uint_gt(points, 20 / every());
