@@ -254,41 +254,13 @@ tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-
 	-Wl,-Bsymbolic-functions
 
 # Such programs, which tests/adapters/check-drop-in runs: what they print is the same whoever serves them.
-victims = \
-	tests/victims/asks \
-	tests/victims/captures \
-	tests/victims/closes \
-	tests/victims/decompresses \
-	tests/victims/early \
-	tests/victims/ends \
-	tests/victims/fails \
-	tests/victims/fills \
-	tests/victims/forks \
-	tests/victims/gone \
-	tests/victims/hangs \
-	tests/victims/kinds \
-	tests/victims/lacks \
-	tests/victims/left \
-	tests/victims/linked \
-	tests/victims/member \
-	tests/victims/older \
-	tests/victims/outlives \
-	tests/victims/peak \
-	tests/victims/plain \
-	tests/victims/pools \
-	tests/victims/preallocates \
-	tests/victims/ranges \
-	tests/victims/records \
-	tests/victims/resets \
-	tests/victims/resolved \
-	tests/victims/reuses \
-	tests/victims/rules \
-	tests/victims/sized \
-	tests/victims/stays \
-	tests/victims/suffixed \
-	tests/victims/tensors \
-	tests/victims/threads \
-	tests/victims/trims
+victims = tests/victims/asks tests/victims/captures tests/victims/closes tests/victims/decompresses tests/victims/early \
+	tests/victims/ends tests/victims/fails tests/victims/fills tests/victims/forks tests/victims/gone \
+	tests/victims/hangs tests/victims/kinds tests/victims/lacks tests/victims/left tests/victims/linked \
+	tests/victims/member tests/victims/older tests/victims/outlives tests/victims/peak tests/victims/plain \
+	tests/victims/pools tests/victims/preallocates tests/victims/ranges tests/victims/records tests/victims/resets \
+	tests/victims/resolved tests/victims/reuses tests/victims/rules tests/victims/sized tests/victims/stays \
+	tests/victims/suffixed tests/victims/tensors tests/victims/threads tests/victims/trims
 .PHONY: victims
 victims: $(victims)
 victim_work = tests/victims/libwork.la

@@ -39,6 +39,14 @@ static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
+/* Allocates a large block on the stream, uses it there for so long, and frees it. */
+static void live_in_torch(CUstream stream, uint64_t owner, uint64_t ns) {
+    void *block = weir_torch_alloc(LARGE, 0, stream);
+
+    use(stream, block, owner, ns);
+    weir_torch_free(block, LARGE, 0, stream);
+}
+
 static void end(void) {
     CU(driver->cuCtxSynchronize());
     MUST_EQ(check_identities(process).blocks, 0);
@@ -85,9 +93,7 @@ TEST(torch_record_stream) {
     weir_torch_record_stream(block, B);
     use(B, block, 1, 50 * MS);
     weir_torch_free(block, LARGE, 0, A);
-    block = weir_torch_alloc(LARGE, 0, A);
-    use(A, block, 2, MS);
-    weir_torch_free(block, LARGE, 0, A);
+    live_in_torch(A, 2, MS);
     weir_torch_record_stream(NULL, B);
     weir_torch_record_stream(&block, B); /* memory of others is none of ours */
     TOLD(0, "");
@@ -106,9 +112,7 @@ TEST(torch_a_noted_stream_has_ended) {
     weir_torch_free(block, LARGE, 0, A);
     TOLD(0, "");
     MUST_LE(now + 50 * MS, weir__model_now_ns());
-    block = weir_torch_alloc(LARGE, 0, A);
-    use(A, block, 2, MS);
-    weir_torch_free(block, LARGE, 0, A);
+    live_in_torch(A, 2, MS);
 }
 
 TEST(torch_base_and_reset) {
@@ -307,18 +311,14 @@ CASE("adapters", 30, begin, end);
 TEST(cupy_of_any_stream) {
     void *block;
 
-    block = weir_torch_alloc(LARGE, 0, A);
-    use(A, block, 1, 20 * MS);
-    weir_torch_free(block, LARGE, 0, A);
+    live_in_torch(A, 1, 20 * MS);
     for (uint64_t i = 2; i < 5; i++) {
         block = weir_cupy_malloc(NULL, LARGE, 0);
         use(B, block, i, 5 * MS);
         use(C, block, i, 50 * MS);
         weir_cupy_free(NULL, block, 0);
     }
-    block = weir_torch_alloc(LARGE, 0, A);
-    use(A, block, 5, MS);
-    weir_torch_free(block, LARGE, 0, A);
+    live_in_torch(A, 5, MS);
     weir_cupy_free(NULL, NULL, 0);
     MUST(weir_cupy_malloc(NULL, 0, 0) == NULL);
 }
@@ -475,7 +475,8 @@ static const struct {
      WEIR_ENTRY_cuMemCreate},
     {"WEIR_PRIORITY", "1", NULL,
      "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
-    {"WEIR_KEEP_FREE", "200GiB", "debug", "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_KEEP_FREE", "200GiB", "debug",
+     "keep-free '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
 CASE("adapters", 30, NULL, NULL);

@@ -56,8 +56,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     OK(weir_ipc_close(base));
     free(text);
     free(other);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* A block that ends where a physical allocation does has nothing of the next; one that begins there, nothing before. */
@@ -104,8 +103,7 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     free(text);
     free(other);
     give(a, one, A);
-    give(a, two, A);
-    end();
+    end_with(two);
 }
 
 /* Physical allocations that have moved are exported from where they are now, as often as they move. */
@@ -134,8 +132,7 @@ TEST_EACH(2, memory_that_was_moved) {
     free(after);
     give(a, large, A);
     give(a, block[1], A);
-    give(a, block[3], A);
-    end();
+    end_with(block[3]);
 }
 
 /* The descriptor goes with the physical allocation, and the next one's text is another. */
@@ -167,8 +164,7 @@ TEST(memory_that_goes_back) {
     MUST(strcmp(text, other) != 0);
     free(text);
     free(other);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
@@ -212,8 +208,7 @@ TEST(a_close_waits_for_the_device) {
     weir__model_faults_clear();
     expect_marked(twice + offset, MIB, 5);
     OK(weir_ipc_close(twice));
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 TEST(a_hardened_block) {
@@ -227,8 +222,7 @@ TEST(a_hardened_block) {
     base = open_block(block, &offset);
     expect_marked(base + offset, 20 * MIB, 1);
     OK(weir_ipc_close(base));
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* ---- two processes ----------------------------------------------------------------------------- */
@@ -348,8 +342,7 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
         MUST(write(child.to, "x", 1) == 1);
         ANSWERS(42, ended(&child));
     }
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* A mapping outlives its sender; a text does not. */
@@ -401,8 +394,7 @@ TEST(a_forked_child) {
     }
     OK(weir_ipc_close(base));
     free(text);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 int main(void) {

@@ -115,8 +115,7 @@ TEST(texts_that_are_wrong) {
     turned_down(WEIR_E_NO_DEVICE, text, "does not see the block's device CPU-");
     free(text);
     free(word);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* The sender's number is another process's now, or the sender has ended, or is in another namespace. */
@@ -151,8 +150,7 @@ TEST_EACH(ROWS(kinds_without), allocators_that_cannot) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     ANSWERS(1, lines());
     MUST(strstr(logged, "needs engine mapped"));
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice device) {
@@ -177,8 +175,7 @@ TEST_EACH(2, drivers_that_cannot) {
     block = take(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
@@ -238,8 +235,7 @@ TEST(what_the_driver_answers) {
     MUST(setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0);
     turned_down(WEIR_E_NO_DEVICE, cuda, "");
     free(text);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* Descriptors go with an allocator whose device is lost, too. */
@@ -283,8 +279,7 @@ TEST(numbers_that_are_lost) {
     OK(weir_ipc_close(base));
     free(text);
     free(again);
-    give(a, block, A);
-    end();
+    end_with(block);
     MUST(own_file_is_whole(number));
 }
 
@@ -342,8 +337,7 @@ TEST(no_descriptor_is_left) {
     expect_marked(base, 20 * MIB, 1);
     OK(weir_ipc_close(base));
     free(text);
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 TEST(no_host_memory) {
@@ -369,8 +363,7 @@ TEST(no_host_memory) {
             MUST(status == WEIR_E_HOST_MEMORY);
         }
     }
-    give(a, block, A);
-    end();
+    end_with(block);
 }
 
 /* The kernel's answers to calls that take descriptors. */

@@ -29,13 +29,6 @@ static void make(int kind, uint64_t limit) {
     OK(weir_allocator_create(&options, &made));
 }
 
-static uint64_t reserve_now(void) {
-    weir_statistics now = {.size = sizeof now};
-
-    OK(weir_stats(made, &now));
-    return now.reserved;
-}
-
 static void take(size_t bytes, CUstream stream) {
     void *block;
 
@@ -85,12 +78,12 @@ TEST_EACH(KINDS * 3, streams_share_what_is_reserved) {
 
     make(kind, 0);
     for (int i = 0; i < loads[_i % LOADS].streams; i++) {
-        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = make_stream();
         take(4 * KIB, streams[i]);
     }
-    ck_assert_msg(reserve_now() <= loads[_i % LOADS].most, "%s, %d streams: %llu KiB reserved",
-                  kind_names[kind], loads[_i % LOADS].streams,
-                  (unsigned long long)(reserve_now() / KIB));
+    ck_assert_msg(stats_of(made).reserved <= loads[_i % LOADS].most,
+                  "%s, %d streams: %llu KiB reserved", kind_names[kind], loads[_i % LOADS].streams,
+                  (unsigned long long)(stats_of(made).reserved / KIB));
 }
 
 /* The weights of models in half precision, as they are loaded: bytes of each layer's matrices, and of what there is
@@ -143,7 +136,7 @@ TEST_EACH(3 * MODELS, weights_take_little_more_than_they_are) {
             asked += sizes[i];
         }
     }
-    part = (double)reserve_now() / (double)asked;
+    part = (double)stats_of(made).reserved / (double)asked;
     ck_assert_msg(part <= engines[_i / MODELS].most,
                   "%s, %s: reserves %.3f times what was asked for", kind_names[kind], model->name,
                   part);
@@ -353,13 +346,6 @@ TEST_EACH((OWN_KINDS * PATTERNS), patterns_reserve_no_more_than_their_bounds) {
 
 /* ---- what caches keep -------------------------------------------------------------------------- */
 
-static weir_statistics figures(void) {
-    weir_statistics now = {.size = sizeof now};
-
-    OK(weir_stats(made, &now));
-    return now;
-}
-
 /* A stream earns its cache, and fills it; its last call gives back what that may not keep. */
 static void use(CUstream stream, size_t bytes) {
     enum { SOME = 32 };
@@ -393,12 +379,12 @@ TEST_EACH(2 * OWN_KINDS, caches_keep_no_more_than_their_limit) {
     for (int turn = 0; turn < 2; turn++)
         for (int i = 0; i < SOME; i++) {
             if (turn == 0)
-                CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+                streams[i] = make_stream();
             use(streams[i], (size_t)(turn + 1) * 64 * KIB);
             if (is_watched)
-                MUST_LE(figures().cache_idle, most);
+                MUST_LE(stats_of(made).cache_idle, most);
         }
-    now = figures();
+    now = stats_of(made);
     MUST_LE(now.cache_idle, most);
     MUST_LE(MIB, now.cache_idle);
     MUST_LE(now.allocs / 2, now.cache_hits);
@@ -414,7 +400,7 @@ TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
     CU(driver->cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     use(other, 64 * KIB);
     use(other, 64 * KIB);
-    now = figures();
+    now = stats_of(made);
     MUST_LE(now.allocs / 10 * 9, now.cache_hits);
 }
 
@@ -429,9 +415,9 @@ TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
     use(other, 256 * KIB);
     OK(weir_trim(made, 0, NULL));
     use(other, 256 * KIB);
-    before = figures();
+    before = stats_of(made);
     use(other, 256 * KIB);
-    after = figures();
+    after = stats_of(made);
     MUST_LE((after.allocs - before.allocs) / 10 * 9, after.cache_hits - before.cache_hits);
 }
 
@@ -441,14 +427,14 @@ TEST_EACH(OWN_KINDS, ended_streams_keep_what_the_limit_lets_them) {
 
     make_with_cache(kinds[_i], 32 * MIB);
     for (int i = 0; i < SOME; i++) {
-        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = make_stream();
         use(streams[i], 64 * KIB);
     }
     for (int i = 0; i < SOME; i++)
         CU(driver->cuStreamDestroy(streams[i]));
-    MUST_LE(reserve_now(), 128 * MIB);
+    MUST_LE(stats_of(made).reserved, 128 * MIB);
     take(GIB, A);
-    MUST_LE(reserve_now(), GIB + 128 * MIB);
+    MUST_LE(stats_of(made).reserved, GIB + 128 * MIB);
 }
 
 /* By default too, where weir is told that a stream ends: what it had serves the next, though nobody waits for it. */
@@ -458,20 +444,20 @@ TEST_EACH(OWN_KINDS, ended_streams_leave_all_where_they_are_told) {
 
     make(kinds[_i], 0);
     for (int i = 0; i < SOME; i++) {
-        CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        streams[i] = make_stream();
         OK(weir_bind(made, streams[i]));
         use(streams[i], 64 * KIB);
     }
-    before = reserve_now();
+    before = stats_of(made).reserved;
     MUST_LE(GIB / 4 * 3, before);
     for (int i = 0; i < SOME; i++) {
         OK(weir_unbind(made, streams[i]));
         CU(driver->cuStreamDestroy(streams[i]));
     }
-    MUST_LE(figures().cache_idle, MIB);
+    MUST_LE(stats_of(made).cache_idle, MIB);
     for (int i = 0; i < 512; i++)
         take(MIB, A);
-    MUST_LE(reserve_now(), before);
+    MUST_LE(stats_of(made).reserved, before);
 }
 
 /* ---- how long a request takes ------------------------------------------------------------------ */
@@ -487,7 +473,7 @@ TEST_EACH(KINDS, no_request_waits_while_nothing_is_queued) {
         for (int i = 0; i < SOME; i++) {
             uint64_t began, took;
 
-            CU(driver->cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+            streams[i] = make_stream();
             began = driver->ticks();
             OK(weir_alloc(made, 4 * KIB, streams[i], &blocks[i]));
             took = driver->ticks_to_ns(driver->ticks() - began);
