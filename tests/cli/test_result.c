@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_result.c: where warm-up ends, which iterations count as steady, what ties, and what the findings say. */
-#include <check.h>
-#include <string.h>
-
 #include "cli/replay/findings.h"
 #include "cli/replay/result.h"
 #include "tests/fixtures/suite.h"
@@ -342,6 +339,4 @@ TEST(test_unsettled_is_said) {
     ck_assert(says("Fastest (none settled): "));
 }
 
-int main(void) {
-    return run_tests("result", CK_FORK_GETENV);
-}
+SUITE("result", CK_FORK_GETENV);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_top.c: what an allocator shows of itself, and what `weir top' makes of whatever it finds. */
 #include <ctype.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/holder.h"
-#include "tests/fixtures/support.h"
 #include "cli/top_view.h"
 
 static struct top_program program;
@@ -309,6 +306,4 @@ TEST(test_what_is_not_known_is_not_nothing) {
     remove_folder();
 }
 
-int main(void) {
-    return run_tests("top", CK_FORK_GETENV);
-}
+SUITE("top", CK_FORK_GETENV);

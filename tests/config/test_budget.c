@@ -3,9 +3,6 @@
 #include "config/amount.h"
 #include "tests/fixtures/suite.h"
 
-#include <check.h>
-#include <stdlib.h>
-
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define STANDARD UINT64_C(12345)
 
@@ -98,6 +95,4 @@ TEST(test_shares_rise) {
     }
 }
 
-int main(void) {
-    return run_tests("budget", CK_FORK_GETENV);
-}
+SUITE("budget", CK_FORK_GETENV);

@@ -4,10 +4,6 @@
  */
 #include "tests/fixtures/settings.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- compatibility: preallocation ------------------------------------------------------------ */
 
 #define NONE "none" /* nobody asks: prealloc stays default */
@@ -455,6 +451,4 @@ TEST(test_what_a_framework_alone_reads) {
     }
 }
 
-int main(void) {
-    return run_tests("compatibility", CK_FORK_GETENV);
-}
+SUITE("compatibility", CK_FORK_GETENV);

@@ -7,10 +7,6 @@
  */
 #include "config/growth_policy.h"
 
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "config/settings.h"
 #include "base/size.h"
 #include "tests/fixtures/suite.h"
@@ -406,6 +402,4 @@ TEST(test_size_arithmetic) {
     ck_assert_uint_eq(out, SIZE_MAX - 255);
 }
 
-int main(void) {
-    return run_tests("growth", CK_FORK_GETENV);
-}
+SUITE("growth", CK_FORK_GETENV);

@@ -3,12 +3,6 @@
  */
 #include "tests/fixtures/settings.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* ---- the struct ------------------------------------------------------------------------------ */
 
 CASE("struct", 60, setup, NULL);
@@ -437,6 +431,4 @@ TEST(test_engines_that_weir_has_not) {
     }
 }
 
-int main(void) {
-    return run_tests("option structs", CK_FORK_GETENV);
-}
+SUITE("option structs", CK_FORK_GETENV);

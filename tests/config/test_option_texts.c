@@ -3,11 +3,6 @@
  */
 #include "tests/fixtures/settings.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/result.h"
 
 static const struct {
@@ -550,6 +545,4 @@ TEST(test_percentage_of_what_is_in_use) {
     ck_assert_int_eq(options.limit.kind, WEIR_AMOUNT_OF_TOTAL);
 }
 
-int main(void) {
-    return run_tests("option texts", CK_FORK_GETENV);
-}
+SUITE("option texts", CK_FORK_GETENV);

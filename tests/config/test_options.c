@@ -6,11 +6,6 @@
  */
 #include "tests/fixtures/settings.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/text.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -290,6 +285,4 @@ TEST(test_bad_variable_under_a_set_field) {
     assert_complains("WEIR_PREALLOC", "0.95", "write 95%, or a size such as 4GiB; expected");
 }
 
-int main(void) {
-    return run_tests("options", CK_FORK_GETENV);
-}
+SUITE("options", CK_FORK_GETENV);

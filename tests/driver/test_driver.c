@@ -9,15 +9,7 @@
 #include "driver/driver.h"
 #include "tests/fixtures/suite.h"
 
-#include <check.h>
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define THREADS 4
 

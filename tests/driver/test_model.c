@@ -475,6 +475,4 @@ TEST(device_memory_runs_out) {
 
 /* ------------------------------------------------------------------ the suite ---- */
 
-int main(void) {
-    return run_tests("model", CK_FORK_GETENV);
-}
+SUITE("model", CK_FORK_GETENV);

@@ -3,22 +3,11 @@
 #ifndef WEIR_TEST_MODEL_H
 #define WEIR_TEST_MODEL_H
 
-#include <check.h>
-#include <limits.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "driver/driver.h"
 #include "driver/model/model.h"
 #include "tests/fixtures/faults.h"
-#include "tests/fixtures/suite.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

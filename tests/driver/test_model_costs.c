@@ -585,6 +585,4 @@ TEST(threads_share_the_model) {
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
 
-int main(void) {
-    return run_tests("model costs", CK_FORK_GETENV);
-}
+SUITE("model costs", CK_FORK_GETENV);

@@ -465,6 +465,4 @@ TEST(graph_with_memory_has_one_executable_at_a_time) {
 
 /* ------------------------------------------------------------------ the suite ---- */
 
-int main(void) {
-    return run_tests("model-graph", CK_FORK_GETENV);
-}
+SUITE("model-graph", CK_FORK_GETENV);

@@ -533,6 +533,4 @@ TEST(threads_capture_beside_each_other) {
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 
-int main(void) {
-    return run_tests("model-graph capture", CK_FORK_GETENV);
-}
+SUITE("model-graph capture", CK_FORK_GETENV);

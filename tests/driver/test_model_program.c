@@ -473,6 +473,4 @@ TEST(a_call_counts_and_fails_as_its_like) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, weir__program_cuMemAllocAsync(&block, 1, s));
 }
 
-int main(void) {
-    return run_tests("model-program", CK_FORK_GETENV);
-}
+SUITE("model-program", CK_FORK_GETENV);

@@ -150,6 +150,4 @@ TEST(its_own_and_free_adjacent_ranges_are_not_taken_together) {
     ck_assert_uint_eq(reserved(), 64 * MIB);
 }
 
-int main(void) {
-    return run_tests("model reuse", CK_FORK_GETENV);
-}
+SUITE("model reuse", CK_FORK_GETENV);

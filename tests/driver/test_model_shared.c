@@ -1,13 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_model_shared.c: modelled devices whose memory several processes have. */
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "tests/fixtures/holder.h"
 #include "driver/model/model_shared.h"
 #include "tests/fixtures/model_device.h"
@@ -187,6 +179,4 @@ TEST(test_a_file_of_somebody_else_is_left_alone) {
     }
 }
 
-int main(void) {
-    return run_tests("model_shared", CK_FORK);
-}
+SUITE("model_shared", CK_FORK);

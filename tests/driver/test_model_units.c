@@ -327,6 +327,4 @@ TEST_EACH(ROWS(programs), recorded_programs_get_the_addresses_of_an_h200) {
     check_model();
 }
 
-int main(void) {
-    return run_tests("model units", CK_FORK_GETENV);
-}
+SUITE("model units", CK_FORK_GETENV);

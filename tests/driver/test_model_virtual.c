@@ -597,6 +597,4 @@ TEST_EACH(2, the_profile_is_near_what_many_handles_took) {
     ck_assert_msg(is_near(gone, many_measured[_i].gone), "%llu", (unsigned long long)gone);
 }
 
-int main(void) {
-    return run_tests("model-virtual", CK_FORK_GETENV);
-}
+SUITE("model-virtual", CK_FORK_GETENV);

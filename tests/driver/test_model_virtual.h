@@ -7,14 +7,6 @@
 #include "tests/fixtures/model_device.h"
 #include "tests/fixtures/refuse.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define UNIT (2 * MIB)
 #define CAPACITY (1 * GIB)
 #define WRONG CUDA_ERROR_INVALID_VALUE

@@ -266,6 +266,4 @@ TEST(threads_move_handles_beside_each_other) {
     MUST_EQ(device_free(), before);
 }
 
-int main(void) {
-    return run_tests("model-virtual mappings", CK_FORK_GETENV);
-}
+SUITE("model-virtual mappings", CK_FORK_GETENV);

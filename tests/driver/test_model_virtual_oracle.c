@@ -356,6 +356,4 @@ TEST_EACH(2, a_device_is_seen_alone) {
                   weir__model_fault());
 }
 
-int main(void) {
-    return run_tests("model-virtual oracle", CK_FORK_GETENV);
-}
+SUITE("model-virtual oracle", CK_FORK_GETENV);

@@ -6,9 +6,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <stdio.h>
-#include <string.h>
-
 enum { OLD = 1, NEW = 2, OTHER = 3 };
 #define BYTES (64 * KIB)
 
@@ -372,6 +369,4 @@ TEST_EACH(2, what_is_captured_is_used_by_its_launches) {
     CU(driver->cuGraphDestroy(graph));
 }
 
-int main(void) {
-    return run_tests("oracle", CK_FORK_GETENV);
-}
+SUITE("oracle", CK_FORK_GETENV);

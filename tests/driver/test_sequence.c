@@ -4,9 +4,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MIB ((size_t)1 << 20)
 
 enum change {
@@ -113,6 +110,4 @@ TEST(each_call_is_a_line) {
     free(text);
 }
 
-int main(void) {
-    return run_tests("sequence", CK_FORK_GETENV);
-}
+SUITE("sequence", CK_FORK_GETENV);

@@ -178,6 +178,4 @@ TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
 }
 #endif
 
-int main(void) {
-    return run_tests("failures", CK_FORK);
-}
+SUITE("failures", CK_FORK);

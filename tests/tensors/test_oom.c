@@ -2,8 +2,6 @@
 /* test_oom.c: requests that find no memory are served by tensors that were freed: theirs, and those of anybody else on the
  * same allocator.
  */
-#include <pthread.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/tensors.h"
 
@@ -416,6 +414,4 @@ TEST(a_captured_request_frees_nothing) {
     MUST_LE(800 * MIB, (size_t)figures().reserved_bytes[0].current);
 }
 
-int main(void) {
-    return run_tests("oom", CK_FORK);
-}
+SUITE("oom", CK_FORK);

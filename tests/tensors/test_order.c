@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_order.c: memory of pools on the device model never serves others too early, whatever else happens at the time. */
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "tests/fixtures/tensors.h"
 
 static void open_route(weir_tensors_id id, int *on) {
@@ -812,6 +809,4 @@ TEST_EACH(2, frees_on_a_captured_stream) {
     CU(driver->cuGraphDestroy(captured));
 }
 
-int main(void) {
-    return run_tests("order", CK_FORK);
-}
+SUITE("order", CK_FORK);

@@ -444,6 +444,4 @@ TEST_EACH(3, segments_of_other_engines_stay_apart) {
     all_goes_back();
 }
 
-int main(void) {
-    return run_tests("pools", CK_FORK);
-}
+SUITE("pools", CK_FORK);

@@ -10,8 +10,6 @@
  * Watched: the model's oracle reports each use that is not ordered behind the last owner's; at the end all memory is
  * back, and the figures are those of no block.
  */
-#include <pthread.h>
-
 #include "tests/fixtures/tensors.h"
 
 enum { THREADS = 4, STREAMS = 4, MOST = 60, EXCHANGE = 16, MOST_STATES = 12 };
@@ -340,6 +338,4 @@ TEST_EACH(4, threads) {
     end();
 }
 
-int main(void) {
-    return run_tests("soak", CK_FORK);
-}
+SUITE("soak", CK_FORK);

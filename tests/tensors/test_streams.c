@@ -2,8 +2,6 @@
 /* test_streams.c: streams that end before their blocks, and whose handles mean other streams by then, get nothing of each
  * other too early.
  */
-#include <pthread.h>
-
 #include "tests/fixtures/tensors.h"
 
 static void open_route(weir_tensors_id id) {
@@ -563,6 +561,4 @@ TEST(a_stream_is_bound_once) {
     MUST_LE(questions() - before, 2);
 }
 
-int main(void) {
-    return run_tests("streams", CK_FORK);
-}
+SUITE("streams", CK_FORK);

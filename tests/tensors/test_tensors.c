@@ -627,6 +627,4 @@ TEST(calls_that_cannot_be) {
     MUST(weir_tensors_allocator(t) != NULL && weir_tensors_allocator(NULL) == NULL);
 }
 
-int main(void) {
-    return run_tests("tensors", CK_FORK);
-}
+SUITE("tensors", CK_FORK);
