@@ -25,7 +25,12 @@ static int has_trims(int world) {
     return worlds[world].kind != KIND_FIXED && worlds[world].kind != KIND_DIRECT;
 }
 
-CASE("each world", 60, start, NULL);
+static void end_if_there(void) {
+    if (a)
+        destroy_empty();
+}
+
+CASE("each world", 60, start, end_if_there);
 
 /* Refused without a word, and the capture goes on; beside it and after it all is as ever. */
 TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
@@ -48,7 +53,6 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     give(block, A);
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).cache_misses_capture, 0);
-    destroy_empty();
 }
 
 /* ---- frees on streams of other contexts --------------------------------------------------------- */
@@ -82,7 +86,6 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
             }
             ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
         }
-    destroy_empty();
 }
 
 /* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
@@ -113,7 +116,6 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     if (worlds[_i].kind != KIND_DIRECT || has_caches(_i))
         MUST_LE(stats_of(a).reserved, reserve);
     give(again, B);
-    destroy_empty();
 }
 
 /* A slot comes home to a stream that has it again while all others of its slab live. */
@@ -138,7 +140,6 @@ TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     for (int i = 0; i < 64; i++)
         if (i != 20)
             give(block[i], A);
-    destroy_empty();
 }
 
 /* ---- streams that end ------------------------------------------------------------------------- */
@@ -176,7 +177,6 @@ TEST_EACH(WORLDS, a_stream_ends) {
     weir__drop_in_stream_ends(a, next);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
-    destroy_empty();
 }
 
 /* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
@@ -218,7 +218,6 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     give(kept, A);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
-    destroy_empty();
 }
 
 /* The one that has the handle by now orders nothing of what was freed on the one before it. */
@@ -250,7 +249,6 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     for (int i = 0; i < 200; i++)
         give(other[i], A);
     CU(driver->cuStreamDestroy(second));
-    destroy_empty();
 }
 
 /* A thread's own stream, too. */
@@ -266,7 +264,6 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
     MUST(!has_caches(_i) || stats_of(a).cache_idle > idle);
     weir__drop_in_stream_ends(a, per_thread);
     MUST_LE(stats_of(a).cache_idle, idle);
-    destroy_empty();
 }
 
 /* ---- trims ------------------------------------------------------------------------------------ */
@@ -301,7 +298,6 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
     for (int i = 0; i < 2; i++)
         CU(driver->cuStreamDestroy(stream[i]));
     MUST(weir__model_fault() == NULL);
-    destroy_empty();
 }
 
 /* A blocking stream waits for the legacy stream, although cuStreamQuery says that it is idle. */
@@ -321,7 +317,6 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     MUST_LE(trim(stream, NULL) + 64 * MIB, before);
     CU(driver->cuStreamDestroy(stream));
     MUST(weir__model_fault() == NULL);
-    destroy_empty();
 }
 
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
@@ -342,7 +337,6 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     }
     OK(weir__drop_in_free_done(a, small));
     OK(weir__drop_in_free_done(a, large));
-    destroy_empty();
 }
 
 /* With no questions asked about streams, the handle's next owner is told apart by this alone. */
@@ -371,7 +365,6 @@ TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
         give(other, second);
     }
     CU(driver->cuStreamDestroy(second));
-    destroy_empty();
 }
 
 /* ---- streams that the adapter watches --------------------------------------------------------- */
@@ -408,7 +401,6 @@ TEST_WHERE(0, WORLDS, has_caches, who_is_watched_is_not_asked_about) {
     MUST_LE(1, questions(A));
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    destroy_empty();
 }
 
 /* Its end was not seen, but that its handle is another's. */
@@ -436,7 +428,6 @@ TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next
     }
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    destroy_empty();
 }
 
 /* A watched stream may end, and another be created, by calls that are not seen. */
@@ -448,7 +439,6 @@ TEST_WHERE(0, WORLDS, has_caches, who_is_watched_no_more_is_asked_about) {
     MUST_LE(questions(B), 100);
     weir__drop_in_stream_ends(a, B);
     MUST_LE(1, questions(B));
-    destroy_empty();
 }
 
 static void *give_on_own(void *block) {
@@ -493,7 +483,6 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     give(take(1000, NULL), NULL);
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
-    destroy_empty();
 }
 
 /* ---- peaks ------------------------------------------------------------------------------------ */
@@ -526,7 +515,6 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
         MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
         MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this one does not */
     }
-    destroy_empty();
 }
 
 /* ---- a context that goes ----------------------------------------------------------------------- */
@@ -549,6 +537,7 @@ TEST_EACH(WORLDS, a_context_goes) {
     EXPECT_CALLS({WEIR_ENTRY_cuMemFree, 0});
     MUST(none == NULL);
     MUST_EQ(lines(), 0);
+    a = NULL; /* which is lost with its context */
 }
 
 /* ---- memory without blocks --------------------------------------------------------------------- */
@@ -565,7 +554,6 @@ TEST_EACH(WORLDS, what_lies_in_its_memory) {
     MUST_EQ(weir__drop_in_holds(a, (uintptr_t)block), cuts);
     MUST(!weir__drop_in_holds(a, (uintptr_t)&host));
     MUST_EQ(weir__drop_in_keeps_addresses(a), worlds[_i].kind == KIND_MAPPED);
-    destroy_empty();
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/piped_child.h"
 
-CASE("one process", 60, start, NULL);
+CASE("one process", 60, start, end_if_there);
 
 TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     const size_t bytes = 20 * MIB + 4096;
@@ -32,7 +32,6 @@ TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     free(text);
     give(a, block, A);
     ANSWERS(0, lines());
-    end();
 }
 
 /* Any address of a block gives the block's text; the offset tells where in it. */
@@ -56,7 +55,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     OK(weir_ipc_close(base));
     free(text);
     free(other);
-    end_with(block);
+    give(a, block, A);
 }
 
 /* A block that ends where a physical allocation does has nothing of the next; one that begins there, nothing before. */
@@ -79,7 +78,6 @@ TEST(blocks_at_the_borders_of_pieces) {
         give(a, block[i], A);
         free(text[i]);
     }
-    end();
 }
 
 /* Small blocks share a physical allocation, and so a text. */
@@ -103,7 +101,7 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     free(text);
     free(other);
     give(a, one, A);
-    end_with(two);
+    give(a, two, A);
 }
 
 /* Physical allocations that have moved are exported from where they are now, as often as they move. */
@@ -132,7 +130,7 @@ TEST_EACH(2, memory_that_was_moved) {
     free(after);
     give(a, large, A);
     give(a, block[1], A);
-    end_with(block[3]);
+    give(a, block[3], A);
 }
 
 /* The descriptor goes with the physical allocation, and the next one's text is another. */
@@ -164,7 +162,7 @@ TEST(memory_that_goes_back) {
     MUST(strcmp(text, other) != 0);
     free(text);
     free(other);
-    end_with(block);
+    give(a, block, A);
 }
 
 TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
@@ -181,6 +179,7 @@ TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
     expect_marked(base + offset, 20 * MIB, 1);
     give(a, block, A);
     OK(weir_allocator_destroy(a));
+    a = NULL;
     MUST(device_free() <= CAPACITY - 20 * MIB);
     expect_marked(base + offset, 20 * MIB, 1);
     OK(weir_ipc_close(base));
@@ -208,7 +207,7 @@ TEST(a_close_waits_for_the_device) {
     weir__model_faults_clear();
     expect_marked(twice + offset, MIB, 5);
     OK(weir_ipc_close(twice));
-    end_with(block);
+    give(a, block, A);
 }
 
 TEST(a_hardened_block) {
@@ -222,7 +221,7 @@ TEST(a_hardened_block) {
     base = open_block(block, &offset);
     expect_marked(base + offset, 20 * MIB, 1);
     OK(weir_ipc_close(base));
-    end_with(block);
+    give(a, block, A);
 }
 
 /* ---- two processes ----------------------------------------------------------------------------- */
@@ -316,7 +315,7 @@ static int is_forbidden(const struct child *child, char *word) {
     return 1;
 }
 
-CASE("two processes", 60, start, NULL);
+CASE("two processes", 60, start, end_if_there);
 
 TEST_EACH(ROWS(caches), another_process_opens_a_block) {
     struct letter letter = {.bytes = 20 * MIB};
@@ -342,7 +341,7 @@ TEST_EACH(ROWS(caches), another_process_opens_a_block) {
         MUST(write(child.to, "x", 1) == 1);
         ANSWERS(42, ended(&child));
     }
-    end_with(block);
+    give(a, block, A);
 }
 
 /* A mapping outlives its sender; a text does not. */
@@ -394,7 +393,7 @@ TEST(a_forked_child) {
     }
     OK(weir_ipc_close(base));
     free(text);
-    end_with(block);
+    give(a, block, A);
 }
 
 int main(void) {

@@ -11,7 +11,7 @@
 #include "tests/fixtures/exported.h"
 #include "tests/fixtures/own_file.h"
 
-CASE("refused", 60, start, NULL);
+CASE("refused", 60, start, end_if_there);
 
 TEST(arguments_that_are_wrong) {
     void *block, *base;
@@ -38,7 +38,6 @@ TEST(arguments_that_are_wrong) {
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_close(block));
     give(a, block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
-    end();
 }
 
 /* A block of a graph is not the engine's memory. */
@@ -53,7 +52,6 @@ TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     OK(weir_free(a, block, A));
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphDestroy(graph));
-    end();
 }
 
 /* A part of a text, or a text with a wrong part, is refused. */
@@ -115,7 +113,7 @@ TEST(texts_that_are_wrong) {
     turned_down(WEIR_E_NO_DEVICE, text, "does not see the block's device CPU-");
     free(text);
     free(word);
-    end_with(block);
+    give(a, block, A);
 }
 
 /* The sender's number is another process's now, or the sender has ended, or is in another namespace. */
@@ -150,7 +148,7 @@ TEST_EACH(ROWS(kinds_without), allocators_that_cannot) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     ANSWERS(1, lines());
     MUST(strstr(logged, "needs engine mapped"));
-    end_with(block);
+    give(a, block, A);
 }
 
 static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice device) {
@@ -175,7 +173,7 @@ TEST_EACH(2, drivers_that_cannot) {
     block = take(a, MIB, A);
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
-    end_with(block);
+    give(a, block, A);
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
@@ -202,7 +200,6 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
         give(a, block, A);
         MUST(k < 200 && (k > 10 || met > 0));
     }
-    end();
 }
 
 /* The driver refuses a call, or the receiver has no such driver. */
@@ -235,7 +232,7 @@ TEST(what_the_driver_answers) {
     MUST(setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0);
     turned_down(WEIR_E_NO_DEVICE, cuda, "");
     free(text);
-    end_with(block);
+    give(a, block, A);
 }
 
 /* Descriptors go with an allocator whose device is lost, too. */
@@ -254,6 +251,7 @@ TEST(a_lost_device) {
     EXPECT(WEIR_E_DEVICE_LOST, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, 1);
     OK(weir_allocator_destroy(a));
+    a = NULL;
     weir__model_faults_clear();
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = CAPACITY}));
 #ifdef CAN_DENY
@@ -279,7 +277,8 @@ TEST(numbers_that_are_lost) {
     OK(weir_ipc_close(base));
     free(text);
     free(again);
-    end_with(block);
+    give(a, block, A);
+    end();
     MUST(own_file_is_whole(number));
 }
 
@@ -337,7 +336,7 @@ TEST(no_descriptor_is_left) {
     expect_marked(base, 20 * MIB, 1);
     OK(weir_ipc_close(base));
     free(text);
-    end_with(block);
+    give(a, block, A);
 }
 
 TEST(no_host_memory) {
@@ -363,7 +362,7 @@ TEST(no_host_memory) {
             MUST(status == WEIR_E_HOST_MEMORY);
         }
     }
-    end_with(block);
+    give(a, block, A);
 }
 
 /* The kernel's answers to calls that take descriptors. */

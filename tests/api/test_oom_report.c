@@ -22,7 +22,7 @@ static void expect_group(uint32_t at, size_t bytes, uint64_t count, uint64_t str
     MUST_EQ(v.groups[at].stream, stream);
 }
 
-CASE("report", 60, start_device, NULL);
+CASE("report", 60, start_device, end_if_there);
 
 TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     int cache = worlds[_i].cache == WEIR_SWITCH_ON;
@@ -63,7 +63,6 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     expect_group(3, 300 * KIB, 10, of_a);
     expect_group(4, 100 * KIB, 10, of_b);
     MUST_EQ(v.ungrouped, 0);
-    end();
 }
 
 /* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
@@ -83,7 +82,6 @@ TEST_EACH(WORLDS, streams_tell_groups_apart) {
     expect_group(0, 20 * MIB, 2, id_of(B));
     expect_group(1, 20 * MIB, 1, id_of(A));
     expect_group(2, 10 * MIB, 2, id_of(A));
-    end();
 }
 
 /* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
@@ -114,7 +112,6 @@ TEST_EACH(WORLDS, blocks_outlive_their_stream) {
         at++;
     MUST(at < v.pending_streams);
     MUST_LE(300 * KIB, v.pending_by[at].bytes);
-    end();
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -155,7 +152,6 @@ TEST_EACH(WORLDS, without_host_memory) {
     take((PLACES + 1) * 4096, A);
     oom_report_without_host_memory();
     MUST_LE(1, v.ungrouped);
-    end();
 }
 
 /* Nor does a small table take blocks of one size for one stream's. */
@@ -180,7 +176,6 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
         MUST_EQ(v.groups[i].blocks, 1);
         MUST(i == 0 || v.groups[i - 1].stream < v.groups[i].stream);
     }
-    end();
 }
 #endif
 
@@ -215,7 +210,6 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_last_oom_report(a, &v));
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 0);
-    end();
 }
 
 /* The host gives a new allocator the address of one that has gone, though not every time. */
@@ -258,7 +252,6 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.graphs, 0);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
-    end();
 }
 
 /* A child of fork has nothing to ask about. */
@@ -268,7 +261,6 @@ TEST_EACH(WORLDS, not_after_a_fork) {
     if (is_child())
         _exit(weir_last_oom_report(a, &v) == WEIR_E_FORKED ? 0 : 1);
     oom_report_now();
-    end();
 }
 
 /* ---- beside others --------------------------------------------------------------------------- */
@@ -317,7 +309,6 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
     atomic_store(&others_go_on, 0);
     MUST(pthread_join(thread[0], NULL) == 0);
     MUST(pthread_join(thread[1], NULL) == 0);
-    end();
 }
 
 /* ---- unasked --------------------------------------------------------------------------------- */
@@ -475,7 +466,6 @@ TEST_EACH(WORLDS, a_callback_may_ask) {
     ask(300 * MIB, 0);
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.asked, 300 * MIB);
-    end();
 }
 
 /* A request of a graph: nothing is asked of its stream, and the capture stays. */
@@ -537,7 +527,6 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
     refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY,
                        "\n  Request less, or free live blocks first: no setting makes room.\n");
     MUST_EQ(v.cause, WEIR_OOM_REPORT_IN_USE);
-    end();
 }
 
 /* Nor what the caches' regions have idle within a limit that the driver does not know. */
@@ -559,7 +548,6 @@ TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
     OK(weir_alloc(a, 256 * MIB, A, &node));
     OK(weir_free(a, node, A));
     CU(driver->cuGraphDestroy(end_capture()));
-    end();
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */

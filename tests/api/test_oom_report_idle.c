@@ -9,7 +9,7 @@ static void make_gaps(void) {
     CU(driver->cuCtxSynchronize());
 }
 
-CASE("idle", 60, start_device, NULL);
+CASE("idle", 60, start_device, end_if_there);
 
 TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     if (is_bare(_i, KIND_DIRECT))
@@ -37,7 +37,6 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_pieces) {
     make_as_told();
     make_gaps();
     take(56 * MIB, A);
-    end();
 }
 
 static void make_small_gaps(size_t limit, size_t bytes) {
@@ -68,7 +67,6 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     make_as_told();
     make_small_gaps(limit, bytes);
     take(2 * bytes, A);
-    end();
 }
 
 /* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
@@ -85,7 +83,6 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
         expect_json(",\"largest_free_block\":null,");
     }
     take(480 * MIB, A);
-    end();
 }
 
 /* Drivers without ids have no caches, and those without virtual memory no mapped arena. */
@@ -107,7 +104,6 @@ TEST_EACH(WORLDS, what_older_drivers_can_try) {
     } else {
         expect_setting(0, "limit", NULL); /* no other way */
     }
-    end();
 }
 
 static void make_on_old(struct weir_driver *table) {
@@ -141,7 +137,6 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
-    end();
 }
 
 /* None is set: the device has the request, but not in the steps that its pools take. */
@@ -159,7 +154,6 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
     MUST_LE(34 * MIB, v.device_free);
     expect_setting(0, "packing", "compact");
     CU(driver->cuMemFree(others));
-    end();
 }
 
 /* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
@@ -179,7 +173,6 @@ TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     weir__model_faults_clear();
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphDestroy(graph));
-    end();
 }
 
 TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
@@ -194,7 +187,6 @@ TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
     make_as_told();
     fill_and_free_behind_work();
     take(160 * MIB, A);
-    end();
 }
 
 /* It would serve in one piece, also what is more than a limit that was set since. */
@@ -209,7 +201,6 @@ TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     take(192 * MIB, A);
-    end();
 }
 
 /* It has waited as long as it may: streams may wait for each other, or it longer. */
@@ -263,7 +254,6 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
     refused_for(__LINE__, most ? WEIR_OOM_REPORT_PENDING : WEIR_OOM_REPORT_FRAGMENTED, 56 * MIB, A);
     for (int i = 1; i < count; i += 2)
         OK(weir_free(a, live[i], B));
-    end();
 }
 
 /* Of several streams the one that most waits for comes first; what several use is not one's. */
@@ -294,7 +284,6 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     MUST_LE(32 * MIB, v.pending_by[1].bytes);
     MUST_EQ(v.pending_by[2].stream, id_of(B));
     MUST_LE(30 * MIB, v.pending_by[2].bytes);
-    end();
 }
 
 /* Of more streams than there is room for, those that most waits for. */
@@ -318,7 +307,6 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     for (int i = 1; i < WEIR_OOM_REPORT_STREAMS; i++)
         MUST_LE(v.pending_by[i].bytes, v.pending_by[i - 1].bytes);
     MUST_LE(24 * MIB, v.pending_by[WEIR_OOM_REPORT_STREAMS - 1].bytes);
-    end();
 }
 
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
@@ -336,7 +324,6 @@ TEST_EACH(WORLDS, what_is_idle_is_its_own) {
     REFUSED(LIMIT, 300 * MIB, A);
     MUST_EQ(v.pending_streams, 1);
     MUST_EQ(v.pending_by[0].stream, id_of(B));
-    end();
 }
 
 /* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
@@ -370,5 +357,4 @@ TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
     MUST_EQ(v.asked, 96 * MIB);
     MUST_EQ(v.group_count, 0);
     expect_none();
-    end();
 }

@@ -2,7 +2,7 @@
 /* test_oom_report_limits.c: requests that a limit refuses, and the limit that would do. */
 #include "test_oom_report.h"
 
-CASE("limit", 60, start_device, NULL);
+CASE("limit", 60, start_device, end_if_there);
 
 TEST_EACH(WORLDS, the_limit) {
     make_for(_i, 256 * MIB, "");
@@ -13,7 +13,6 @@ TEST_EACH(WORLDS, the_limit) {
     make_as_told();
     fill_to_the_limit();
     take(96 * MIB, A);
-    end();
 }
 
 /* Requests and frees as a seed has them, until one is refused: 0. */
@@ -79,7 +78,6 @@ TEST_EACH(WORLDS, a_small_limit) {
     make_as_told();
     take(3 * MIB, A);
     take(5 * MIB / 4, A);
-    end();
 }
 
 /* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
@@ -129,7 +127,6 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     make_as_told();
     fill_to_the_limit();
     take(96 * MIB, A);
-    end();
 }
 
 /* The limit is a little higher: both forbid it. */
@@ -162,7 +159,6 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     make(); /* and its limit is what they have left */
     REFUSED(OTHERS, 2 * GIB, A);
     CU(driver->cuMemFree(other));
-    end();
 }
 
 /* Which has a number like any other. */
@@ -173,7 +169,6 @@ TEST_EACH(WORLDS, on_the_default_stream) {
     expect_text("\n  request     for the default stream: WEIR_E_LIMIT, waited ");
     REFUSED(LIMIT, 200 * MIB, A);
     expect_text("\n  request     for stream id ");
-    end();
 }
 
 /* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
@@ -204,7 +199,6 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
     OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
     REFUSED(TOO_LARGE, 5 * GIB, A);
     MUST_EQ(v.limit_is_set, 0);
-    end();
 }
 
 /* That of the options is a little higher: both forbid it. */
@@ -224,7 +218,6 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
     refused_by_the_program(300 * MIB, NULL);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(300 * MIB, A);
-    end();
 }
 
 /* What is left to others does not stand against it, as long as it leaves as much. */
@@ -250,7 +243,6 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     make_as_told();
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(512 * MIB, A);
-    end();
 }
 
 /* As much as that the device cannot hold, so no limit is the advice. */
@@ -316,7 +308,6 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * GIB + 256 * MIB, A, &held));
     oom_report_now();
     expect_setting(0, "limit", "3328MiB");
-    end();
 }
 
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
@@ -335,7 +326,6 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
     }
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(144 * MIB, NULL);
-    end();
 }
 
 /* Nor is it a share any more. */
@@ -351,5 +341,4 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
     MUST_EQ(v.weight, 0);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(200 * MIB, A);
-    end();
 }

@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-CASE("others", 60, start_device, NULL);
+CASE("others", 60, start_device, end_if_there);
 
 TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
@@ -124,7 +124,6 @@ TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     oom_report_now();
     MUST_EQ(v.cause, WEIR_OOM_REPORT_NONE);
     take(2 * GIB, A);
-    end();
 }
 
 TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
@@ -135,7 +134,6 @@ TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
     expect_none();
     expect_text("in-use: only 512MiB is idle or free; live blocks have 3.5GiB\n");
 
-    end();
 }
 
 TEST_EACH(WORLDS, more_than_there_is) {
@@ -147,7 +145,6 @@ TEST_EACH(WORLDS, more_than_there_is) {
     REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
     expect_text("could not allocate 16777216TiB on model:0\n");
     expect_json(",\"asked\":18446744073709551615,");
-    end();
 }
 
 /* A driver may refuse what it says is free: that is nobody's doing here. */
@@ -172,7 +169,6 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     expect_text("what the driver lacks");
     expect_json(",\"driver_result\":2,\"no_descriptors\":false,");
     weir__model_faults_clear();
-    end();
 }
 
 /* The model, as the driver, needs one to make memory behind addresses. */
@@ -193,7 +189,6 @@ TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     expect_text("free: no file descriptor is left\n");
     expect_text("\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
     take(GIB, A); /* as told */
-    end();
 }
 
 /* Graphs and others: who has more. */
@@ -292,4 +287,5 @@ TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
     OK(weir_allocator_destroy(a));
+    a = NULL;
 }

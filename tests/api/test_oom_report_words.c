@@ -2,7 +2,7 @@
 /* test_oom_report_words.c: how a report is written. */
 #include "test_oom_report.h"
 
-CASE("words", 60, start_device, NULL);
+CASE("words", 60, start_device, end_if_there);
 
 TEST_EACH(WORLDS, it_is_written) {
     char text[4096], json[4096], less[64];
@@ -47,7 +47,6 @@ TEST_EACH(WORLDS, it_is_written) {
     ck_assert_str_eq(weir_oom_report_cause_word(WEIR_OOM_REPORT_IN_USE), "in-use");
     ck_assert_str_eq(weir_oom_report_cause_word(-1), "unknown");
     ck_assert_str_eq(weir_oom_report_cause_word(WEIR_OOM_REPORT_CAUSE_COUNT), "unknown");
-    end();
 }
 
 TEST(each_cause_has_a_sentence) {

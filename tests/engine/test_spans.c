@@ -14,7 +14,7 @@ static void shed(uint64_t id) {
                     .mode = WEIR_TRIM_AT_ONCE, .stream = A, .id = id, .cause = WEIR_EVENT_DECAY}));
 }
 
-CASE("order", 120, start_device, NULL);
+CASE("order", 120, start_device, end_if_there);
 
 TEST_EACH(2, steady_state_makes_no_memory_call) {
     CUdeviceptr block, again;
@@ -32,7 +32,6 @@ TEST_EACH(2, steady_state_makes_no_memory_call) {
     MUST_EQ(again, block);
     give(again, A);
     MUST_EQ(all_calls(), calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId));
-    end();
 }
 
 /* Rounded to 16 KiB, accounted as asked. */
@@ -47,7 +46,6 @@ TEST_EACH(2, sizes_are_rounded) {
     give(two, A);
     MUST_EQ(figures().requested, 0);
     MUST_EQ(figures().in_use_peak, 48 * KIB);
-    end();
 }
 
 TEST_EACH(2, another_stream_waits_for_the_work) {
@@ -68,7 +66,6 @@ TEST_EACH(2, another_stream_waits_for_the_work) {
     MUST_EQ(figures().event_records, weir__model_calls(WEIR_ENTRY_cuEventRecord));
     give(block, B);
     give(other, B);
-    end();
 }
 
 /* The pool orders a region for the stream that it was asked for on, and it may be made of what that
@@ -91,7 +88,6 @@ TEST(a_new_region_is_its_streams_own) {
     MUST_EQ(regions_taken(), 0);
     give(second, A);
     give(other, B);
-    end();
 }
 
 TEST_EACH(2, uses_are_waited_for) {
@@ -115,7 +111,6 @@ TEST_EACH(2, uses_are_waited_for) {
     give(block, A);
     give(other, A);
     free(uses);
-    end();
 }
 
 TEST_EACH(2, wrong_pointers_are_told) {
@@ -133,10 +128,9 @@ TEST_EACH(2, wrong_pointers_are_told) {
     EXPECT(WEIR_E_NOT_OWNED, engine->ops->give(engine, NOWHERE, WEIR_ENGINE_UNKNOWN));
     MUST_EQ(figures().in_use, before.in_use);
     give(block, A);
-    end();
 }
 
-CASE("growth", 120, start_device, NULL);
+CASE("growth", 120, start_device, end_if_there);
 
 TEST_EACH(2, a_large_idle_region_is_left_whole) {
     begin(inner[_i]);
@@ -153,7 +147,6 @@ TEST_EACH(2, a_large_idle_region_is_left_whole) {
     MUST_EQ(regions_taken(), 0);
     give(large, A);
     give(small, A);
-    end();
 }
 
 TEST_EACH(2, a_swap_does_not_raise_the_reserve) {
@@ -182,7 +175,6 @@ TEST_EACH(2, a_swap_does_not_raise_the_reserve) {
     MUST_EQ(regions_taken(), 0);
     for (int i = 0; i < 3; i++)
         give(block[i], A);
-    end();
 }
 
 /* Of several, the smallest that makes enough room. */
@@ -206,7 +198,6 @@ TEST(a_swap_takes_the_smallest_that_is_enough) {
     give(small, A);
     give(block[0], A);
     give(block[2], A);
-    end();
 }
 
 /* A large block and a small one in turn: how often that made a swap; in the end it makes none. */
@@ -228,7 +219,6 @@ static int swaps_of(size_t large, int turns) {
 TEST_EACH(2, reluctance_fades) {
     begin(inner[_i]);
     MUST(swaps_of(320 * MIB, 100) < 50);
-    end();
 }
 
 /* While memory is wasted, of which a tenth was never in use, patience lasts longer. */
@@ -236,7 +226,6 @@ TEST(reluctance_fades_late_where_memory_is_wasted) {
     begin(inner[0]);
     int swaps = swaps_of(289 * MIB, 400);
     MUST(swaps > 200 && swaps < 320);
-    end();
 }
 
 TEST_EACH(2, dry_before_growth_and_swaps) {
@@ -257,7 +246,6 @@ TEST_EACH(2, dry_before_growth_and_swaps) {
     MUST_EQ(regions_given(), 0);
     MUST_EQ(figures().reserved, before.reserved);
     MUST_EQ(figures().in_use, 0);
-    end();
 }
 
 /* What the reserved memory has beside the regions is there for all that must not grow. */
@@ -272,7 +260,6 @@ TEST(preallocated_reserve_is_not_dry) {
     MUST(!grew);
     MUST_EQ(reserve(), 128 * MIB);
     give(block, A);
-    end();
 }
 
 TEST(a_region_does_not_leave_on_another_stream) {
@@ -288,7 +275,6 @@ TEST(a_region_does_not_leave_on_another_stream) {
     give(take(40 * MIB, A), A);         /* A may */
     MUST_EQ(regions_given(), 1);
     MUST_EQ(reserve(), 256 * MIB);
-    end();
 }
 
 TEST_EACH(2, the_limit_holds) {
@@ -305,7 +291,6 @@ TEST_EACH(2, the_limit_holds) {
     MUST_EQ(reserve() <= 96 * MIB, 1);
     give(block[0], A);
     give(block[1], A);
-    end();
 }
 
 /* The inner engine refuses: all that is idle goes back first. */
@@ -328,7 +313,6 @@ TEST_EACH(2, a_failure_gives_idle_regions_back) {
     weir__model_fail(entry, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, try_take(GIB, A, 1, &last, &grew));
     weir__model_faults_clear();
-    end();
 }
 
 /* ---- the base -------------------------------------------------------------------------------- */
@@ -370,7 +354,6 @@ TEST_EACH(2, the_first_valley_makes_a_base) {
     }
     MUST_EQ(regions_given(), 4);
     MUST_EQ(regions_taken(), 1);
-    end();
 }
 
 /* What a stream freed in the base serves another behind a wait, before the reserved memory grows. */
@@ -392,7 +375,6 @@ TEST_EACH(2, a_base_serves_behind_another_stream) {
     give(behind, B);
     give(block, A);
     give(left, A);
-    end();
 }
 
 /* What the driver does not take stays, and on a captured stream nothing is tried. */
@@ -412,7 +394,6 @@ TEST(what_cannot_be_shed_stays) {
     CU(driver->cuCtxSynchronize());
     shed(id_of(A));
     MUST_EQ(reserve(), 0);
-    end();
 }
 
 TEST(no_base_is_made_while_work_is_pending) {
@@ -427,7 +408,6 @@ TEST(no_base_is_made_while_work_is_pending) {
     MUST_EQ(regions_given(), 4);
     MUST_EQ(regions_taken(), 1);
     give(left, A);
-    end();
 }
 
 /* Two idle regions of twelve are not worth it. */
@@ -448,7 +428,6 @@ TEST_EACH(2, little_that_is_idle_makes_no_base) {
     for (int i = 0; i < REGIONS; i++)
         if (i != 2 && i != 7)
             give(block[i], A);
-    end();
 }
 
 /* Nor are they down from a peak, where most of what is free lies beside blocks. */
@@ -473,7 +452,6 @@ TEST_EACH(2, little_of_a_valley_is_idle) {
     for (int i = 0; i < REGIONS; i++)
         if (i != 2 && i != 7)
             give(small[i], A);
-    end();
 }
 
 /* A unit for all streams: where the host cannot see that the driver has it there, it goes back, and the request is told. */
@@ -491,7 +469,6 @@ TEST_EACH(2, a_unit_for_all_that_cannot_be_seen) {
     give(second, B);
     give(third, B);
     give(first, A);
-    end();
 }
 
 TEST_EACH(2, several_streams_make_no_base) {
@@ -503,7 +480,6 @@ TEST_EACH(2, several_streams_make_no_base) {
     give(take(50 * MIB, A), A);
     MUST_EQ(regions_given() + regions_taken(), 0);
     give(left, A);
-    end();
 }
 
 /* The first iteration was to be fast. */
@@ -518,7 +494,6 @@ TEST_EACH(2, a_reserve_taken_beforehand_makes_no_base) {
     give(take(50 * MIB, A), A);
     MUST_EQ(regions_given() + regions_taken(), 0);
     give(left, A);
-    end();
 }
 
 SUITE("spans", CK_FORK_GETENV);

@@ -15,7 +15,7 @@ static int give_silently(CUdeviceptr block, uint64_t id) {
     return status == WEIR_ENGINE_DUE;
 }
 
-CASE("giving back", 120, start_device, NULL);
+CASE("giving back", 120, start_device, end_if_there);
 
 TEST_EACH(2, given_as_observed_serves_all) {
     begin(inner[_i]);
@@ -27,7 +27,6 @@ TEST_EACH(2, given_as_observed_serves_all) {
     MUST_EQ(figures().in_use, 0);
     take_again(block, 30 * MIB, C);
     give(block, C);
-    end();
 }
 
 TEST_EACH(2, given_as_unknown_waits_for_the_device) {
@@ -46,7 +45,6 @@ TEST_EACH(2, given_as_unknown_waits_for_the_device) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), 1);
     MUST_EQ(released, 32 * MIB);
     give(other, A);
-    end();
 }
 
 TEST_EACH(2, given_on_a_stream_is_ordered_there) {
@@ -69,7 +67,6 @@ TEST_EACH(2, given_on_a_stream_is_ordered_there) {
     MUST_EQ(regions_taken(), 0);
     give(block, C);
     give(other, B);
-    end();
 }
 
 /* Who gives back is told when an event is due, and `tend` records one for all. */
@@ -100,7 +97,6 @@ TEST_EACH(2, tending_records_what_is_due) {
     for (int i = 1; i < 5; i++)
         give(block[i], A);
     give(block[19], A);
-    end();
 }
 
 /* The first stream has recorded nothing, and may never call again.  Growth does not wait for its work; a trim does, and
@@ -123,7 +119,6 @@ TEST_EACH(2, a_trim_returns_what_the_first_stream_left) {
     MUST_LE(50 * MS, weir__model_now_ns());
     MUST_EQ(reserve(), 32 * MIB);
     give(other, B);
-    end();
 }
 
 /* However many streams there were, of which some are not completed. */
@@ -142,7 +137,6 @@ TEST_EACH(2, giving_asks_nothing) {
         (void)give_silently(block[i], id++);
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
-    end();
 }
 
 TEST_EACH(2, a_trim_returns_everything) {
@@ -165,7 +159,6 @@ TEST_EACH(2, a_trim_returns_everything) {
     MUST_LE(reserve(), 128 * MIB);
     OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(reserve(), 0);
-    end();
 }
 
 /* With one stream nothing is recorded, and the device is waited for all the same. */
@@ -178,7 +171,6 @@ TEST_EACH(2, a_trim_waits_for_the_only_stream) {
     OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
     MUST_EQ(released, 32 * MIB);
     CU(driver->cuStreamQuery(A));
-    end();
 }
 
 TEST(a_finite_threshold_gives_idle_regions_back) {
@@ -199,7 +191,6 @@ TEST(a_finite_threshold_gives_idle_regions_back) {
     count_from_here();
     give(take(120 * MIB, A), A);
     MUST_EQ(regions_given(), 0);
-    end();
 }
 
 /* What caches give back before the reserved memory may grow lets idle regions go by the threshold: above a lowered limit
@@ -218,10 +209,9 @@ TEST_EACH(2, above_a_lowered_limit_what_fits_is_had_at_once) {
     EXPECT(WEIR_ENGINE_DRY, try_take(30 * MIB, A, 0, &small, &grew));
     give(block, A);
     give(pin, A);
-    end();
 }
 
-CASE("faults", 120, start_device, NULL);
+CASE("faults", 120, start_device, end_if_there);
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 TEST_EACH(2, each_request_for_host_memory_fails_once) {
@@ -312,7 +302,6 @@ TEST_EACH(2, a_region_off_the_grid_is_refused) {
     EXPECT(WEIR_E_DRIVER, try_take(MIB, A, 1, &block, &grew));
     MUST(block == NOWHERE);
     MUST_EQ(reserve(), 0);
-    end();
 }
 
 /* Sizes that cannot be rounded up. */
@@ -324,7 +313,6 @@ TEST_EACH(2, the_largest_request_is_refused) {
     give(take(MIB, A), A);
     EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX, A, 1, &block, &grew));
     EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX - 20 * MIB, A, 1, &block, &grew));
-    end();
 }
 
 /* ---- random ---------------------------------------------------------------------------------- */
@@ -366,7 +354,7 @@ static void begin_block(struct live *l, uint64_t *random) {
     CU(driver->cuMemsetD8Async(l->block + l->bytes - SAMPLE, l->pattern, SAMPLE, l->stream));
 }
 
-CASE("random", 120, start_device, NULL);
+CASE("random", 120, start_device, end_if_there);
 
 TEST_EACH(12, nobody_writes_into_anothers_block) {
     struct live live[LIVE] = {{0}};
@@ -391,7 +379,6 @@ TEST_EACH(12, nobody_writes_into_anothers_block) {
     for (size_t i = 0; i < ended; i++)
         for (int k = 0; k < SAMPLE; k++)
             MUST(samples[i][0][k] == expected[i] && samples[i][1][k] == expected[i]);
-    end();
 }
 
 SUITE("spans given back", CK_FORK_GETENV);

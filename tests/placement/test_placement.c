@@ -8,7 +8,7 @@
  */
 #include "tests/fixtures/placements.h"
 
-CASE("rules", 60, NULL, NULL);
+CASE("rules", 60, NULL, end_if_there);
 
 TEST(rules_that_make_no_sense_are_refused) {
     struct weir_placement_rule rule = bfc;
@@ -43,7 +43,6 @@ TEST(regions_must_be_multiples_and_apart) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 512), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(figures().regions, 4);
     ck_assert_uint_eq(figures().total, 256 + 4096 + 512 + 512);
-    end();
 }
 
 TEST(an_empty_placement_has_nothing) {
@@ -57,7 +56,6 @@ TEST(an_empty_placement_has_nothing) {
     ck_assert_uint_eq(figures().total, 0);
     ck_assert_uint_eq(figures().largest_free, 0);
     ck_assert_str_eq(layout(), "");
-    end();
 }
 
 TEST(blocks_follow_each_other_rounded_up) {
@@ -69,7 +67,6 @@ TEST(blocks_follow_each_other_rounded_up) {
     ck_assert_uint_eq(take(256, A), 2048);
     ck_assert_str_eq(layout(), "live 0+256; live 256+256; live 512+512; live 1024+1024; "
                                "live 2048+256; free 2304+1046272");
-    end();
 }
 
 TEST(sizes_that_cannot_be_are_told_apart) {
@@ -82,7 +79,6 @@ TEST(sizes_that_cannot_be_are_told_apart) {
     ck_assert_int_eq(take_fails(MIB + 1, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_uint_eq(take(MIB, A), 0);
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
-    end();
 }
 
 /* At a granularity of 1 sizes go beyond what a chunk can be. */
@@ -97,7 +93,6 @@ TEST(granularity_may_be_one) {
     ck_assert_int_eq(take_fails(((size_t)1 << 58) - 1, A), WEIR_PLACEMENT_NO_FIT);
     ck_assert_int_eq(weir__placement_add(p, UINT64_C(1) << 57, (size_t)1 << 57),
                      WEIR_PLACEMENT_INVALID);
-    end();
 }
 
 /* ---- split ----------------------------------------------------------------------------------- */
@@ -115,7 +110,7 @@ static void split_case(const struct weir_placement_rule *rule, size_t range, siz
     end();
 }
 
-CASE("fit", 60, NULL, NULL);
+CASE("fit", 60, NULL, end_if_there);
 
 TEST(cut_from_twice_the_size_on) {
     split_case(&bfc, 2048 - 256, 1024, 2048 - 256); /* 2x less one granule: all of it */
@@ -177,7 +172,6 @@ TEST(smallest_that_fits_is_taken) {
     ck_assert_uint_eq(take_sized(1024, A, 1024), 6656);
     ck_assert_uint_eq(take_sized(1536, A, 2816), 1280); /* 2816 < 2 x 1536: whole */
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
-    end();
 }
 
 TEST(lowest_address_of_equals_is_taken) {
@@ -201,7 +195,6 @@ TEST(lowest_address_of_equals_is_taken) {
     ck_assert_uint_eq(take(512, A), 768);
     ck_assert_uint_eq(take(512, A), 1536);
     ck_assert_uint_eq(take(512, A), 2304);
-    end();
 }
 
 /* Equal sizes with addresses that differ only in their lowest or only in their highest bits. */
@@ -215,7 +208,6 @@ TEST(lowest_address_of_equals_across_regions) {
     ck_assert_uint_eq(take(512, A), 512);
     ck_assert_uint_eq(take(512, A), 2048);
     ck_assert_uint_eq(take(512, A), (size_t)1 << 40);
-    end();
 }
 
 TEST(size_decides_before_address_within_an_octave) {
@@ -227,7 +219,6 @@ TEST(size_decides_before_address_within_an_octave) {
     ck_assert_uint_eq(take_sized(255 * 256, A, 256 * 256), at[2]);
     ck_assert_uint_eq(take_sized(255 * 256, A, 257 * 256), at[1]);
     ck_assert_uint_eq(take_sized(255 * 256, A, 258 * 256), at[0]);
-    end();
 }
 
 /* ---- coalesce -------------------------------------------------------------------------------- */
@@ -240,7 +231,6 @@ TEST(freed_chunk_joins_the_next) {
     give(0, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; live 1024+512; free 1536+6656");
     ck_assert_uint_eq(take(1024, A), 0);
-    end();
 }
 
 TEST(freed_chunk_joins_the_previous) {
@@ -249,7 +239,6 @@ TEST(freed_chunk_joins_the_previous) {
     give(0, A);
     give(512, A);
     ck_assert_str_eq(layout(), "A@2 0+1024; live 1024+512; free 1536+6656");
-    end();
 }
 
 TEST(freed_chunk_joins_both) {
@@ -264,10 +253,9 @@ TEST(freed_chunk_joins_both) {
     give(1536, A); /* previous, and the rest of the region that was never used */
     ck_assert_str_eq(layout(), "A@4 0+8192");
     ck_assert_uint_eq(take(8192, A), 0);
-    end();
 }
 
-CASE("regions", 60, NULL, NULL);
+CASE("regions", 60, NULL, end_if_there);
 
 TEST(regions_never_join) {
     begin(&bfc, 1024);
@@ -279,7 +267,6 @@ TEST(regions_never_join) {
     give(1024, A);
     ck_assert_str_eq(layout(), "A@1 0+1024; A@2 1024+1024");
     ck_assert_int_eq(take_fails(2048, A), WEIR_PLACEMENT_NO_FIT);
-    end();
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -305,7 +292,6 @@ TEST(idle_regions_can_be_removed) {
     ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(2048, A), 4096);
     ck_assert_uint_eq(take(1024, A), 0);
-    end();
 }
 
 TEST(tagged_regions_are_busy) {
@@ -320,7 +306,6 @@ TEST(tagged_regions_are_busy) {
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     observe(B, q);
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
-    end();
 }
 
 /* With one stream, or (_i) with two. */
@@ -384,7 +369,6 @@ TEST(whole_regions_can_be_passed_over) {
     ck_assert_uint_eq(take(512, A), 0);
     give(0, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
-    end();
 }
 
 /* A block that came and went within bounds comes again within the same ones alone. */
@@ -415,7 +399,6 @@ TEST(bounds_hold_for_what_comes_again) {
     give_unseen(0, A);
     ck_assert_uint_eq(take(256, A), 0);
     healthy();
-    end();
 }
 
 TEST(regions_are_withdrawn_by_whom_they_serve) {
@@ -437,7 +420,6 @@ TEST(regions_are_withdrawn_by_whom_they_serve) {
     ck_assert_uint_eq(figures().unobserved, 0);
     ck_assert_int_eq(weir__placement_withdraw(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "");
-    end();
 }
 
 /* With one stream nobody waits for anybody, observed or not. */
@@ -448,7 +430,6 @@ TEST(the_only_stream_withdraws_at_once) {
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
     ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(layout(), "");
-    end();
 }
 
 TEST(a_region_may_come_in_one_streams_order) {
@@ -462,7 +443,6 @@ TEST(a_region_may_come_in_one_streams_order) {
     ck_assert_uint_eq(take(1024, B), 4096);
     observe(B, 7);
     ck_assert_uint_eq(take(1024, A), 5120);
-    end();
 }
 
 /* ---- wrong frees ----------------------------------------------------------------------------- */
@@ -496,7 +476,6 @@ TEST(wrong_addresses_are_diagnosed) {
     ck_assert_int_eq(weir__placement_give(p, BASE + 512, A, 9, &block), WEIR_PLACEMENT_OK);
     ck_assert(block.address == BASE + 512 && block.requested == 1000 && block.size == 1024);
     ck_assert_int_eq(weir__placement_give(p, BASE + 512, A, 9, NULL), WEIR_PLACEMENT_FREE);
-    end();
 }
 
 /* A block that is given back right after it was taken, and nothing looks at the placement between:
@@ -523,7 +502,6 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
     weir__placement_observe(p, A, 6);
     MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
-    end();
 }
 
 /* A new region may hold a better fit than where the same size just was. */
@@ -535,7 +513,6 @@ TEST(new_region_counts_for_the_size_that_just_went) {
     MUST_EQUAL(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
     MUST_EQUAL(weir__placement_add(p, BASE + 65536, 512), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(take(512, A), 65536);
-    end();
 }
 
 /* A stream that is named only with a wrong address was not seen: A still has all to itself. */
@@ -545,10 +522,9 @@ TEST(wrong_frees_bring_no_stream) {
     give(0, A);
     ck_assert_int_eq(weir__placement_give(p, BASE, B, 9, NULL), WEIR_PLACEMENT_FREE);
     ck_assert_str_eq(layout(), "A@1 0+1024");
-    end();
 }
 
-CASE("figures", 60, NULL, NULL);
+CASE("figures", 60, NULL, end_if_there);
 
 TEST(figures_add_up) {
     begin(&bfc, 8192);
@@ -574,7 +550,6 @@ TEST(figures_add_up) {
     f = figures();
     ck_assert_uint_eq(f.unobserved, 1024);
     ck_assert_uint_eq(f.largest_free, 8192 - 1536);
-    end();
 }
 
 TEST(host_memory_follows_the_chunks) {
@@ -589,7 +564,6 @@ TEST(host_memory_follows_the_chunks) {
     for (size_t i = 0; i < 1000; i++)
         MUST_EQUAL(weir__placement_add(p, BASE + (i + 1000) * GIB, GIB), WEIR_PLACEMENT_OK);
     ck_assert_uint_lt(figures().host_bytes, 16 * MIB);
-    end();
 }
 
 /* Every chunk of one size, none beside another: the order is by address alone. */
@@ -609,7 +583,6 @@ TEST(a_hundred_thousand_of_one_size) {
         MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
         MUST_EQUAL(block.address, BASE + i * 1024);
     }
-    end();
 }
 
 SUITE("placement", CK_FORK_GETENV);

@@ -3,7 +3,7 @@
  */
 #include "tests/fixtures/placements.h"
 
-CASE("tags", 60, NULL, NULL);
+CASE("tags", 60, NULL, end_if_there);
 
 TEST(own_stream_is_served_at_once_others_when_observed) {
     begin(&bfc, 2048);
@@ -22,7 +22,6 @@ TEST(own_stream_is_served_at_once_others_when_observed) {
     observe(A, q);
     ck_assert_str_eq(layout(), "free 0+1024; live 1024+1024");
     ck_assert_uint_eq(take(512, B), 0);
-    end();
 }
 
 static int all_can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
@@ -64,7 +63,6 @@ TEST(behind_others_a_block_lies_across_chunks) {
     waited_for[0] = '\0';
     ck_assert_int_eq(weir__placement_take_behind(p, 512, 0, &waits, &block), WEIR_PLACEMENT_OK);
     ck_assert_str_eq(waited_for, "22@2 ");
-    end();
 }
 
 TEST(stream_0_waits_and_makes_wait) {
@@ -81,7 +79,6 @@ TEST(stream_0_waits_and_makes_wait) {
     observe(0, q);
     ck_assert_str_eq(layout(), "free 0+512; A@2 512+512; live 1024+512; live 1536+512");
     ck_assert_uint_eq(take(512, 0), 0);
-    end();
 }
 
 TEST(only_like_tags_join) {
@@ -107,7 +104,6 @@ TEST(only_like_tags_join) {
     ck_assert_str_eq(layout(), "free 0+2048; B@6 2048+512; free 2560+1536");
     observe(B, qb); /* joins both */
     ck_assert_str_eq(layout(), "free 0+4096");
-    end();
 }
 
 TEST(observing_goes_by_sequence) {
@@ -139,7 +135,6 @@ TEST(observing_goes_by_sequence) {
     give(1536, A); /* 6: what was observed before it was freed does not cover it */
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; A@6 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    end();
 }
 
 TEST(best_fit_is_of_own_and_clean_together) {
@@ -159,7 +154,6 @@ TEST(best_fit_is_of_own_and_clean_together) {
     give(1536, A);
     ck_assert_uint_eq(take(600, B), 2816); /* exact, its own */
     ck_assert_uint_eq(take(600, B), 3840); /* A's 1024 is not for B: from the clean end */
-    end();
 }
 
 TEST(own_comes_before_clean) {
@@ -178,7 +172,6 @@ TEST(own_comes_before_clean) {
     ck_assert_uint_eq(take(4096, A), 5120); /* its own does not hold that */
     ck_assert_uint_eq(take(3584, A), 512);
     ck_assert_uint_eq(take(512, A), 9216);
-    end();
 }
 
 TEST(free_that_was_observed_already_is_clean) {
@@ -190,7 +183,6 @@ TEST(free_that_was_observed_already_is_clean) {
     ck_assert_int_eq(weir__placement_give(p, BASE + 1024, A, 10, NULL), WEIR_PLACEMENT_OK);
     healthy();
     ck_assert_str_eq(layout(), "free 0+512; live 512+512; free 1024+3072");
-    end();
 }
 
 /* Stream 0 passed A's own chunk over; when A has freed the block it is that chunk's turn. */
@@ -206,7 +198,6 @@ TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
     ck_assert_uint_eq(take(1024, A), 0);
     ck_assert_uint_eq(take(1024, A), 4096);
     healthy();
-    end();
 }
 
 TEST(late_sequence_counts_as_the_latest) {
@@ -218,7 +209,6 @@ TEST(late_sequence_counts_as_the_latest) {
     healthy();
     ck_assert_str_eq(layout(), "A@10 0+512; live 512+512; A@10 1024+512; live 1536+512; "
                                "free 2048+2048");
-    end();
 }
 
 /* More streams than the table keeps: those with nothing left are forgotten, the others not. */
@@ -239,10 +229,9 @@ TEST(streams_come_and_go) {
         give(at[s], 5000 + s);
     for (size_t s = 0; s < 40; s++)
         ck_assert_uint_eq(take(512, 5000 + s), at[s]);
-    end();
 }
 
-CASE("second stream", 60, NULL, NULL);
+CASE("second stream", 60, NULL, end_if_there);
 
 /* A has used up to 3072; B takes: what lies above the mark is clean, what lies below A's. */
 TEST(second_stream_cuts_at_the_high_mark) {
@@ -260,7 +249,6 @@ TEST(second_stream_cuts_at_the_high_mark) {
     observe(A, 2);
     ck_assert_str_eq(layout(), "A@3 0+1024; live 1024+512; free 1536+1536; live 3072+256; "
                                "free 3328+4864");
-    end();
 }
 
 TEST(second_stream_may_come_with_a_free) {
@@ -271,7 +259,6 @@ TEST(second_stream_may_come_with_a_free) {
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; A@2 1024+3072");
     give(512, B); /* 3 */
     ck_assert_str_eq(layout(), "A@1 0+512; B@3 512+512; A@2 1024+512; free 1536+2560");
-    end();
 }
 
 TEST(what_was_observed_before_the_second_stream_is_clean) {
@@ -289,7 +276,6 @@ TEST(what_was_observed_before_the_second_stream_is_clean) {
     ck_assert_str_eq(layout(),
                      "live 0+512; live 512+512; free 1024+512; live 1536+512; A@3 2048+512; "
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    end();
 }
 
 /* The space above the mark joined a freed block, which was then taken again: what is left of the
@@ -303,7 +289,6 @@ TEST(space_above_the_mark_is_nobodys) {
     ck_assert_uint_eq(take(2048, B), 512);
     ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5632");
     ck_assert_uint_eq(figures().unobserved, 0);
-    end();
 }
 
 /* The last chunk was used but is observed: nothing to cut. */
@@ -313,7 +298,6 @@ TEST(observed_end_stays_whole) {
     observe(A, give(512, A));
     ck_assert_int_eq(take_fails(4096, B), WEIR_PLACEMENT_NO_FIT);
     ck_assert_str_eq(layout(), "live 0+512; free 512+3584");
-    end();
 }
 
 TEST(each_region_has_its_own_mark) {
@@ -328,7 +312,6 @@ TEST(each_region_has_its_own_mark) {
     ck_assert_uint_eq(take(256, B), 512);
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+256; free 768+1280; free 4096+4096; "
                                "A@2 8192+2048");
-    end();
 }
 
 TEST(stream_0_is_a_second_stream) {
@@ -338,7 +321,6 @@ TEST(stream_0_is_a_second_stream) {
     ck_assert_str_eq(layout(), "A@1 0+2048");
     ck_assert_uint_eq(take(512, 0), 512);
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; free 1024+1024");
-    end();
 }
 
 /* Merged across and sorted: many tagged chunks in an order of their own. */
@@ -355,7 +337,6 @@ TEST(second_stream_orders_what_the_first_freed) {
         observe(A, i + 1);
         ck_assert_uint_eq(figures().unobserved, (N - 1 - i) * 256);
     }
-    end();
 }
 
 SUITE("tags", CK_FORK_GETENV);
