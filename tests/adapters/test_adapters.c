@@ -178,7 +178,7 @@ TEST(torch_on_two_devices) {
     begin();
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = make_stream();
     CU(driver->cuCtxPopCurrent(&second));
     here = weir_torch_alloc(LARGE, 0, A);
     there = weir_torch_alloc(LARGE, 1, stream);

@@ -312,7 +312,7 @@ TEST_EACH(WORLDS, unknown_streams) {
     CUstream gone;
 
     begin(_i);
-    CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    gone = make_stream();
     CU(driver->cuStreamDestroy(gone));
     if (!bare_direct) {
         expect_no_stream(gone, 0);
@@ -335,7 +335,7 @@ TEST_EACH(WORLDS, a_stream_that_is_gone) {
     CUstream gone;
 
     begin(_i);
-    CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    gone = make_stream();
     for (int i = 0; i < 200; i++)
         give(take(3000, gone), gone);
     block = take(3000, gone);
@@ -361,10 +361,10 @@ TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuDevicePrimaryCtxRetain(&other, 1));
     CU(driver->cuCtxPushCurrent(other));
-    CU(driver->cuStreamCreate(&theirs, CU_STREAM_NON_BLOCKING));
+    theirs = make_stream();
     CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    A = make_stream();
+    B = make_stream();
     begin(_i);
     expect_no_stream(theirs, 0);
     MISUSE(WEIR_E_STREAM, weir_bind(a, theirs));
@@ -375,12 +375,12 @@ TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     /* A handle of this device that means a stream of the other one by now. */
     CU(driver->cuStreamDestroy(A));
     CU(driver->cuCtxPushCurrent(other));
-    CU(driver->cuStreamCreate(&theirs, CU_STREAM_NON_BLOCKING));
+    theirs = make_stream();
     CU(driver->cuCtxPopCurrent(&popped));
     MUST(theirs == A);
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 3000, theirs, &(void *){NULL}));
     CU(driver->cuStreamDestroy(theirs));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    A = make_stream();
     end();
 }
 

@@ -124,7 +124,7 @@ static void *run_thread(void *argument) {
     CUstream own;
 
     CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    own = make_stream();
     for (int step = 0; step < STEPS; step++) {
         int k = (int)(next_random(&random) % HELD), mark = k + 16 * (int)number;
         CUstream s = next_random(&random) % 2 ? own : A;
@@ -427,7 +427,7 @@ TEST_EACH(WORLDS, streams_come_and_go) {
     for (int i = 0; i < 300; i++) {
         CUstream s;
 
-        CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+        s = make_stream();
         give(take(MIB, s), s);
         busy(s, MS / 100);
         CU(driver->cuStreamDestroy(s));

@@ -15,7 +15,7 @@ static void set_up(void) {
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    A = make_stream();
     MUST(weir__counters_open(&counters, 0));
     engine = bare_engine();
     engine_options.log = WEIR_LOG_INFO;
@@ -109,7 +109,7 @@ TEST(a_stream_of_another_device) {
 
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
     CU(driver->cuCtxPushCurrent(second));
-    CU(driver->cuStreamCreate(&elsewhere, CU_STREAM_NON_BLOCKING));
+    elsewhere = make_stream();
     CU(driver->cuCtxPopCurrent(&popped));
     OK(weir__device_check_stream(&device, A));
     EXPECT(WEIR_E_STREAM, weir__device_check_stream(&device, elsewhere));

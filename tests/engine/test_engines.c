@@ -61,12 +61,12 @@ TEST(a_recycled_handle_is_another_stream) {
     make(KIND_FIXED, 64 * MIB, "");
     CUstream s, t;
     give(take(1000, A), A);
-    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    s = make_stream();
     void *block = take(63 * MIB, s);
     busy(s, 50 * MS);
     give(block, s);
     CU(driver->cuStreamDestroy(s));
-    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    t = make_stream();
     ck_assert_ptr_eq(s, t);
     for (int i = 0; i < 3; i++)
         refuse(WEIR_E_LIMIT, 63 * MIB, t);
@@ -333,9 +333,8 @@ TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_w
 TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block_for_ever) {
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
-    CUstream gone;
+    CUstream gone = make_stream();
 
-    CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
     OK(weir_use(a, block, gone));
     CU(driver->cuStreamDestroy(gone));
     EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
@@ -367,7 +366,7 @@ TEST(streams_that_end_strand_nothing) {
     for (int i = 0; i < 300; i++) {
         CUstream stream;
 
-        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        stream = make_stream();
         give(take(4 * MIB, stream), stream);
         CU(driver->cuStreamSynchronize(stream));
         CU(driver->cuStreamDestroy(stream));

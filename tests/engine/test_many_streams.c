@@ -132,7 +132,7 @@ static void supply(uint64_t behind_ns) {
     CUevent done;
     uint64_t random = 5, last;
 
-    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    third = make_stream();
     CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
     give(take(MIB, third), third);
     busy(third, 10000 * MS);

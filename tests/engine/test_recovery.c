@@ -514,7 +514,7 @@ TEST(a_trim_frees_what_no_event_covers) {
     CUstream stream;
 
     take(MIB, A);
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    stream = make_stream();
     for (int i = 0; i < 40; i++)
         give(take(1000, stream), stream);
     for (int i = 0; i < 12; i++)

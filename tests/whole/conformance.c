@@ -162,7 +162,6 @@ TEST_EACH(KIND_COUNT, create_refuses_an_impossible_preallocation) {
 
 TEST_EACH(KIND_COUNT, destroy_waits_for_no_live_block) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream();
     weir_statistics before, after;
     void *block = take(a, 100000, s), *other;
 
@@ -175,35 +174,34 @@ TEST_EACH(KIND_COUNT, destroy_waits_for_no_live_block) {
     other = take(a, 5000, s);
     OK(weir_free(a, other, s));
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* Frees behind work that still runs when the allocator goes; on one stream, on several, and of
  * blocks with noted uses. */
 TEST_EACH(KIND_COUNT, destroy_gives_all_back_behind_pending_frees) {
-    CUstream s[3] = {make_stream(), make_stream(), make_stream()};
+    CUstream on[3] = {make_stream(), make_stream(), make_stream()};
     size_t before = device_free();
 
     for (int streams = 1; streams <= 3; streams++) {
         weir_allocator *a = make(_i);
 
         for (int i = 0; i < 30; i++) {
-            void *block = take(a, (size_t)(i + 1) * 50000, s[i % streams]);
+            void *block = take(a, (size_t)(i + 1) * 50000, on[i % streams]);
 
-            busy(s[i % streams]);
+            busy(on[i % streams]);
             if (i % 3 == 0)
-                OK(weir_use(a, block, s[(i + 1) % streams]));
-            OK(weir_free(a, block, s[i % streams]));
+                OK(weir_use(a, block, on[(i + 1) % streams]));
+            OK(weir_free(a, block, on[i % streams]));
         }
         OK(weir_allocator_destroy(a));
         expect_free_again(before);
     }
     for (int i = 0; i < 3; i++)
-        drop_stream(s[i]);
+        drop_stream(on[i]);
 }
 
 TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
-    CUstream s = make_stream();
     size_t before = device_free();
 
     for (int i = 0; i < 100; i++) {
@@ -214,13 +212,11 @@ TEST_EACH(KIND_COUNT, create_and_destroy_a_hundred_times) {
         OK(weir_allocator_destroy(a));
     }
     expect_free_again(before);
-    drop_stream(s);
 }
 
 TEST(several_allocators_beside_each_other) {
     weir_allocator *a[KIND_COUNT];
     void *block[KIND_COUNT];
-    CUstream s = make_stream();
 
     for (int k = 0; k < KIND_COUNT; k++) {
         a[k] = make_limited(k, 128 * MIB);
@@ -233,14 +229,12 @@ TEST(several_allocators_beside_each_other) {
         OK(weir_free(a[k], block[k], s));
         OK(weir_allocator_destroy(a[k]));
     }
-    drop_stream(s);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 TEST_EACH(KIND_COUNT, nothing_asked_nothing_given) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream();
     void *block = a;
 
     OK(weir_alloc(a, 0, s, &block));
@@ -249,7 +243,7 @@ TEST_EACH(KIND_COUNT, nothing_asked_nothing_given) {
     OK(weir_free(a, block, s));
     ck_assert_uint_eq(stats_of(a).attempts, 0);
     ck_assert_uint_eq(stats_of(a).frees, 0);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
@@ -258,7 +252,6 @@ TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
                                    MIB, MIB + 1, 3 * MIB + 77, 32 * MIB, 32 * MIB + 1, 33 * MIB};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
     weir_allocator *a = make(_i);
-    CUstream s = make_stream();
     void *block[COUNT];
 
     for (int i = 0; i < COUNT; i++) {
@@ -272,13 +265,12 @@ TEST_EACH(KIND_COUNT, every_size_is_aligned_and_whole) {
         OK(weir_free(a, block[i], s));
         check_identities(a);
     }
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* The memory of a block is there again for its own stream at once, though the stream is busy. */
 TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream();
     void *block = take(a, 24 * MIB, s);
     uint64_t reserve = stats_of(a).reserved;
 
@@ -294,14 +286,13 @@ TEST_EACH(KIND_COUNT, own_stream_reuses_at_once) {
     if (_i != KIND_DIRECT)
         ck_assert_uint_ge(stats_of(a).hits, 20);
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* As far as a real driver has a part in it; test_misuse.c has the rest.  The pool engine alone frees
  * what the driver takes. */
 TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     weir_allocator *a = make(_i), *stranger = make(_i);
-    CUstream s = make_stream();
     char *block = take(a, 100000, s), *other = take(a, 5000, s);
     weir_statistics before;
 
@@ -331,13 +322,12 @@ TEST_EACH(KIND_COUNT, only_live_blocks_are_freed) {
     ck_assert_uint_eq(stats_of(a).blocks, 0);
     OK(weir_allocator_destroy(a));
     OK(weir_allocator_destroy(stranger));
-    drop_stream(s);
 }
 
 /* Freed once with a use noted and still pending: the second free is a double free too. */
 TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream(), t = make_stream();
+    CUstream t = make_stream();
     void *block = take(a, MIB, s);
 
     busy(t);
@@ -351,7 +341,7 @@ TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
     ck_assert_uint_eq(stats_of(a).blocks, 0);
     ck_assert_uint_eq(stats_of(a).requested, 0);
     ck_assert_uint_eq(stats_of(a).in_use, 0);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
     drop_stream(t);
 }
 
@@ -359,7 +349,7 @@ TEST_EACH(KIND_COUNT, a_pending_free_is_a_free) {
 TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
     const size_t bytes = 20 * MIB;
     weir_allocator *a = make_limited(_i, 32 * MIB);
-    CUstream s = make_stream(), t = make_stream(), u = make_stream();
+    CUstream t = make_stream(), u = make_stream();
 
     for (unsigned char i = 0; i < 10; i++) {
         void *block = take(a, bytes, s), *any = NULL;
@@ -383,7 +373,7 @@ TEST_EACH(KIND_COUNT, blocks_for_any_stream) {
         OK(weir_free(a, block, s));
     }
     check_identities(a);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
     drop_stream(t);
     drop_stream(u);
 }
@@ -397,19 +387,19 @@ TEST_EACH(KIND_COUNT, default_streams) {
         if (!current)
             CU(driver->cuCtxPopCurrent(&popped));
         for (uintptr_t handle = 0; handle <= 2; handle++) {
-            weir_stream s = (weir_stream)handle;
+            weir_stream given = (weir_stream)handle;
 
             for (int i = 0; i < 40; i++) {
-                void *block = take(a, 70000, s), *other = take(a, 500, s);
+                void *block = take(a, 70000, given), *other = take(a, 500, given);
 
                 if (current)
-                    fill(block, 70000, (unsigned char)i, s);
-                OK(weir_free(a, other, s));
+                    fill(block, 70000, (unsigned char)i, given);
+                OK(weir_free(a, other, given));
                 if (current && i % 10 == 0)
-                    expect_pattern(block, 70000, (unsigned char)i, s);
+                    expect_pattern(block, 70000, (unsigned char)i, given);
                 if (i % 4 == 0)
                     OK(weir_use(a, block, (weir_stream)(2 - handle)));
-                OK(weir_free(a, block, s));
+                OK(weir_free(a, block, given));
             }
             check_identities(a);
         }
@@ -423,38 +413,38 @@ TEST_EACH(KIND_COUNT, default_streams) {
 TEST_EACH(KIND_COUNT, many_uses_of_one_block) {
     enum { STREAMS = 20 };
     weir_allocator *a = make(_i);
-    CUstream s[STREAMS];
+    CUstream streams[STREAMS];
     void *block;
 
     for (int i = 0; i < STREAMS; i++)
-        s[i] = make_stream();
+        streams[i] = make_stream();
     for (int round = 0; round < 5; round++) {
-        block = take(a, 3 * MIB, s[0]);
-        fill(block, 3 * MIB, 0x33, s[0]);
+        block = take(a, 3 * MIB, streams[0]);
+        fill(block, 3 * MIB, 0x33, streams[0]);
         for (int i = 1; i < STREAMS; i++) {
-            order(s[i], s[0]);
-            OK(weir_use(a, block, s[i]));
-            OK(weir_use(a, block, s[i]));
-            busy(s[i]);
+            order(streams[i], streams[0]);
+            OK(weir_use(a, block, streams[i]));
+            OK(weir_use(a, block, streams[i]));
+            busy(streams[i]);
         }
-        fill(block, 3 * MIB, 0x44, s[STREAMS - 1]);
-        OK(weir_free(a, block, s[0]));
-        block = take(a, 3 * MIB, s[1]);
-        fill(block, 3 * MIB, 0x55, s[1]);
+        fill(block, 3 * MIB, 0x44, streams[STREAMS - 1]);
+        OK(weir_free(a, block, streams[0]));
+        block = take(a, 3 * MIB, streams[1]);
+        fill(block, 3 * MIB, 0x55, streams[1]);
         CU(driver->cuCtxSynchronize());
-        expect_pattern(block, 3 * MIB, 0x55, s[1]);
-        OK(weir_free(a, block, s[1]));
+        expect_pattern(block, 3 * MIB, 0x55, streams[1]);
+        OK(weir_free(a, block, streams[1]));
         check_identities(a);
     }
     OK(weir_allocator_destroy(a));
     for (int i = 0; i < STREAMS; i++)
-        drop_stream(s[i]);
+        drop_stream(streams[i]);
 }
 
 /* A free may name any stream that is ordered after the block's uses. */
 TEST_EACH(KIND_COUNT, freed_on_another_stream) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream(), t = make_stream();
+    CUstream t = make_stream();
 
     for (int i = 0; i < 50; i++) {
         void *block = take(a, 200000, s), *next;
@@ -471,7 +461,7 @@ TEST_EACH(KIND_COUNT, freed_on_another_stream) {
         OK(weir_free(a, next, s));
     }
     check_identities(a);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
     drop_stream(t);
 }
 
@@ -486,7 +476,7 @@ TEST_EACH(KIND_COUNT, freed_on_another_stream) {
         ck_assert_msg(before_call == after_call, "%s: another context is current", #call);         \
     } while (0)
 
-static void one_of_each_call(int kind, CUstream s, CUstream t) {
+static void one_of_each_call(int kind, CUstream t) {
     weir_options options = options_for(kind, 256 * MIB);
     weir_statistics stats = {.size = sizeof stats};
     weir_allocator *a;
@@ -518,7 +508,7 @@ static void one_of_each_call(int kind, CUstream s, CUstream t) {
 /* None current, the device's own, and the device's own twice; on the model that of another device
  * too. */
 TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
-    CUstream s, t;
+    CUstream t;
     CUcontext popped, other;
 
     if (!on_cuda) {
@@ -529,29 +519,29 @@ TEST_EACH(KIND_COUNT, the_current_context_is_left_alone) {
         CU(driver->cuDevicePrimaryCtxRetain(&other, 1));
         CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
         CU(driver->cuCtxPushCurrent(primary));
+        s = make_stream();
     }
-    s = make_stream(), t = make_stream();
-    one_of_each_call(_i, s, t);
+    t = make_stream();
+    one_of_each_call(_i, t);
     CU(driver->cuCtxPushCurrent(primary));
-    one_of_each_call(_i, s, t);
+    one_of_each_call(_i, t);
     if (!on_cuda) {
         CU(driver->cuCtxPushCurrent(other));
-        one_of_each_call(_i, s, t);
+        one_of_each_call(_i, t);
         CU(driver->cuCtxPopCurrent(&popped));
         ck_assert_ptr_eq(popped, other);
     }
     CU(driver->cuCtxPopCurrent(&popped));
     CU(driver->cuCtxPopCurrent(&popped));
-    one_of_each_call(_i, s, t);
+    one_of_each_call(_i, t);
     CU(driver->cuCtxGetCurrent(&popped));
     ck_assert_ptr_null(popped);
     CU(driver->cuCtxPushCurrent(primary));
-    drop_stream(s);
     drop_stream(t);
 }
 
 /* In a child nothing works and nothing hangs, whatever the parent was doing. */
-static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
+static int child_is_refused(weir_allocator *a, void *block) {
     weir_options options = options_for(KIND_POOL, 0);
     weir_statistics stats = {.size = sizeof stats};
     weir_allocator *none = NULL;
@@ -577,7 +567,6 @@ static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
 
 TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
     weir_allocator *a = make(_i);
-    CUstream s = make_stream();
     void *block = take(a, 100, s);
     int status = -1;
     pid_t child;
@@ -586,13 +575,13 @@ TEST_EACH(KIND_COUNT, a_child_of_fork_is_refused) {
     child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0)
-        _exit(child_is_refused(a, block, s) ? 0 : 1);
+        _exit(child_is_refused(a, block) ? 0 : 1);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
     expect_pattern(block, 100, 0x21, s); /* the parent has lost nothing */
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 CASE("default allocator", 120, open_device_with_caches, close_device);
@@ -611,7 +600,6 @@ TEST(without_a_driver_there_is_no_device) {
 /* The environment is read by the first call that succeeds; a bad variable keeps nothing. */
 TEST(the_default_allocator) {
     weir_allocator *a = NULL, *again = NULL;
-    CUstream s = make_stream();
     int null_log = dup(STDERR_FILENO);
     void *block;
 
@@ -642,7 +630,6 @@ TEST(the_default_allocator) {
     OK(weir_free(a, block, s));
     CU(driver->cuStreamSynchronize(s));
     OK(weir_trim(a, 0, NULL));
-    drop_stream(s);
     unsetenv("WEIR_PREALLOC");
     unsetenv("WEIR_ENGINE");
     unsetenv("WEIR_DEVICE");

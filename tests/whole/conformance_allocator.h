@@ -11,6 +11,7 @@
 
 static CUdevice device;
 static CUcontext primary;
+static CUstream s;                 /* of each test */
 static CUdeviceptr scratch;        /* for long work on a GPU */
 static int cache = WEIR_SWITCH_ON; /* of all allocators */
 
@@ -18,6 +19,7 @@ static inline void open_device(void) {
     open_driver((struct weir_model_setup){.capacity = MODEL_BYTES});
     CU(driver->cuDeviceGet(&device, 0));
     primary = enter_device(device);
+    s = make_stream();
     if (on_cuda)
         CU(driver->cuMemAlloc(&scratch, 256 * MIB));
 }
@@ -33,6 +35,7 @@ static inline void open_device_without_caches(void) {
 }
 
 static inline void close_device(void) {
+    drop_stream(s);
     if (on_cuda)
         CU(driver->cuMemFree(scratch));
     leave_device(device);
@@ -129,12 +132,6 @@ static inline void *take(weir_allocator *a, size_t bytes, CUstream stream) {
     OK(weir_alloc(a, bytes, stream, &block));
     MUST(block != NULL);
     return block;
-}
-
-/* What a test ends with: all blocks of the allocator are freed. */
-static inline void finish(weir_allocator *a, CUstream s) {
-    OK(weir_allocator_destroy(a));
-    drop_stream(s);
 }
 
 /* The modes of cuStreamBeginCapture: global, thread-local, relaxed. */

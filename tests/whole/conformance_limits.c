@@ -8,7 +8,6 @@ CASE_TOO("limits alone", 120, open_device_without_caches, close_device);
 TEST_EACH(KIND_COUNT, the_limit_is_exact) {
     enum { COUNT = 8 };
     weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
-    CUstream s = make_stream();
     void *block[COUNT], *none = &none;
     weir_statistics stats;
 
@@ -32,13 +31,12 @@ TEST_EACH(KIND_COUNT, the_limit_is_exact) {
     }
     block[0] = take(a, COUNT * 32 * MIB, s);
     OK(weir_free(a, block[0], s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* Limits that are no multiple of anything. */
 TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
-    CUstream s = make_stream();
     void *block = NULL;
 
     if (_i == KIND_FIXED) {
@@ -55,13 +53,13 @@ TEST_EACH(KIND_COUNT, the_limit_can_be_lowered) {
     }
     block = take(a, 400 * MIB, s);
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* What others take from weir's pool is of its reserved memory and under its limit, and nobody else's. */
 TEST(the_pool_can_be_shared) {
     weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
-    CUstream s = make_stream(), t = make_stream();
+    CUstream t = make_stream();
     CUdeviceptr theirs = 0, more = 0;
     CUmemoryPool pool = NULL;
     void *block;
@@ -81,14 +79,13 @@ TEST(the_pool_can_be_shared) {
     CU(driver->cuMemFreeAsync(theirs, s));
     OK(weir_free(a, block, t));
     CU(driver->cuCtxSynchronize());
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
     drop_stream(t);
 }
 
 TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
     static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
     size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
-    CUstream s = make_stream();
 
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         weir_allocator *a;
@@ -121,7 +118,6 @@ TEST_EACH(KIND_COUNT, the_limit_is_never_passed) {
             OK(weir_free(a, blocks[--count], s));
         OK(weir_allocator_destroy(a));
     }
-    drop_stream(s);
 }
 
 /* Why the last request was refused; the text of it is printed. */
@@ -139,7 +135,6 @@ static weir_oom_report oom_report_of(weir_allocator *a) {
 
 TEST_EACH(KIND_COUNT, a_failure_has_an_oom_report) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
-    CUstream s = make_stream();
     void *block = take(a, 200 * MIB, s), *none = NULL;
     weir_oom_report v;
 
@@ -157,12 +152,11 @@ TEST_EACH(KIND_COUNT, a_failure_has_an_oom_report) {
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
     ck_assert_int_eq(oom_report_of(a).cause, WEIR_OOM_REPORT_TOO_LARGE);
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 TEST_EACH(KIND_COUNT, a_failure_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
-    CUstream s = make_stream();
     weir_failure r = {.size = sizeof r};
     size_t total, free_bytes;
     void *block = take(a, 200 * MIB, s), *none = NULL;
@@ -193,7 +187,7 @@ TEST_EACH(KIND_COUNT, a_failure_tells_its_figures) {
     ck_assert_ptr_null(none);
     ck_assert_uint_eq(check_identities(a).failed_requests, 3);
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* Frees a block, given as `data`, that is in the way. */
@@ -209,7 +203,6 @@ static int free_the_other(const weir_oom *oom, void *data) {
 
 TEST_EACH(KIND_COUNT, a_callback_makes_room) {
     weir_options options = options_for(_i, 256 * MIB);
-    CUstream s = make_stream();
     weir_allocator *a;
     void *other = NULL, *block, *none = NULL;
 
@@ -227,14 +220,13 @@ TEST_EACH(KIND_COUNT, a_callback_makes_room) {
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, s, &none));
     ck_assert_uint_eq(check_identities(a).failed_requests, 1);
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* What a failure says could be had is available: of an empty reserve, of an idle one, of one in pieces. */
 TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
     enum { COUNT = 24 };
-    CUstream s = make_stream();
     weir_failure r = {.size = sizeof r};
     void *block[COUNT], *any = NULL;
 
@@ -263,14 +255,12 @@ TEST_EACH(KIND_COUNT, the_largest_request_is_served) {
                 OK(weir_free(a, block[i], s));
         OK(weir_allocator_destroy(a));
     }
-    drop_stream(s);
 }
 
 /* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
  * it is told and not asserted. */
 TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
     weir_options options = options_for(_i, 64 * MIB);
-    CUstream s = make_stream();
     weir_failure r = {.size = sizeof r};
     struct hog hog = {.count = 0};
     void *block = NULL;
@@ -301,7 +291,7 @@ TEST_EACH(KIND_COUNT, the_largest_request_on_a_full_device) {
             OK(weir_free(a, block, s));
     }
     hog_ends(&hog);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* What a thread that allocates from `a` finds wrong, or NULL. */
@@ -352,7 +342,6 @@ CASE("the driver's results", 120, open_device_without_caches, close_device);
 /* The caches refuses by itself what it does not know: here the driver does. */
 TEST(the_driver_result_is_of_the_last_failure) {
     weir_allocator *a = make(KIND_POOL);
-    CUstream s = make_stream();
     weir_options options;
     void *block = take(a, 1000, s);
     weir_failure failure = {.size = 0};
@@ -388,5 +377,5 @@ TEST(the_driver_result_is_of_the_last_failure) {
     DRIVER_HAD_NO_PART(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &block));
 #undef DRIVER_HAD_NO_PART
     OK(weir_free(a, block, s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }

@@ -7,7 +7,6 @@ CASE_TOO("reserve alone", 120, open_device_without_caches, close_device);
 
 TEST_EACH(KIND_COUNT, preallocate_grows_to_what_was_asked) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
-    CUstream s = make_stream();
     size_t reserve = 77;
     weir_statistics stats;
     void *block[8];
@@ -37,13 +36,11 @@ TEST_EACH(KIND_COUNT, preallocate_grows_to_what_was_asked) {
     ck_assert_uint_eq(reserve, 512 * MIB);
     ck_assert_uint_eq(stats_of(a).prealloc_asked, _i == KIND_FIXED ? 512 * MIB : 0);
 done:
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* The option, at creation and at the first request. */
 TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
-    CUstream s = make_stream();
-
     for (int later = 0; later < 2; later++) {
         weir_options options = options_for(_i, 256 * MIB);
         weir_statistics stats;
@@ -75,12 +72,11 @@ TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
         OK(weir_free(a, block, s));
         OK(weir_allocator_destroy(a));
     }
-    drop_stream(s);
 }
 
 TEST_EACH(KIND_COUNT, trim_gives_idle_reserve_back) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
-    CUstream s = make_stream(), t = make_stream();
+    CUstream t = make_stream();
     size_t before = device_free(), released = 77;
     void *block[4], *kept;
     weir_statistics stats;
@@ -110,13 +106,12 @@ TEST_EACH(KIND_COUNT, trim_gives_idle_reserve_back) {
     expect_free_again(before);
     block[0] = take(a, MIB, s);
     OK(weir_free(a, block[0], s));
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
     drop_stream(t);
 }
 
 TEST_EACH(KIND_COUNT, trim_keeps_what_it_is_told_to) {
     weir_options options = options_for(_i, 512 * MIB);
-    CUstream s = make_stream();
     weir_allocator *a;
     size_t released = 0;
     uint64_t before, after;
@@ -135,13 +130,12 @@ TEST_EACH(KIND_COUNT, trim_keeps_what_it_is_told_to) {
         ck_assert_uint_eq(stats_of(a).trims, 1);
         ck_assert_uint_eq(stats_of(a).trim_bytes, released);
     }
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
 TEST_EACH(3, idle_reserve_decays) {
     weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
-    CUstream s = make_stream();
     void *block[8], *kept;
     weir_allocator *a;
 
@@ -173,7 +167,7 @@ TEST_EACH(3, idle_reserve_decays) {
         OK(weir_decay(a, NULL));
     }
     ck_assert_uint_le(check_identities(a).reserved, 32 * MIB);
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }
 
 /* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
@@ -181,7 +175,7 @@ TEST_EACH(3, idle_reserve_decays) {
 TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     static const int engines[] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC, WEIR_ENGINE_MAPPED};
     weir_options options = options_for(KIND_POOL, 0);
-    CUstream s = make_stream(), t = make_stream();
+    CUstream t = make_stream();
     size_t late = on_cuda ? 128 * MIB : 8 * MIB; /* the model fills at once */
     weir_allocator *rich, *poor;
     void *block[10], *asked;
@@ -230,13 +224,11 @@ TEST_EACH(3, a_full_device_takes_what_another_allocator_has_idle) {
     OK(weir_allocator_destroy(poor));
     OK(weir_allocator_destroy(rich));
     drop_stream(t);
-    drop_stream(s);
 }
 
 /* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
 TEST(the_release_threshold_holds_at_synchronisations) {
     static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
-    CUstream s = make_stream();
 
     for (size_t i = 0; i < 6; i++) {
         size_t threshold = thresholds[i % 3];
@@ -270,5 +262,4 @@ TEST(the_release_threshold_holds_at_synchronisations) {
         OK(weir_free(a, block, s));
         OK(weir_allocator_destroy(a));
     }
-    drop_stream(s);
 }

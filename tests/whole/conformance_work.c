@@ -216,12 +216,13 @@ static void *watch(void *arg) {
     size_t count;
 
     while (atomic_load(&watching)) {
-        weir_statistics s = stats_of(arg);
+        weir_statistics now = stats_of(arg);
 
-        MUST_EQ(s.attempts, s.allocs + s.failed_requests);
-        MUST_EQ(s.allocs, s.hits + s.growth_allocs);
-        MUST_EQ(s.allocs - s.frees, s.blocks);
-        MUST_LE(s.blocks, s.allocs); /* frees are read first: it may be more than there ever were */
+        MUST_EQ(now.attempts, now.allocs + now.failed_requests);
+        MUST_EQ(now.allocs, now.hits + now.growth_allocs);
+        MUST_EQ(now.allocs - now.frees, now.blocks);
+        MUST_LE(now.blocks,
+                now.allocs); /* frees are read first: it may be more than there ever were */
         OK(weir_events(arg, after, events, sizeof events[0], 16, &count));
         for (size_t i = 0; i < count; i++) {
             ck_assert_uint_gt(events[i].sequence, after);
@@ -239,7 +240,7 @@ TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     size_t before = device_free();
     struct work *w = malloc(THREADS * sizeof *w);
     weir_options options = options_for(_i, 512 * MIB);
-    pthread_t thread[THREADS + 1];
+    pthread_t watcher;
     weir_allocator *a;
 
     OK(weir_allocator_create(&options, &a));
@@ -247,13 +248,10 @@ TEST_EACH(KIND_COUNT, random_work_in_four_threads) {
     for (int i = 0; i < THREADS; i++)
         start_work(&w[i], a, (uint64_t)i + 7);
     atomic_store(&watching, 1);
-    ck_assert_int_eq(pthread_create(&thread[THREADS], NULL, watch, a), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&thread[i], NULL, work_alone, &w[i]), 0);
-    for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
+    ck_assert_int_eq(pthread_create(&watcher, NULL, watch, a), 0);
+    run_threads(THREADS, work_alone, w, sizeof *w);
     atomic_store(&watching, 0);
-    ck_assert_int_eq(pthread_join(thread[THREADS], NULL), 0);
+    ck_assert_int_eq(pthread_join(watcher, NULL), 0);
     for (int i = 0; i < THREADS; i++)
         end_work(&w[i]);
     free(w);
@@ -340,7 +338,6 @@ TEST(events_of_other_sizes) {
 TEST_EACH(KIND_COUNT, latencies_are_kept_on_demand) {
     weir_options options = options_for(_i, ARENA_BYTES);
     weir_latency l = {.size = sizeof l};
-    CUstream s = make_stream();
     weir_allocator *a = make(_i);
 
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(a, 0, &l));
@@ -362,5 +359,5 @@ TEST_EACH(KIND_COUNT, latencies_are_kept_on_demand) {
         ck_assert_uint_ge(l.total_ns, l.max_ns);
         ck_assert_uint_le(l.total_ns, 100 * l.max_ns);
     }
-    finish(a, s);
+    OK(weir_allocator_destroy(a));
 }

@@ -397,7 +397,7 @@ TEST_EACH(OWN_KINDS, a_silent_stream_leaves_others_their_share) {
 
     make_with_cache(kinds[_i], 64 * MIB);
     use(A, KIB);
-    CU(driver->cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    other = make_stream();
     use(other, 64 * KIB);
     use(other, 64 * KIB);
     now = stats_of(made);
@@ -411,7 +411,7 @@ TEST_EACH(OWN_KINDS, a_trim_gives_caches_their_share_back) {
 
     make_with_cache(kinds[_i], 32 * MIB);
     use(A, 512 * KIB);
-    CU(driver->cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    other = make_stream();
     use(other, 256 * KIB);
     OK(weir_trim(made, 0, NULL));
     use(other, 256 * KIB);
