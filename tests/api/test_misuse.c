@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_misuse.c: what a program must not do: always a status, a line in the log, and nothing harmed.
+/* test_misuse.c: a program's mistakes, in every world: each has a status and a line in the log, and harms nothing.
  *
- * Over every engine, with the caches and without (`worlds`).  Each test holds witnesses: live blocks
- * of all sizes with a pattern.  After each misuse they still have it, blocks that are made then do
- * not lie in them, the figures stand where they stood, and in the end all of them are freed as ever.
- * Memory of the model is memory of the host, so that patterns are written and read without a call.
+ * Each test holds witnesses: live blocks of all sizes with a pattern.  After each mistake they still have the pattern, new
+ * blocks do not lie in them, the figures are unchanged, and in the end all witnesses can be freed.
  *
- * What cannot be seen is not tested: the table in doc/design.md names it.  What only a real driver
- * shows of all this is in conformance.c, which runs there too.
+ * A mistake that weir cannot see is not tested: the table in doc/design.md names those.
  */
 #include "test_misuse.h"
 

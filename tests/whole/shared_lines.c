@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* shared_lines.c: what check-lines watches: two threads that hit, one after the other.
+/* shared_lines.c: the program that check-lines watches: two threads that hit, one after the other.
  *
- * Each thread has a bound stream of its own ("same" as argument: both have the first one's, so that
- * there is something to be seen).  Both make hits of small and of whole blocks until their streams'
- * caches are filled and the locks are biased; then one makes some more and waits, and then the other
- * does.  Before and after these each stores to a marker, whose addresses are printed, so that whoever
- * reads a trace of all loads and stores knows whose they are.
+ * Each thread has a bound stream of its own; with the argument "same" both have the first one's, so that lines are shared.
+ * Both make hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each makes some
+ * more, between two stores to its markers.  The program prints the markers' addresses for the reader of the trace.
  *
- * Ends with 1 and a word if anything fails, or if what was watched were not all hits.
+ * Exits with 1 and a word if a call fails, or if a watched request was no hit.
  */
 #include <pthread.h>
 #include <stdatomic.h>
