@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_misuse.c: a program's mistakes, in every world: each has a status and a line in the log, and harms nothing.
  *
- * Each test holds witnesses: live blocks of all sizes with a pattern.  After each mistake they still have the pattern, new
- * blocks do not lie in them, the figures are unchanged, and in the end all witnesses can be freed.
+ * Each test holds witnesses: live blocks of all sizes with a pattern.  After each mistake they still have the pattern,
+ * new blocks do not lie in them, the figures are unchanged, and in the end all witnesses can be freed.
  *
  * A mistake that weir cannot see is not tested: the table in doc/design.md names those.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* driver.c: runs a fuzz target as an ordinary test, without a fuzzer: on each file of tests/fuzz/corpus/FUZZ_TARGET, and on
- * some thousand inputs that are made of these files from a fixed seed.
+/* driver.c: runs a fuzz target as an ordinary test, without a fuzzer: on each file of tests/fuzz/corpus/FUZZ_TARGET,
+ * and on some thousand inputs that are made of these files from a fixed seed.
  *
- * An input that ends the process is written to FUZZ_TARGET.crash, which `fuzz_FUZZ_TARGET FILE...` runs again.
- * WEIR_TEST_SOAK=N makes the test N times as long (0.1: a tenth), WEIR_TEST_SEED=N sets the seed.
+ * An input that ends the process is written to FUZZ_TARGET.crash, which `fuzz_FUZZ_TARGET FILE...` runs
+ * again.  WEIR_TEST_SOAK=N makes the test N times as long (0.1: a tenth), WEIR_TEST_SEED=N sets the seed.
  *
  * Must not know: what a target tests.
  */

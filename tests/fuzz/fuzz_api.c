@@ -2,8 +2,8 @@
 /* fuzz_api.c: the public interface on the device model, called in any order.
  *
  * The first bytes choose an engine and settings.  Then each byte is a call, and the bytes behind it are its arguments:
- * requests and frees, right and wrong, uses, bindings, limits, trims, work, waits, captures, streams that end and begin,
- * and a driver that refuses the k-th call of an entry.
+ * requests and frees, right and wrong, uses, bindings, limits, trims, work, waits, captures, streams that end and
+ * begin, and a driver that refuses the k-th call of an entry.
  *
  * oracle.h says which stream may have which memory.  The program keeps to the contract.  Where the driver was made to
  * refuse, any status goes, but the accounts stay true, and in the end everything is freed and back.

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_trace.c: the reader of traces (lib/api/trace_read.c) under any text.
  *
- * The first byte sets the pieces in which the source brings the text, and whether the source fails at its end.  A byte 1
- * repeats the byte before it, a thousand times for each unit of the next byte, so that short inputs make long lines.
- * The pieces change neither events nor message; events fit each other by a list of ids that is kept here; an error stays;
- * and the events, written as a trace again, read the same.
+ * The first byte sets the pieces in which the source brings the text, and whether the source fails at its end.  A byte
+ * 1 repeats the byte before it, a thousand times for each unit of the next byte, so that short inputs make long
+ * lines.  The pieces change neither events nor message; events fit each other by a list of ids that is kept here; an
+ * error stays; and the events, written as a trace again, read the same.
  */
 #include "fuzz.h"
 

@@ -5,9 +5,10 @@
  * devices.  It exports the names of NVIDIA's library as far as the model can do what they say: the entries of weir's
  * table, other calls of programs (model_program.h), plain copies and fills, and the two resolvers.
  *
- * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0 is the thread's own;
- * a resolver returns that form for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE set the model up.  At the end of a
- * process it adds a line for each entry, with the number of its calls, to the file that WEIR_TEST_CALLS names.
+ * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0 is the thread's
+ * own; a resolver returns that form for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE set the model up.  At the
+ * end of a process it adds a line for each entry, with the number of its calls, to the file that WEIR_TEST_CALLS
+ * names.
  *
  * No driver has these: after cuModelFail the k-th call of an entry from now does nothing and returns `result'; after
  * cuModelStop no call of an entry ends; cuModelStopped returns how many such calls there are.

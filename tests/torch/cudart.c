@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* cudart.c: the part of CUDA's runtime that PyTorch calls, above the libcuda.so.1 of the device model.  Preloaded, it stands
- * before libcudart.so, so that PyTorch runs without a GPU.  Most functions forward to the driver.
+/* cudart.c: the part of CUDA's runtime that PyTorch calls, above the libcuda.so.1 of the device model.  Preloaded, it
+ * stands before libcudart.so, so that PyTorch runs without a GPU.  Most functions forward to the driver.
  *
  * Kernels and copies between blocks do nothing, so that tensors have no contents.  cuBLAS, cuDNN and the like do not
  * start.  Memory of another process cannot be opened.  An event of kernels alone is complete at once.
  *
- * Captures are counted here, since the model has no ids of captures.  An event that a capturing stream records belongs to
- * the capture, and a stream that waits for such an event joins it.
- * Lock: one, for the table of captures; no call of the driver is made under it.
+ * Captures are counted here, since the model has no ids of captures.  An event that a capturing stream records belongs
+ * to the capture, and a stream that waits for such an event joins it.  Lock: one, for the table of captures; no call of
+ * the driver is made under it.
  *
  * Must not know: weir, PyTorch.
  */

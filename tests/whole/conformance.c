@@ -4,12 +4,12 @@
  * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device.  The tests go over every engine, with the caches and
  * without, and call weir as a user does.  What only the model can show (faults, virtual time) is in tests/engine/.
  *
- * Stream order is tested with data.  Every block carries a pattern that is read back before its free, and its last use is
- * a fill behind long work, so that memory that is reused too early is overwritten under its next owner.  On the model
- * fills are done at once, and tests/engine/ looks at times instead.
+ * Stream order is tested with data.  Every block carries a pattern that is read back before its free, and its last use
+ * is a fill behind long work, so that memory that is reused too early is overwritten under its next owner.  On the
+ * model fills are done at once, and tests/engine/ looks at times instead.
  *
- * conformance_driver.c and others ask the driver, since the model's rules are partly assumed.
- * A CUDA process must not fork: there Check runs the tests in this process.
+ * conformance_driver.c and others ask the driver, since the model's rules are partly assumed.  A CUDA process must not
+ * fork: there Check runs the tests in this process.
  */
 #include "conformance_allocator.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance.h: the parts of the conformance suite, and what they share: the driver and a device, the driver's answers, and
- * a hog that takes all memory.
+/* conformance.h: the parts of the conformance suite, and what they share: the driver and a device, the driver's
+ * answers, and a hog that takes all memory.
  *
  * For one file of the suite: the driver is that file's own.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* conformance_driver.c: what weir and the model rely on in a driver's memory pools, asked of the driver table alone, on the
- * device model and on a GPU.
+/* conformance_driver.c: what weir and the model rely on in a driver's memory pools, asked of the driver table alone,
+ * on the device model and on a GPU.
  *
  * A point that was measured or is documented is asserted on both.  Else the point is a question: its answer is printed
  * ("# driver: ..."), and asserted of the model alone, which has to answer as an H200 did (driver 580) unless a comment

@@ -3,12 +3,13 @@
  *
  *     tests/whole/lifetimes [--threads N] [--lifetimes N] [--seed N]      settings: WEIR_... as for any program
  *
- * A kernel writes the pattern on the block's stream, often after a delay, and another kernel verifies it there before the
- * free, which is submitted at once.  So the data shows memory that is reused too early.  Threads share one allocator, use
- * blocks on several streams, pass them to each other, end streams, capture graphs, trim, and run out of memory.
+ * A kernel writes the pattern on the block's stream, often after a delay, and another kernel verifies it there before
+ * the free, which is submitted at once.  So the data shows memory that is reused too early.  Threads share one
+ * allocator, use blocks on several streams, pass them to each other, end streams, capture graphs, trim, and run out of
+ * memory.
  *
- * The kernels are PTX for drivers from 11.2 on.  Exits with 0 if nothing was wrong, 77 without a GPU.
- * Must not know: how weir places blocks.
+ * The kernels are PTX for drivers from 11.2 on.  Exits with 0 if nothing was wrong, 77 without a GPU.  Must not know:
+ * how weir places blocks.
  */
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* shared_lines.c: the program that check-lines watches: two threads that hit, one after the other.
  *
- * Each thread has a bound stream of its own; with the argument "same" both have the first one's, so that lines are shared.
- * Both make hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each makes some
- * more, between two stores to its markers.  The program prints the markers' addresses for the reader of the trace.
+ * Each thread has a bound stream of its own; with the argument "same" both have the first one's, so that lines are
+ * shared.  Both make hits of small and of whole blocks until the caches are filled and the locks are biased.  Then each
+ * makes some more, between two stores to its markers.  The program prints the markers' addresses for the reader of the
+ * trace.
  *
  * Exits with 1 and a word if a call fails, or if a watched request was no hit.
  */

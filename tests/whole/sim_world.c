@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* sim_world.c: plays a script: threads that share an allocator on the device model.  The script decides which thread runs,
- * and every outcome.
+/* sim_world.c: plays a script: threads that share an allocator on the device model.  The script decides which thread
+ * runs, and every outcome.
  *
- * Each block is used by work that the model's oracle sees, on its own stream and on others, and the program keeps to the
- * contract; so each fault that the oracle finds is the allocator's.  Beside that no two live blocks overlap, each call
- * returns a status that it may, the identities of weir/stats.h hold, and in the end all memory is back.
+ * Each block is used by work that the model's oracle sees, on its own stream and on others, and the program keeps to
+ * the contract; so each fault that the oracle finds is the allocator's.  Beside that no two live blocks overlap, each
+ * call returns a status that it may, the identities of weir/stats.h hold, and in the end all memory is back.
  *
  * Must not know: where scripts come from.
  */

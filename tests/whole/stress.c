@@ -7,8 +7,8 @@
  * divided among several.  Threads allocate, free each other's blocks, note uses, bind, unbind, destroy and create
  * streams, free under captures, trim, preallocate, read figures, and run out of memory.  They keep to the contract.
  *
- * Checked: no two live blocks overlap, each block has the pattern that was written on its stream, each status is one that
- * may come, and at the end the figures agree and the device has its memory back.  Writes TAP, with the seed in it.
+ * Checked: no two live blocks overlap, each block has the pattern that was written on its stream, each status is one
+ * that may come, and at the end the figures agree and the device has its memory back.  Writes TAP, with the seed in it.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* test_faults.c: every failure of every operation, one by one: situations (an operation, and what went before it) times
- * worlds (engine, cache, age of the driver) times faults.
+/* test_faults.c: every failure of every operation, one by one: situations (an operation, and what went before it)
+ * times worlds (engine, cache, age of the driver) times faults.
  *
- * The k-th driver call of the operation fails, for every k, once or with all later ones, with each of a list of results;
- * so do pairs of calls, and the k-th request for host memory.  After each fault the status is one that weir/allocator.h
- * names; the thread's driver result, context and capture mode are right; figures and the model's accounts agree; the
- * operation succeeds when it is repeated; and in the end device and host have their memory back.
+ * The k-th driver call of the operation fails, for every k, once or with all later ones, with each of a list of
+ * results; so do pairs of calls, and the k-th request for host memory.  After each fault the status is one that
+ * weir/allocator.h names; the thread's driver result, context and capture mode are right; figures and the model's
+ * accounts agree; the operation succeeds when it is repeated; and in the end device and host have their memory back.
  *
  * Must not know: which driver calls an operation makes.
  */
