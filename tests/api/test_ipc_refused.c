@@ -174,6 +174,7 @@ TEST_EACH(2, drivers_that_cannot) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
     give(a, block, A);
+    end(); /* before the driver's table goes */
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */

@@ -104,6 +104,7 @@ TEST_EACH(WORLDS, what_older_drivers_can_try) {
     } else {
         expect_setting(0, "limit", NULL); /* no other way */
     }
+    end(); /* before the driver's table goes */
 }
 
 static void make_on_old(struct weir_driver *table) {
@@ -137,6 +138,7 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
+    end(); /* before the driver's table goes */
 }
 
 /* None is set: the device has the request, but not in the steps that its pools take. */

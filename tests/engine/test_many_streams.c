@@ -128,12 +128,9 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_th
 static void supply(uint64_t behind_ns) {
     enum { LIVE = 64, REQUESTS = 20000 };
     void *block[LIVE] = {NULL};
-    CUstream third;
-    CUevent done;
+    CUstream third = make_stream();
     uint64_t random = 5, last;
 
-    third = make_stream();
-    CU(driver->cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
     give(take(MIB, third), third);
     busy(third, 10000 * MS);
     busy(B, behind_ns);
@@ -142,8 +139,7 @@ static void supply(uint64_t behind_ns) {
         void **at = &block[i % LIVE];
 
         if (*at) {
-            CU(driver->cuEventRecord(done, A));
-            CU(driver->cuStreamWaitEvent(B, done, 0));
+            order_streams(B, A);
             busy(B, weir__model_now_ns() - last);
             last = weir__model_now_ns();
             give(*at, B);
