@@ -724,6 +724,4 @@ TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
     (void)lines();
 }
 
-/* ---- the suite ------------------------------------------------------------------------------- */
-
 SUITE("harden", CK_FORK_GETENV);

@@ -635,8 +635,6 @@ TEST(the_default_allocator) {
     unsetenv("WEIR_DEVICE");
 }
 
-/* ---- the suite ------------------------------------------------------------------------------- */
-
 static int skip(const char *why) {
     printf("1..0 # SKIP %s\n", why);
     return 77;

@@ -291,8 +291,6 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
     return met;
 }
 
-/* ---- the suite ------------------------------------------------------------------------------- */
-
 static const struct fault no_fault;
 
 static const struct world *mapped_world(void) {
