@@ -239,7 +239,6 @@ CASE("adapters", 30, begin, end);
 /* PyTorch frees within a capture what was made and used by several streams before. */
 TEST(torch_frees_in_a_capture_are_kept) {
     void *block, *later;
-    CUgraph graph;
 
     block = weir_torch_alloc(20 * MIB, 0, A);
     weir_torch_record_stream(block, B);
@@ -249,8 +248,7 @@ TEST(torch_frees_in_a_capture_are_kept) {
     MUST_EQ(stats_of(process).blocks, 1);
     later = weir_torch_alloc(MIB, 0, B); /* and the other is freed, on no stream, behind all work */
     MUST_EQ(stats_of(process).blocks, 1);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     weir_torch_free(later, MIB, 0, B);
 }
 

@@ -36,7 +36,6 @@ CASE("each world", 60, start, end_if_there);
 TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     CUstreamCaptureStatus status;
     void *none = NULL, *block;
-    CUgraph graph;
 
     make(_i);
     block = take(3000, A);
@@ -48,8 +47,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     give(take(1000, B), B);
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     give(block, A);
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).cache_misses_capture, 0);
@@ -183,7 +181,6 @@ TEST_EACH(WORLDS, a_stream_ends) {
 TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
     void *kept;
-    CUgraph graph;
     uint64_t idle, of_both;
 
     make(_i);
@@ -212,8 +209,7 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     weir__model_faults_clear();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     weir__drop_in_stream_ends(a, A);
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
     MUST_LE(idle, stats_of(a).cache_idle);
     give(kept, A);
     CU(driver->cuStreamDestroy(next));

@@ -43,15 +43,13 @@ TEST(arguments_that_are_wrong) {
 /* A block of a graph is not the engine's memory. */
 TEST_EACH(ROWS(caches), a_block_of_a_graph) {
     void *block = NULL;
-    CUgraph graph;
 
     make(caches[_i]);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(weir_alloc(a, MIB, A, &block));
     EXPECT(WEIR_E_NOT_OWNED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     OK(weir_free(a, block, A));
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
 }
 
 /* A part of a text, or a text with a wrong part, is refused. */

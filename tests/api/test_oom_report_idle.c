@@ -161,7 +161,6 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
 /* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
 TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
-    CUgraph graph;
 
     make_for(_i, GIB, "packing=compact");
     OK(weir_preallocate(a, 64 * MIB, NULL));
@@ -173,8 +172,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_DRIVER);
     expect_none();
     weir__model_faults_clear();
-    CU(driver->cuStreamEndCapture(A, &graph));
-    CU(driver->cuGraphDestroy(graph));
+    drop_capture(A);
 }
 
 TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {

@@ -456,8 +456,6 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     abandon();
 }
 
-/* ---- what a review found --------------------------------------------------------------------- */
-
 /* Before 12.2 the driver knows no limit: frees that pend must not let the next request keep what the
  * last one was refused. */
 TEST_EACH(2, an_old_driver_is_held_to_the_limit) {

@@ -289,8 +289,6 @@ TEST_EACH(3, a_second_stream_has_what_nobody_used) {
     MUST_EQ(stats_of(a).reserved, 512 * MIB);
 }
 
-/* ---- what a review found --------------------------------------------------------------------- */
-
 static struct {
     weir_allocator *a;
     void *block;

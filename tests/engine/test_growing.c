@@ -547,8 +547,6 @@ TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
     MUST_EQ(stats_of(a).reserved, reserve);
 }
 
-/* ---- what a review found --------------------------------------------------------------------- */
-
 CASE("alone", 120, open_device, end_test);
 
 TEST(what_is_preallocated_later_is_kept_too) {

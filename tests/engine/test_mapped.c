@@ -612,6 +612,4 @@ TEST_EACH(2, what_could_not_be_noted_moves_later) {
 }
 #endif
 
-/* ---- tests ----------------------------------------------------------------------------------- */
-
 SUITE("mapped", CK_FORK_GETENV);

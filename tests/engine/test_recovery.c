@@ -396,8 +396,6 @@ TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
 }
 
-/* ---- what a review found --------------------------------------------------------------------- */
-
 /* A stream that has settled ends with 80 MiB freed, and the driver has refused it an event.  A request that grows does not
  * wait for the device, whose stream B is at work for 10 s.  At a limit OOM recovery waits, and finds the memory. */
 static void strand(int kind, int is_limited) {

@@ -7,8 +7,6 @@
 #include "tests/fixtures/placement_model.h"
 #include "tests/fixtures/placements.h"
 
-/* ---- tags ------------------------------------------------------------------------------------ */
-
 static int can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
     (void)context;
     return (stream + sequence) % 3 != 0;
