@@ -42,6 +42,12 @@ static void join(struct weir_group *g, uint64_t limit) {
     ck_assert_msg(weir__group_join(g, "training", DEVICE, limit, 1, why) == 0, "%s", why);
 }
 
+/* The last member leaves, and removes the file. */
+static void leave_last(struct weir_group *g) {
+    weir__group_leave(g);
+    ck_assert(!files());
+}
+
 static void refuse(uint64_t limit, const char *says) {
     struct weir_group g;
 
@@ -64,8 +70,7 @@ TEST(test_a_member_has_the_limit_to_the_byte) {
     weir__group_give(&g, WEIR_GROUP_ALLOC, 1);
     ck_assert_uint_eq(weir__group_used(&g), 0);
     ck_assert(files());
-    weir__group_leave(&g);
-    ck_assert(!files());
+    leave_last(&g);
 }
 
 TEST(test_what_is_more_than_any_limit_is_refused) {
@@ -224,8 +229,7 @@ TEST(test_who_needs_it_has_what_the_dead_had) {
     end(pid, SIGKILL);
     ck_assert_uint_eq(weir__group_used(&g), LIMIT);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
-    weir__group_leave(&g);
-    ck_assert(!files());
+    leave_last(&g);
 }
 
 TEST(test_another_program_of_the_process_has_nothing) {
@@ -360,8 +364,7 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
     close(leave_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT / 4));
-    weir__group_leave(&g);
-    ck_assert(!files());
+    leave_last(&g);
 }
 
 static int say_by[2], go_by[2];
@@ -402,8 +405,7 @@ TEST(test_what_a_member_has_counts_beside_others_until_it_has_ended) {
     close(go_by[1]);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert(weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT));
-    weir__group_leave(&g);
-    ck_assert(!files());
+    leave_last(&g);
 }
 
 TEST(test_the_last_member_removes_the_file_as_it_ends) {
@@ -520,8 +522,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     ck_assert_int_eq(status, 0);
     weir__group_leave(&near);
     ck_assert(weir__group_take(&late, WEIR_GROUP_RESERVE, LIMIT / 4 * 3 - 1));
-    weir__group_leave(&late);
-    ck_assert(!files());
+    leave_last(&late);
 }
 
 /* What asks finds the new file, too; and the new members' limit holds for the old one. */
@@ -540,8 +541,7 @@ TEST(test_old_members_have_the_new_limit) {
     ck_assert_uint_eq(weir__group_used(&late), LIMIT / 4);
     ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 4 + 1));
     weir__group_leave(&one);
-    weir__group_leave(&late);
-    ck_assert(!files());
+    leave_last(&late);
 }
 
 /* A member that cannot count where new members do counts no more, since the limit would be exceeded. */
@@ -562,8 +562,7 @@ TEST(test_no_new_file_can_be_made) {
     ck_assert(weir__group_take(&one, WEIR_GROUP_RESERVE, LIMIT / 2 + 1));
     ck_assert(!weir__group_take(&one, WEIR_GROUP_RESERVE, 1));
     ck_assert(files());
-    weir__group_leave(&one);
-    ck_assert(!files());
+    leave_last(&one);
 }
 
 /* ---- all at once ------------------------------------------------------------------------------- */

@@ -24,8 +24,7 @@ TEST(test_file_is_private_and_goes_with_the_last) {
     ck_assert_uint_eq(is.st_uid, geteuid());
     weir__registry_close(&registry);
     ck_assert_int_eq(files_in_folder(), 1);
-    weir__registry_close(&other);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&other);
 }
 
 TEST(test_each_sees_the_others) {
@@ -66,8 +65,7 @@ TEST(test_the_dead_have_no_entry) {
     one = holder(be_member, 20); /* has the slot of one that is dead */
     expect_count(2, 21);
     end(one, SIGKILL);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 /* A zombie's pid is still there, and its parent may never ask. */
@@ -175,8 +173,7 @@ TEST(test_killed_while_they_write) {
         end(writers[i], SIGKILL);
     expect_count(0, 0);
     ck_assert_int_lt(weir__registry_slot(&registry), WRITERS + 1);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 /* ---- calls that fail ----------------------------------------------------------------------------- */
@@ -263,8 +260,7 @@ static void expect_sound(int state, struct weir_registry *other) {
     ck_assert(state == NO_FILE || weir__registry_read(&late, weir__registry_slot(other), &entry));
     if (state != NO_FILE)
         weir__registry_close(other);
-    weir__registry_close(&late);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&late);
 }
 
 /* With the k-th call denied, for each k: it works or says why not, nothing stays open, and the next one works. */
@@ -313,8 +309,7 @@ TEST_EACH(3, test_no_end_of_tries) {
     ck_assert_int_eq(errno, EAGAIN);
     ck_assert_uint_gt(deny_none(), 1);
     open_registry(&registry);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 static void expect_folder(const char *begins) {
@@ -558,8 +553,7 @@ TEST(test_who_had_all_lets_go_meanwhile) {
         ck_assert_msg(weir__registry_slot(&registry) != 0 && ending() == 10, "at call %d", k);
     }
     end(pid, SIGKILL);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 #endif
 

@@ -74,6 +74,12 @@ static inline int files_in_folder(void) {
     return files - 2;
 }
 
+/* Closes the last registry that is open, which removes the file. */
+static inline void close_last(struct weir_registry *l) {
+    weir__registry_close(l);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
 /* A slot with so much in it. */
 static inline int be_member(uint64_t reserve) {
     struct weir_registry own;

@@ -225,8 +225,7 @@ TEST_EACH(4, test_a_number_that_was_lost) {
     ck_assert(!is_own || own_file_is_whole(number));
     weir__registry_close(&other);
     expect_count(1, 5);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 /* Between two looks at the file, too. */
@@ -265,8 +264,7 @@ TEST_EACH(2, test_a_number_that_another_has) {
     ck_assert_int_eq(fcntl(number, F_GETFD), FD_CLOEXEC);
     expect_held(&another);
     weir__registry_close(&another);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 CASE("bell", 30, set_up, tear_down);
@@ -280,8 +278,7 @@ TEST(test_who_looks_has_no_slot) {
     publish(&other, 8);
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
     expect_count(1, 8);
-    weir__registry_close(&other);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&other);
     weir__registry_close(&registry);
 }
 

@@ -81,8 +81,7 @@ TEST(test_it_goes_beside_a_child) {
     if (child == 0)
         for (;;)
             pause();
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
     end(child, SIGKILL);
 }
 
@@ -91,8 +90,7 @@ TEST(test_what_was_left_goes_with_who_looks) {
     ck_assert_int_eq(files_in_folder(), 1);
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
     expect_count(0, 0);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 /* It may still have memory, which who comes is to know. */
@@ -109,8 +107,7 @@ TEST(test_it_stays_while_somebody_is_ending) {
     end(pid, SIGKILL);
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0);
     ck_assert(ending() == 0);
-    weir__registry_close(&registry);
-    ck_assert_int_eq(files_in_folder(), 0);
+    close_last(&registry);
 }
 
 /* What stands there is to be known as long as there is room. */
