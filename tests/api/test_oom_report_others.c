@@ -133,7 +133,6 @@ TEST_WHERE(0, WORLDS, has_growth, all_of_it_is_in_use) {
     REFUSED(IN_USE, GIB, A);
     expect_none();
     expect_text("in-use: only 512MiB is idle or free; live blocks have 3.5GiB\n");
-
 }
 
 TEST_EACH(WORLDS, more_than_there_is) {
