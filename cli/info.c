@@ -158,7 +158,7 @@ static void learn(struct info *info) {
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
-                 (unsigned long long)learn->known.merged, weir__plural(learn->known.merged));
+                 (unsigned long long)learn->known.runs, weir__plural(learn->known.runs));
         info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
     }
     weir__learn_close(learn);

@@ -31,7 +31,7 @@ struct weir_allocator {
     struct weir_counters counters;
     struct weir_uses uses;
     uint64_t number; /* the allocator's number, unique in the process; an address may be reused */
-    uint64_t run_id;        /* the id of this run in a profile */
+    uint64_t run_id;        /* the run's id in a profile: the time at which it began */
     uint64_t free_at_first; /* free memory of the device when the allocator was created */
     uint64_t threshold;     /* bytes of idle memory that a synchronisation keeps */
     uint64_t prealloc;      /* bytes to preallocate */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <weir/weir.h>
 
@@ -254,7 +255,7 @@ static void learn(weir_allocator *a, const weir_options *given) {
     a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
-    target = weir__learn_target(a->learn, a);
+    target = weir__learn_target(a);
     if (target <= a->prealloc)
         return;
     a->profile_asked = a->prealloc = target;
@@ -461,6 +462,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     weir_allocator *a;
     weir_status status;
     int ordinal = 0, result_before = weir__driver_result;
+    struct timespec now;
 
     if (weir__driver_forked())
         return weir__without_driver(WEIR_E_FORKED);
@@ -468,7 +470,8 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     if (!a)
         return status;
     a->number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
-    a->run_id = weir__learn_run_id(a->number);
+    clock_gettime(CLOCK_REALTIME, &now);
+    a->run_id = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     atomic_fetch_add_explicit(&weir__device_age, 1, memory_order_relaxed);
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;

@@ -13,39 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/allocator_internal.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "base/size.h"
-#include "base/text.h"
 #include "config/settings.h"
 
-int weir__learn_can(const weir_options *options) {
-    return options->engine != WEIR_ENGINE_DIRECT && options->engine != WEIR_ENGINE_BFC_FIXED;
-}
-
-uint64_t weir__learn_run_id(uint64_t number) {
-    struct {
-        struct timespec now;
-        uint64_t process, number;
-    } run = {.process = (uint64_t)getpid(), .number = number};
-
-    clock_gettime(CLOCK_REALTIME, &run.now);
-    return weir__profile_hash(&run, sizeof run);
-}
-
-/* ---- reading --------------------------------------------------------------------------------- */
-
+/* Writes the lines that name the device and the settings. */
 static CUresult make_key(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, struct weir_profile_key *key) {
+                         const weir_options *options, char key[WEIR_PROFILE_KEY_BYTES]) {
     static const enum weir_setting settings[] = {WEIR_SETTING_ENGINE, WEIR_SETTING_PACKING,
                                                  WEIR_SETTING_GROWTH, WEIR_SETTING_LIMIT,
                                                  WEIR_SETTING_CACHE};
-    char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES], shown[WEIR_SHOW_BYTES];
-    size_t total = 0, length = 0;
+    const size_t count = sizeof settings / sizeof settings[0];
+    char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES], shown[96];
+    size_t total = 0, length;
     CUresult result = driver->cuDeviceGetName(name, sizeof name - 1, device);
 
     if (result == CUDA_SUCCESS)
@@ -55,13 +39,13 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
     if (result != CUDA_SUCCESS)
         return result;
     weir__bytes_spell(total, memory, sizeof memory);
-    snprintf(key->device, sizeof key->device, "%s %s %s %s", driver->name, name, uuid, memory);
-    /* unreached: no room, since the key has room for the longest values of all settings */
-    for (size_t i = 0; i < sizeof settings / sizeof settings[0] && length < sizeof key->settings;
-         i++) {
+    length = (size_t)snprintf(key, WEIR_PROFILE_KEY_BYTES, "device %s %s %s %s\nsettings",
+                              driver->name, name, uuid, memory);
+    for (size_t i = 0; i < count; i++) {
         weir__option_show(options, settings[i], shown, sizeof shown);
-        length += (size_t)snprintf(key->settings + length, sizeof key->settings - length, "%s%s=%s",
-                                   i ? " " : "", weir__setting_row(settings[i])->name, shown);
+        length += (size_t)snprintf(key + length, WEIR_PROFILE_KEY_BYTES - length, " %s=%s%s",
+                                   weir__setting_row(settings[i])->name, shown,
+                                   i + 1 == count ? "\n" : "");
     }
     return CUDA_SUCCESS;
 }
@@ -70,12 +54,12 @@ static CUresult make_key(const struct weir_driver *driver, CUdevice device,
 static CUresult locate(struct weir_learn *learn, const struct weir_driver *driver, CUdevice device,
                        const weir_options *options, const char *named) {
     char *folder = *named == '/' ? strdup("") : getcwd(NULL, 0), within[32] = "";
-    CUresult result = make_key(driver, device, options, &learn->key);
+    CUresult result = make_key(driver, device, options, learn->key);
     struct stat about;
 
     if (stat(named, &about) == 0 && S_ISDIR(about.st_mode))
         snprintf(within, sizeof within, "/%016llx.profile",
-                 (unsigned long long)weir__profile_hash(&learn->key, sizeof learn->key));
+                 (unsigned long long)weir__profile_hash(learn->key, strlen(learn->key)));
     if (folder && asprintf(&learn->path, "%s%s%s%s", folder, *folder ? "/" : "", named, within) < 0)
         learn->path = NULL;
     free(folder);
@@ -99,7 +83,7 @@ struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice d
         weir__learn_close(learn);
         return NULL;
     }
-    learn->found = weir__profile_load(learn->path, &learn->key, &learn->known, &problem);
+    learn->found = weir__profile_load(learn->path, learn->key, &learn->known, &problem);
     if (learn->found == WEIR_PROFILE_NONE)
         weir__log(options->log, WEIR_LOG_INFO, "profile %s: there is none yet", learn->path);
     else if (learn->found != WEIR_PROFILE_READ)
@@ -116,38 +100,35 @@ void weir__learn_close(struct weir_learn *learn) {
     free(learn);
 }
 
-uint64_t weir__learn_target(const struct weir_learn *learn, weir_allocator *a) {
-    uint64_t wanted = weir__profile_target(&learn->known), target = wanted, most;
+uint64_t weir__learn_target(weir_allocator *a) {
+    const struct weir_learn *learn = a->learn;
+    uint64_t wanted = weir__profile_target(&learn->known), target;
 
     if (wanted == 0)
         return 0;
-    most = weir__size_smaller(a->device.total, weir__device_free(&a->device));
-    target = weir__size_smaller(weir__size_smaller(target, a->reserve.quota.limit), most);
+    target = weir__size_smaller(wanted, a->reserve.quota.limit);
+    target = weir__size_smaller(target, a->device.total);
+    target = weir__size_smaller(target, weir__device_free(&a->device));
     weir__log(a->options.log, WEIR_LOG_INFO,
               "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
-              (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
+              (unsigned long long)learn->known.runs, weir__plural(learn->known.runs),
               WEIR_SHOWN(wanted), WEIR_SHOWN(target));
     return target;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
-
 /* Adds this run to the file, which another run may have replaced since this one began. */
 static weir_status save(weir_allocator *a, const struct weir_learn *learn,
                         const weir_statistics *s) {
-    uint64_t given = s->prealloc_asked > s->prealloc_kept ? s->prealloc_asked : s->prealloc_kept;
-    struct weir_profile_run run = {.id = a->run_id,
-                                   .reserved = s->reserved_peak,
-                                   .in_use = s->in_use_peak,
-                                   .grew = s->reserved_peak > given};
+    uint64_t given = weir__size_larger(s->prealloc_asked, s->prealloc_kept);
+    struct weir_profile_run run = {a->run_id, s->reserved_peak, s->in_use_peak};
     struct weir_profile profile = learn->known;
     struct weir_problem there, problem;
-    enum weir_profile_found found = weir__profile_load(learn->path, &learn->key, &profile, &there);
+    enum weir_profile_found found = weir__profile_load(learn->path, learn->key, &profile, &there);
 
-    weir__profile_add(&profile, &run);
+    weir__profile_add(&profile, run, run.reserved > given);
     if (found == WEIR_PROFILE_FOREIGN)
         problem = there;
-    else if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
+    else if (weir__profile_store(learn->path, learn->key, &profile, &problem)) {
         if (found == WEIR_PROFILE_USELESS && learn->found != found)
             weir__log(a->options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
                       learn->path, there.text);

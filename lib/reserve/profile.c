@@ -17,7 +17,7 @@
 #include "base/replace.h"
 
 #define TITLE "weir profile "
-#define FORMAT "3\n"
+#define HEAD TITLE "4\n"
 
 uint64_t weir__profile_hash(const void *bytes, size_t count) {
     const unsigned char *at = bytes;
@@ -30,137 +30,120 @@ uint64_t weir__profile_hash(const void *bytes, size_t count) {
 
 /* ---- the rule -------------------------------------------------------------------------------- */
 
+/* Returns the run that needed most, all zero if there is none. */
+static const struct weir_profile_run *largest_run(const struct weir_profile *profile) {
+    const struct weir_profile_run *largest = profile->last;
+
+    for (size_t i = 1; i < WEIR_PROFILE_RUNS; i++)
+        if (profile->last[i].reserved > largest->reserved)
+            largest = &profile->last[i];
+    return largest;
+}
+
 uint64_t weir__profile_target(const struct weir_profile *profile) {
-    uint64_t target = 0;
+    return largest_run(profile)->reserved;
+}
 
-    for (size_t age = 0; age < profile->runs; age++) {
-        uint64_t need = profile->need[profile->runs - 1 - age].bytes;
+static int is_near(uint64_t a, uint64_t b) {
+    return (a > b ? a - b : b - a) <= b / 16;
+}
 
-        if (age >= WEIR_PROFILE_FULL_RUNS)
-            need >>= age - WEIR_PROFILE_FULL_RUNS + 1;
-        if (need > target)
-            target = need;
+/* Sets the need of a run that did not show its need by growth.  `target' is the run with the largest need. */
+static void expect(struct weir_profile_run *run, const struct weir_profile_run *target) {
+    double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
+
+    if ((double)run->in_use * each < (double)run->reserved)
+        run->reserved = (uint64_t)((double)run->in_use * each + 0.5);
+    if (run->reserved < target->reserved &&
+        target->reserved - run->reserved <= target->reserved / 8) {
+        run->reserved = target->reserved;
+        run->in_use = target->in_use;
     }
-    return target;
 }
 
-static uint64_t need_of(const struct weir_profile *profile, const struct weir_profile_run *run) {
-    uint64_t before = weir__profile_target(profile), need = run->reserved;
-    double each = profile->basis_in_use > 0
-                      ? (double)profile->basis_reserve / (double)profile->basis_in_use
-                      : 1.125;
+void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew) {
+    struct weir_profile_run *at = profile->last;
+    const struct weir_profile_run *target;
 
-    if (run->grew)
-        return need;
-    if ((double)run->in_use * each < (double)need)
-        need = (uint64_t)((double)run->in_use * each);
-    if (need < before && before - need <= before / 8)
-        need = before < run->reserved ? before : run->reserved;
-    return need;
-}
-
-void weir__profile_add(struct weir_profile *profile, const struct weir_profile_run *run) {
-    size_t at = 0;
-
-    while (at < profile->runs && profile->need[at].id != run->id)
+    while (at < profile->last + WEIR_PROFILE_RUNS && at->id != run.id)
         at++;
-    profile->merged += at == profile->runs;
-    if (at == WEIR_PROFILE_RUNS)
-        at = 0;
-    if (at < profile->runs) {
-        profile->runs--;
-        memmove(&profile->need[at], &profile->need[at + 1],
-                (profile->runs - at) * sizeof profile->need[0]);
-    }
-    profile->need[profile->runs] = (struct weir_profile_need){run->id, need_of(profile, run)};
-    profile->runs++;
-    if (run->grew) {
-        profile->basis_reserve = run->reserved;
-        profile->basis_in_use = run->in_use;
-    }
+    if (at == profile->last + WEIR_PROFILE_RUNS)
+        at = &profile->last[profile->runs++ % WEIR_PROFILE_RUNS];
+    *at = (struct weir_profile_run){0};
+    target = largest_run(profile);
+    if (!grew || (is_near(run.in_use, target->in_use) && is_near(run.reserved, target->reserved)))
+        expect(&run, target);
+    *at = run;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-size_t weir__profile_spell(const struct weir_profile *profile, const struct weir_profile_key *key,
+size_t weir__profile_spell(const struct weir_profile *profile, const char *key,
                            char text[WEIR_PROFILE_MOST_BYTES]) {
     const size_t room = WEIR_PROFILE_MOST_BYTES;
     char target[WEIR_SPELL_BYTES];
     size_t length;
 
     weir__bytes_spell(weir__profile_target(profile), target, sizeof target);
-    length = (size_t)snprintf(text, room,
-                              TITLE FORMAT "device %s\nsettings %s\ntarget %s\nruns %" PRIu64
-                                           "\nbasis %" PRIu64 " %" PRIu64 "\n",
-                              key->device, key->settings, target, profile->merged,
-                              profile->basis_reserve, profile->basis_in_use);
-    for (size_t i = 0; i < profile->runs; i++)
-        length +=
-            (size_t)snprintf(text + length, room - length, "need %016" PRIx64 " %" PRIu64 "\n",
-                             profile->need[i].id, profile->need[i].bytes);
+    length = (size_t)snprintf(text, room, HEAD "%starget %s\nruns %" PRIu64 "\n", key, target,
+                              profile->runs);
+    for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile->runs; i++)
+        length += (size_t)snprintf(text + length, room - length,
+                                   "run %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", profile->last[i].id,
+                                   profile->last[i].reserved, profile->last[i].in_use);
     return length + (size_t)snprintf(text + length, room - length, "checksum %016" PRIx64 "\n",
                                      weir__profile_hash(text, length));
 }
 
-/* Moves *at behind a word.  Returns 1 on success, 0 if another text stands there. */
-static int skip(const char **at, const char *word) {
-    size_t length = strlen(word);
-
-    if (strncmp(*at, word, length) != 0)
-        return 0;
-    *at += length;
-    return 1;
-}
-
-/* Reads a number behind a word, as leniently as strtoull does.  Returns 1 on success, 0 if another text stands there. */
-static int number(const char **at, const char *word, int base, uint64_t *value) {
+/* Reads the next number of a text, whatever stands before the number, and moves *at behind it. */
+static uint64_t next_number(const char **at) {
     char *end;
+    uint64_t number = strtoull(*at + strcspn(*at, "0123456789"), &end, 10);
 
-    if (!skip(at, word))
-        return 0;
-    *value = strtoull(*at, &end, base);
     *at = end;
-    return 1;
+    return number;
 }
 
-/* Reads the lines behind the settings.  The caller compares the whole text with the text that it would write for the
+/* Reads the lines behind the key.  The caller compares the whole text with the text that weir would write for the
  * result. */
-static void read_lines(const char *at, struct weir_profile *profile) {
+static struct weir_profile read_lines(const char *at) {
+    struct weir_profile profile = {0};
+
     at += strcspn(at, "\n"); /* the target follows from the other lines */
-    if (!number(&at, "\nruns ", 10, &profile->merged) ||
-        !number(&at, "\nbasis ", 10, &profile->basis_reserve) ||
-        !number(&at, " ", 10, &profile->basis_in_use))
-        return;
-    while (profile->runs < WEIR_PROFILE_RUNS &&
-           number(&at, "\nneed ", 16, &profile->need[profile->runs].id) &&
-           number(&at, " ", 10, &profile->need[profile->runs].bytes))
-        profile->runs++;
+    profile.runs = next_number(&at);
+    for (size_t i = 0; i < WEIR_PROFILE_RUNS && i < profile.runs; i++) {
+        profile.last[i].id = next_number(&at);
+        profile.last[i].reserved = next_number(&at);
+        profile.last[i].in_use = next_number(&at);
+    }
+    return profile;
 }
 
-enum weir_profile_found weir__profile_parse(const char *text, size_t bytes,
-                                            const struct weir_profile_key *key,
+static int begins_with(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+enum weir_profile_found weir__profile_parse(const char *text, size_t bytes, const char *key,
                                             struct weir_profile *profile,
                                             struct weir_problem *problem) {
-    struct weir_profile read = {0};
+    const size_t head = strlen(HEAD);
     char again[WEIR_PROFILE_MOST_BYTES];
-    const char *at = text;
+    struct weir_profile read;
 
-    if (bytes > 0 && !skip(&at, TITLE)) {
+    if (bytes > 0 && !begins_with(text, TITLE)) {
         weir__problem(problem, "it is no profile");
         return WEIR_PROFILE_FOREIGN;
     }
     if (bytes == 0)
         weir__problem(problem, "it is empty");
-    else if (!skip(&at, FORMAT))
+    else if (!begins_with(text, HEAD))
         weir__problem(problem,
-                      "another version of weir wrote it (this one reads \"weir profile 3\")");
-    else if (!skip(&at, "device ") || !skip(&at, key->device) || !skip(&at, "\nsettings "))
-        weir__problem(problem, "it was learned on another device (in a folder each has its own)");
-    else if (!skip(&at, key->settings) || !skip(&at, "\n"))
-        weir__problem(problem,
-                      "it was learned with other settings (in a folder each have their own)");
+                      "another version of weir wrote it (this one reads \"weir profile 4\")");
+    else if (!begins_with(text + head, key))
+        weir__problem(problem, "it was learned on another device or with other settings "
+                               "(in a folder each has its own)");
     else {
-        read_lines(at, &read);
+        read = read_lines(text + head + strlen(key));
         if (bytes == weir__profile_spell(&read, key, again) && memcmp(again, text, bytes) == 0) {
             *profile = read;
             return WEIR_PROFILE_READ;
@@ -172,7 +155,7 @@ enum weir_profile_found weir__profile_parse(const char *text, size_t bytes,
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-enum weir_profile_found weir__profile_load(const char *path, const struct weir_profile_key *key,
+enum weir_profile_found weir__profile_load(const char *path, const char *key,
                                            struct weir_profile *profile,
                                            struct weir_problem *problem) {
     char text[WEIR_PROFILE_MOST_BYTES];
@@ -194,11 +177,10 @@ enum weir_profile_found weir__profile_load(const char *path, const struct weir_p
     return weir__profile_parse(text, (size_t)bytes, key, profile, problem);
 }
 
-int weir__profile_store(const char *path, const struct weir_profile_key *key,
-                        const struct weir_profile *profile, struct weir_problem *problem) {
+int weir__profile_store(const char *path, const char *key, const struct weir_profile *profile,
+                        struct weir_problem *problem) {
     char text[WEIR_PROFILE_MOST_BYTES];
-    size_t bytes = weir__profile_spell(profile, key, text);
-    int why = weir__replace_file(path, 0600, 1, text, bytes);
+    int why = weir__replace_file(path, 0600, 1, text, weir__profile_spell(profile, key, text));
 
     return why == 0 || weir__problem(problem, "cannot write it: %s", strerror(why));
 }
