@@ -156,7 +156,7 @@ static void learn(struct info *info) {
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
     /* --prealloc-min may ask for more. */
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) {
-        options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
+        options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES};
         snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
                  (unsigned long long)learn->known.runs, weir__plural(learn->known.runs));
         info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
@@ -175,7 +175,7 @@ static int check_settings(struct info *info) {
         options.log = WEIR_LOG_WARNING;
     if (weir__allocator_check_on(info->device.driver, &options, &prealloc, NULL, 0) != WEIR_OK)
         return weir_last_driver_result() == 0;
-    if (options.prealloc.reserved != 0 && prealloc < asked)
+    if (weir__foreign_prealloc(&options) && prealloc < asked)
         info->held = prealloc;
     return 0;
 }

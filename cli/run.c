@@ -66,7 +66,7 @@ static int put(void *to, const char *name, const char *value) {
 /* Passes on which other program's variable asks for the preallocation, since such a wish is not an error if the limit
  * is less. */
 static int put_prealloc_of(struct run *run) {
-    const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
+    const char *name = weir__foreign_prealloc(&run->settings.options);
 
     return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
 }
@@ -153,7 +153,7 @@ static int is_held(const weir_options *options) {
 /* Writes a note about a preallocation that another program's variable asks for. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
-    const char *name = weir__compat_name(options->prealloc.reserved);
+    const char *name = weir__foreign_prealloc(options);
     char amount[WEIR_SHOW_BYTES], limit[WEIR_SHOW_BYTES], text[2 * WEIR_SHOW_BYTES + 32];
 
     if (!name || options->prealloc.value == 0)

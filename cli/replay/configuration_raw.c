@@ -224,7 +224,7 @@ static void raw_figures(void *allocator, struct figures *out) {
 static json_t *raw_options(void *allocator) {
     const struct raw *raw = allocator;
     weir_amount amount = {raw->threshold,
-                          raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES, 0};
+                          raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES};
     char text[WEIR_SPELL_BYTES];
 
     weir__amount_spell(&amount, text, sizeof text);

@@ -57,7 +57,7 @@ static void *public_open(struct session *session, const struct configuration *se
         if (opened->options.log == WEIR_LOG_DEFAULT)
             opened->options.log = WEIR_LOG_WARNING;
         if (session->limit)
-            opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
+            opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES};
         options = opened->options;
         options.oom_report =
             NULL; /* contest.c writes the OOM report with the advice that it tried */

@@ -342,7 +342,7 @@ static int serves(const struct contest *contest, size_t trace, const char *confi
     int served;
 
     job_make(&job, configuration, busy, options, contest->device_source);
-    job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    job.options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
     job.options.log = WEIR_LOG_NONE; /* failures are results here */
     job.trial = 1;
     job.limit = units * least_unit;

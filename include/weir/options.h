@@ -40,9 +40,6 @@ enum {
 typedef struct weir_amount {
     uint64_t value; /* bytes or millionths, by `kind` */
     int kind;       /* WEIR_AMOUNT_ */
-    /* Zero.  weir_options_from_env sets it in prealloc if the amount comes from a variable of another program: weir
-     * then caps the amount at the limit, with a warning in the log. */
-    int reserved;
 } weir_amount;
 
 /* Engines: X(name, word, value).  DEFAULT is MAPPED if the device can map memory and no release threshold is set, else
@@ -116,7 +113,6 @@ typedef struct weir_oom {
     uint64_t largest;           /* the size of a request that would succeed (weir_failure) */
     /* The status that weir_alloc returns unless the request is tried again: E_NO_MEMORY or E_LIMIT. */
     weir_status status;
-    int reserved; /* zero */
 } weir_oom;
 
 /* The out-of-memory callback of a program, which may free memory.  Returns nonzero to try the request again, or zero to
@@ -156,9 +152,10 @@ typedef struct weir_options {
     int engine; /* WEIR_ENGINE_ */
 
     /* Memory to reserve before the first request; weir_stats reports how much of it the device provided.  Default:
-     * none.  weir_allocator_create reserves it.  The first request does so instead if the amount comes from a variable
-     * of TensorFlow, XLA or JAX, or if the process's allocator is used (weir_default_allocator, weir_device_allocator,
-     * weir_stream_allocator).  More makes first iterations fast and leaves less to other programs. */
+     * none.  weir_allocator_create reserves it.  The first request does so instead if weir_options_from_env took the
+     * amount from a variable of TensorFlow, XLA or JAX, or if the process's allocator is used (weir_default_allocator,
+     * weir_device_allocator, weir_stream_allocator).  weir caps an amount from such a variable at the limit, with a
+     * warning in the log.  More makes first iterations fast and leaves less to other programs. */
     weir_amount prealloc;
 
     int growth;           /* WEIR_GROWTH_ */

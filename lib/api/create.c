@@ -476,7 +476,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     a->device.created_ticks = driver->ticks();
     a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
-        (how & WEIR_CREATE_PREALLOCATES_LATER) || a->options.prealloc.reserved != 0;
+        (how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
     if (weir__oom_report_is_wanted(a->options.oom_report)) /* the caller's need not live on */
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {

@@ -66,7 +66,7 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
     weir__log(a->options.log, WEIR_LOG_WARNING,
               "%s requests a preallocation of %s, above the limit of %s: weir preallocates up to "
               "the limit",
-              weir__compat_name(a->options.prealloc.reserved), asked,
+              weir__foreign_prealloc(&a->options), asked,
               WEIR_SHOWN(a->reserve.quota.limit));
     a->prealloc = a->reserve.quota.limit < WEIR_POOL_UNIT
                       ? a->reserve.quota.limit
@@ -78,7 +78,7 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
 static weir_status hold_least(const weir_allocator *a, const char *asked,
                               const struct weir_message *message) {
     const weir_options *o = &a->options;
-    const char *of_another = weir__compat_name(o->prealloc.reserved);
+    const char *of_another = weir__foreign_prealloc(o);
     char min[WEIR_SPELL_BYTES], prealloc[WEIR_SPELL_BYTES];
 
     if ((o->prealloc.kind != WEIR_AMOUNT_BYTES && o->prealloc.kind != WEIR_AMOUNT_OF_TOTAL) ||
@@ -136,7 +136,7 @@ static weir_status set_budget(weir_allocator *a, const struct weir_message *mess
     status = hold_least(a, asked, message);
     if (status != WEIR_OK)
         return status;
-    if (a->prealloc > q->limit && options->prealloc.reserved != 0)
+    if (a->prealloc > q->limit && weir__foreign_prealloc(options))
         hold_to_limit(a, asked);
     if (a->prealloc_min == UINT64_MAX) /* "max" means the whole preallocation */
         a->prealloc_min = a->prealloc;

@@ -169,7 +169,7 @@ static void leave_to_preload(weir_options *options) {
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
     options->prealloc_min = options->limit = options->grow_ahead =
-        (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+        (weir_amount){0, WEIR_AMOUNT_DEFAULT};
     options->growth = WEIR_GROWTH_EXACT;
     options->profile = NULL;
     options->decay_ms = 0;

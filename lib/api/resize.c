@@ -28,7 +28,7 @@ static weir_status cannot_preallocate(const weir_allocator *a, weir_status statu
     return status;
 }
 
-weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
+weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = weir__gate(a);
     int result_before = weir__driver_result;
@@ -44,12 +44,12 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         weir__decay_raise_floor(&a->reserve.decay, bytes);
         weir__prepare(a);
     }
-    if (status != WEIR_OK || reserve)
+    if (status != WEIR_OK || reserved)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status != WEIR_OK)
         weir__preallocation_tell(&a->preallocation, bytes, figures.reserved);
-    if (reserve)
-        *reserve = (size_t)figures.reserved;
+    if (reserved)
+        *reserved = (size_t)figures.reserved;
     return weir__ended(result_before, status);
 }
 

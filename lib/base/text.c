@@ -146,7 +146,7 @@ static const char *skip_spaces(const char *text) {
 
 /* Refuses "0.95", which may mean a fraction of the device or a mistyped size, and says how to write either. */
 static int refuse_bare_fraction(const struct decimal *decimal, struct weir_problem *problem) {
-    weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL, 0};
+    weir_amount percent = {0, WEIR_AMOUNT_OF_TOTAL};
     char text[WEIR_SPELL_BYTES];
 
     if (decimal_times(decimal, 1000000, &percent.value) && percent.value > 0 &&
@@ -201,7 +201,6 @@ static int percent_read(const struct decimal *decimal, const char *rest, weir_am
         return weir__problem(problem, "it is more than 100%%");
     amount->kind = *rest == '\0' ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_OF_FREE;
     amount->value = millionths;
-    amount->reserved = 0;
     return 1;
 }
 
@@ -211,7 +210,7 @@ int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem
     uint64_t bytes;
 
     if (strcasecmp(text, "max") == 0) {
-        *amount = (weir_amount){0, WEIR_AMOUNT_MAX, 0};
+        *amount = (weir_amount){0, WEIR_AMOUNT_MAX};
         return 1;
     }
     if (!decimal_scan(text, &rest, &decimal, problem))
@@ -221,7 +220,7 @@ int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem
         return percent_read(&decimal, skip_spaces(rest + 1), amount, problem);
     if (!weir__size_read(text, &bytes, problem))
         return 0;
-    *amount = (weir_amount){bytes, WEIR_AMOUNT_BYTES, 0};
+    *amount = (weir_amount){bytes, WEIR_AMOUNT_BYTES};
     return 1;
 }
 

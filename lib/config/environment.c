@@ -28,6 +28,7 @@
  */
 #include "config/settings.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,16 +56,25 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-const char *weir__compat_name(int reserved) {
-    return reserved > 0 && (size_t)reserved <= COMPAT_NAMES ? compat_names[reserved - 1] : NULL;
+/* The preallocation that was last read from a variable of another program, and that variable.  Threads read one
+ * environment, and so write equal values. */
+static struct {
+    _Atomic uint64_t value;
+    atomic_int kind;
+    const char *_Atomic variable;
+} foreign;
+
+static void note_foreign(const weir_amount *amount, const char *variable) {
+    atomic_store(&foreign.value, amount->value);
+    atomic_store(&foreign.kind, amount->kind);
+    atomic_store(&foreign.variable, variable);
 }
 
-/* 0: it is none of them. */
-static int compat_number(const char *name) {
-    for (size_t i = 0; name && i < COMPAT_NAMES; i++)
-        if (strcmp(compat_names[i], name) == 0)
-            return (int)i + 1;
-    return 0;
+const char *weir__foreign_prealloc(const weir_options *options) {
+    const weir_amount *prealloc = &options->prealloc;
+
+    return prealloc->value == foreign.value && prealloc->kind == foreign.kind ? foreign.variable
+                                                                             : NULL;
 }
 
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
@@ -129,7 +139,7 @@ static int warning_threshold(const struct reading *reading) {
 
 static weir_status read_variable(struct reading *reading, enum weir_setting setting) {
     const char *variable = weir__setting_row(setting)->variable;
-    const char *value = weir__variable(variable);
+    const char *value = weir__variable(variable), *of = weir__variable("WEIR_RUN_PREALLOC_OF");
     weir_options with_it = reading->options;
     weir_status status;
 
@@ -141,8 +151,8 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
-        reading->options.prealloc.reserved = compat_number(weir__variable("WEIR_RUN_PREALLOC_OF"));
+    if (setting == WEIR_SETTING_PREALLOC && of) /* `weir run' read the variable of another program */
+        note_foreign(&with_it.prealloc, weir__text_keep(of, NULL));
     return WEIR_OK;
 }
 
@@ -393,8 +403,8 @@ static weir_status read_compat(struct reading *reading, struct compat *compat) {
 /* The truth table at the top.  NULL: nobody asks. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
-                            WEIR_AMOUNT_OF_TOTAL, 0};
-    weir_amount bytes = {compat->tf_prealloc == NO ? compat->bytes : 0, WEIR_AMOUNT_BYTES, 0};
+                            WEIR_AMOUNT_OF_TOTAL};
+    weir_amount bytes = {compat->tf_prealloc == NO ? compat->bytes : 0, WEIR_AMOUNT_BYTES};
 
     if (compat->tf_prealloc != NOT_SET) {
         *amount = compat->tf_prealloc == YES ? fraction : bytes;
@@ -426,7 +436,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile(options)))
         return;
     options->prealloc = amount;
-    options->prealloc.reserved = compat_number(prealloc_name);
+    note_foreign(&amount, prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
 }
 

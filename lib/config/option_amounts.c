@@ -25,9 +25,6 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
 
 static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
                         struct weir_problem *problem) {
-    if (amount->reserved != 0 &&
-        (row->offset != offsetof(weir_options, prealloc) || !weir__compat_name(amount->reserved)))
-        return weir__problem(problem, "its reserved field is not 0");
     switch (amount->kind) {
     case WEIR_AMOUNT_DEFAULT:
         return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
@@ -71,7 +68,7 @@ static int amount_read(const struct weir_option_row *row, const char *text, weir
 /* "share", "share:2", or another amount. */
 static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    weir_amount amount = {1000000, WEIR_AMOUNT_SHARE, 0};
+    weir_amount amount = {1000000, WEIR_AMOUNT_SHARE};
     double weight = 1;
     const char *end;
 

@@ -62,7 +62,7 @@ void weir__options_fill(weir_options *options) {
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
         options->prealloc = options->prealloc_min;
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT && options->engine == WEIR_ENGINE_BFC_FIXED)
-        options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
+        options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL};
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT)
         options->limit.kind = WEIR_AMOUNT_MAX;
     if (options->grow_ahead.kind == WEIR_AMOUNT_DEFAULT)
@@ -82,7 +82,7 @@ void weir__options_fill(weir_options *options) {
 static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (filled->prealloc.reserved != 0 || /* as much of it as the limit lets it have */
+    if (weir__foreign_prealloc(filled) || /* as much of it as the limit lets it have */
         filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
         filled->prealloc.value <= filled->limit.value)
         return WEIR_OK;
@@ -97,7 +97,7 @@ static weir_status hold_to_limit(const weir_options *filled, char *message, size
 /* Likewise; nothing is less than 0 bytes of any kind. */
 static weir_status hold_min(const weir_options *filled, char *message, size_t message_bytes) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
-    const char *of_another = weir__compat_name(all->reserved);
+    const char *of_another = weir__foreign_prealloc(filled);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||

@@ -92,8 +92,9 @@ enum weir_place {
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
-/* The variable of another program's that weir_amount.reserved stands for; NULL: none. */
-const char *weir__compat_name(int reserved);
+/* Returns the variable of another program that the preallocation comes from, or NULL.  The process remembers the last
+ * such amount that it read, so the caller of weir_options_from_env need not pass on where the amount came from. */
+const char *weir__foreign_prealloc(const weir_options *options);
 
 /* JAX's variable of options for its client, of which an allocator goes before XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"

@@ -38,7 +38,6 @@ FIELD(weir_growth_state, last_step, 56, 8);
 STRUCT(weir_amount, 16, 8);
 FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
-FIELD(weir_amount, reserved, 12, 4);
 
 STRUCT(weir_options, 272, 8);
 FIELD(weir_options, size, 0, 8);
@@ -81,7 +80,6 @@ FIELD(weir_oom, bytes, 24, 8);
 FIELD(weir_oom, attempt, 32, 8);
 FIELD(weir_oom, largest, 40, 8);
 FIELD(weir_oom, status, 48, 4);
-FIELD(weir_oom, reserved, 52, 4);
 
 STRUCT(weir_statistics, 392, 8);
 FIELD(weir_statistics, size, 0, 8);

@@ -13,22 +13,22 @@ static const struct {
     weir_amount amount;
     uint64_t expected;
 } cases[] = {
-    {{0, WEIR_AMOUNT_DEFAULT, 0}, STANDARD},
-    {{0, WEIR_AMOUNT_MAX, 0}, UINT64_MAX},
-    {{0, WEIR_AMOUNT_BYTES, 0}, 0},
-    {{1, WEIR_AMOUNT_BYTES, 0}, 1},
-    {{UINT64_MAX, WEIR_AMOUNT_BYTES, 0}, UINT64_MAX},
-    {{1000000, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
-    {{750000, WEIR_AMOUNT_OF_TOTAL, 0}, 112582410240},
-    {{500000, WEIR_AMOUNT_OF_TOTAL, 0}, 75054940160},
-    {{333333, WEIR_AMOUNT_OF_TOTAL, 0}, 50036576512},  /* 50,036,576,736.7 rounded down to 256 */
-    {{999999, WEIR_AMOUNT_OF_TOTAL, 0}, 150109730048}, /* 150,109,730,210.1 */
-    {{1, WEIR_AMOUNT_OF_TOTAL, 0}, 150016},
-    {{0, WEIR_AMOUNT_OF_TOTAL, 0}, 0},
-    {{1000000, WEIR_AMOUNT_OF_FREE, 0}, 1000000000},
-    {{900000, WEIR_AMOUNT_OF_FREE, 0}, 900000000},      /* 900,000,090 */
-    {{2000000, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320}, /* never more than there is */
-    {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL, 0}, 150109880320},
+    {{0, WEIR_AMOUNT_DEFAULT}, STANDARD},
+    {{0, WEIR_AMOUNT_MAX}, UINT64_MAX},
+    {{0, WEIR_AMOUNT_BYTES}, 0},
+    {{1, WEIR_AMOUNT_BYTES}, 1},
+    {{UINT64_MAX, WEIR_AMOUNT_BYTES}, UINT64_MAX},
+    {{1000000, WEIR_AMOUNT_OF_TOTAL}, 150109880320},
+    {{750000, WEIR_AMOUNT_OF_TOTAL}, 112582410240},
+    {{500000, WEIR_AMOUNT_OF_TOTAL}, 75054940160},
+    {{333333, WEIR_AMOUNT_OF_TOTAL}, 50036576512},  /* 50,036,576,736.7 rounded down to 256 */
+    {{999999, WEIR_AMOUNT_OF_TOTAL}, 150109730048}, /* 150,109,730,210.1 */
+    {{1, WEIR_AMOUNT_OF_TOTAL}, 150016},
+    {{0, WEIR_AMOUNT_OF_TOTAL}, 0},
+    {{1000000, WEIR_AMOUNT_OF_FREE}, 1000000000},
+    {{900000, WEIR_AMOUNT_OF_FREE}, 900000000},      /* 900,000,090 */
+    {{2000000, WEIR_AMOUNT_OF_TOTAL}, 150109880320}, /* never more than there is */
+    {{UINT64_MAX, WEIR_AMOUNT_OF_TOTAL}, 150109880320},
 };
 
 CASE("budget", 30, NULL, NULL);
@@ -40,7 +40,7 @@ TEST_EACH(ROWS(cases), test_amount) {
 /* No device is large enough to overflow. */
 TEST(test_largest_device) {
     struct weir_device_memory large = {UINT64_MAX, UINT64_MAX};
-    weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL, 0};
+    weir_amount amount = {1000000, WEIR_AMOUNT_OF_TOTAL};
 
     ck_assert_uint_eq(weir__budget_bytes(&amount, &large, 0), UINT64_MAX - 255);
     amount.value = 500000;
@@ -52,7 +52,7 @@ TEST(test_largest_device) {
 
 TEST(test_empty_device) {
     struct weir_device_memory none = {0, 0};
-    weir_amount amount = {750000, WEIR_AMOUNT_OF_TOTAL, 0};
+    weir_amount amount = {750000, WEIR_AMOUNT_OF_TOTAL};
 
     ck_assert_uint_eq(weir__budget_bytes(&amount, &none, 0), 0);
 }
@@ -62,17 +62,17 @@ TEST(test_share_of_what_is_in_use) {
         weir_amount amount;
         uint64_t in_use, peak, expected;
     } shares[] = {
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 0, 33554432},
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435456, 33554432},
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435457, 0}, /* no longer a small program */
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 5000005000, 5000005000, 100000000}, /* down to 256 */
-        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 51200},
-        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 0, 0, 0},
-        {{0, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 0},
-        {{1000000, WEIR_AMOUNT_OF_IN_USE, 0}, UINT64_MAX, 0, UINT64_MAX - 255},
-        {{0, WEIR_AMOUNT_BYTES, 0}, 1024000, 0, 0},
-        {{67108864, WEIR_AMOUNT_BYTES, 0}, 0, 0, 67108864},
-        {{0, WEIR_AMOUNT_MAX, 0}, 0, 0, UINT64_MAX},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 0, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435456, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT}, 0, 268435457, 0}, /* no longer a small program */
+        {{0, WEIR_AMOUNT_DEFAULT}, 5000005000, 5000005000, 100000000}, /* down to 256 */
+        {{50000, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 51200},
+        {{50000, WEIR_AMOUNT_OF_IN_USE}, 0, 0, 0},
+        {{0, WEIR_AMOUNT_OF_IN_USE}, 1024000, 0, 0},
+        {{1000000, WEIR_AMOUNT_OF_IN_USE}, UINT64_MAX, 0, UINT64_MAX - 255},
+        {{0, WEIR_AMOUNT_BYTES}, 1024000, 0, 0},
+        {{67108864, WEIR_AMOUNT_BYTES}, 0, 0, 67108864},
+        {{0, WEIR_AMOUNT_MAX}, 0, 0, UINT64_MAX},
     };
 
     for (size_t i = 0; i < COUNT(shares); i++)
@@ -83,7 +83,7 @@ TEST(test_share_of_what_is_in_use) {
 
 /* A larger share is never fewer bytes. */
 TEST(test_shares_rise) {
-    weir_amount amount = {0, WEIR_AMOUNT_OF_TOTAL, 0};
+    weir_amount amount = {0, WEIR_AMOUNT_OF_TOTAL};
     uint64_t before = 0;
 
     for (amount.value = 0; amount.value <= 1000000; amount.value += 7) {

@@ -141,9 +141,9 @@ static const struct {
     {"prealloc: ", {.prealloc.kind = 7}},
     {"prealloc: ", {.prealloc.value = GIB}},
     {"limit: ", {.limit = {GIB, WEIR_AMOUNT_BYTES, 1}}},
-    {"release-threshold: ", {.release_threshold = {1000001, WEIR_AMOUNT_OF_TOTAL, 0}}},
-    {"limit: ", {.limit = {1000001, WEIR_AMOUNT_OF_FREE, 0}}},
-    {"limit: ", {.limit = {0, WEIR_AMOUNT_BYTES, 0}}},
+    {"release-threshold: ", {.release_threshold = {1000001, WEIR_AMOUNT_OF_TOTAL}}},
+    {"limit: ", {.limit = {1000001, WEIR_AMOUNT_OF_FREE}}},
+    {"limit: ", {.limit = {0, WEIR_AMOUNT_BYTES}}},
     {"growth: ", {.growth = 7}},
     {"growth: ", {.growth = WEIR_GROWTH_CALLBACK}},
     {"growth: ", {.growth = WEIR_GROWTH_EXACT, .growth_function = no_growth}},
@@ -157,18 +157,18 @@ static const struct {
     {"latency: ", {.latency = 3}},
     {"log: ", {.log = 6}},
     {"device: ", {.device = "tpu"}},
-    {"prealloc: it is a share of what is in use", {.prealloc = {50000, WEIR_AMOUNT_OF_IN_USE, 0}}},
+    {"prealloc: it is a share of what is in use", {.prealloc = {50000, WEIR_AMOUNT_OF_IN_USE}}},
     {"cache: ", {.cache = 3}},
-    {"cache-limit: it is a share of the device", {.cache_limit = {50000, WEIR_AMOUNT_OF_TOTAL, 0}}},
+    {"cache-limit: it is a share of the device", {.cache_limit = {50000, WEIR_AMOUNT_OF_TOTAL}}},
     {"cache-limit: it is a share of what is free",
-     {.cache_limit = {50000, WEIR_AMOUNT_OF_FREE, 0}}},
-    {"cache-limit: it is more than 100%", {.cache_limit = {1000001, WEIR_AMOUNT_OF_IN_USE, 0}}},
+     {.cache_limit = {50000, WEIR_AMOUNT_OF_FREE}}},
+    {"cache-limit: it is more than 100%", {.cache_limit = {1000001, WEIR_AMOUNT_OF_IN_USE}}},
     {"stream-checks: ", {.stream_checks = -1}},
     {"harden: there is no bit 0x20", {.harden = 32}},
     {"harden: off goes with none", {.harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD}},
     {"decay: it is too long", {.decay_ms = UINT32_MAX}},
     {"internal-dependencies: ", {.internal_dependencies = 3}},
-    {"grow-ahead: there is no room beyond max", {.grow_ahead = {0, WEIR_AMOUNT_MAX, 0}}},
+    {"grow-ahead: there is no room beyond max", {.grow_ahead = {0, WEIR_AMOUNT_MAX}}},
 };
 
 TEST_EACH(ROWS(breaks), test_complete_refuses) {
@@ -226,7 +226,7 @@ TEST(test_fixed_arena_below_preallocation) {
     weir_options completed;
 
     options.engine = WEIR_ENGINE_BFC_FIXED;
-    options.prealloc = (weir_amount){800000, WEIR_AMOUNT_OF_TOTAL, 0};
+    options.prealloc = (weir_amount){800000, WEIR_AMOUNT_OF_TOTAL};
     EXPECT_COMPLETE(WEIR_E_LIMIT);
     assert_contains(message, "limit '75%'");
 }

@@ -279,7 +279,7 @@ TEST_EACH(WEIR_SETTING_COUNT, test_bad_own_variable) {
 
 /* Even where a flag makes it count for nothing. */
 TEST(test_bad_variable_under_a_set_field) {
-    options.prealloc = (weir_amount){GIB, WEIR_AMOUNT_BYTES, 0};
+    options.prealloc = (weir_amount){GIB, WEIR_AMOUNT_BYTES};
     set_variable("WEIR_PREALLOC", "0.95");
     EXPECT_READ(WEIR_E_PARSE);
     assert_complains("WEIR_PREALLOC", "0.95", "write 95%, or a size such as 4GiB; expected");

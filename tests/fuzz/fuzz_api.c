@@ -308,7 +308,7 @@ static void free_any(int i) {
 
 /* Never more than the options have. */
 static void set_limit(unsigned units) {
-    weir_amount limit = {units * 32 * MIB, units ? WEIR_AMOUNT_BYTES : WEIR_AMOUNT_MAX, 0};
+    weir_amount limit = {units * 32 * MIB, units ? WEIR_AMOUNT_BYTES : WEIR_AMOUNT_MAX};
     weir_status status = CALL(weir_set_limit(w.allocator, limit), "limit %u units", units);
 
     if (status != WEIR_OK && status != WEIR_E_NOT_SUPPORTED && !w.refused)
@@ -591,11 +591,11 @@ static void choose_options(struct fuzz_bytes *in) {
     static const uint32_t timeouts[] = {1, 5, 100, UINT32_MAX};
     static const int policies[] = {WEIR_GROWTH_DEFAULT,   WEIR_GROWTH_EXACT,     WEIR_GROWTH_STEP,
                                    WEIR_GROWTH_GEOMETRIC, WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC};
-    static const weir_amount caches[] = {{0, WEIR_AMOUNT_DEFAULT, 0},
-                                         {0, WEIR_AMOUNT_BYTES, 0},
-                                         {2 * MIB, WEIR_AMOUNT_BYTES, 0},
-                                         {0, WEIR_AMOUNT_MAX, 0},
-                                         {50000, WEIR_AMOUNT_OF_IN_USE, 0}};
+    static const weir_amount caches[] = {{0, WEIR_AMOUNT_DEFAULT},
+                                         {0, WEIR_AMOUNT_BYTES},
+                                         {2 * MIB, WEIR_AMOUNT_BYTES},
+                                         {0, WEIR_AMOUNT_MAX},
+                                         {50000, WEIR_AMOUNT_OF_IN_USE}};
     static const int engines[ENGINES] = {WEIR_ENGINE_POOL, WEIR_ENGINE_BFC_FIXED, WEIR_ENGINE_BFC,
                                          WEIR_ENGINE_DIRECT};
     weir_options *o = &w.options;
@@ -609,7 +609,7 @@ static void choose_options(struct fuzz_bytes *in) {
     o->growth = policies[fuzz_choice(in, 6)];
     limit = fuzz_choice(in, 4);
     if (limit > 0 || w.engine == 1)
-        o->limit = (weir_amount){limits[limit ? limit : 3], WEIR_AMOUNT_BYTES, 0};
+        o->limit = (weir_amount){limits[limit ? limit : 3], WEIR_AMOUNT_BYTES};
     flags = fuzz_byte(in);
     w.looks = flags & 1;
     o->stream_checks = flags & 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_DEFAULT;
@@ -617,7 +617,7 @@ static void choose_options(struct fuzz_bytes *in) {
     if (flags & 16)
         o->prealloc = (weir_amount){40 * MIB, WEIR_AMOUNT_BYTES, flags & 8 ? 1 : 0};
     if (flags & 32)
-        o->release_threshold = (weir_amount){flags & 64 ? 32 * MIB : 0, WEIR_AMOUNT_BYTES, 0};
+        o->release_threshold = (weir_amount){flags & 64 ? 32 * MIB : 0, WEIR_AMOUNT_BYTES};
     o->recovery_timeout_ms = timeouts[fuzz_choice(in, 4)];
     o->cache_limit = caches[fuzz_choice(in, 5)];
 }

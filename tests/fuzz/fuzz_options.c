@@ -61,18 +61,18 @@ static void read_bytes(const char *text) {
 static void read_amount(const char *text) {
     struct weir_problem problem = {.text = ""};
     char spelled[WEIR_SPELL_BYTES];
-    weir_amount amount = {77, 77, 77}, again;
+    weir_amount amount = {77, 77}, again;
 
     if (!weir__amount_read(text, &amount, &problem)) {
         expect_reason(&problem);
-        HOLDS(amount.value == 77 && amount.kind == 77 && amount.reserved == 77);
+        HOLDS(amount.value == 77 && amount.kind == 77);
         return;
     }
     HOLDS(amount.kind != WEIR_AMOUNT_DEFAULT && amount.kind < WEIR_AMOUNT_OF_IN_USE);
     HOLDS(amount.kind == WEIR_AMOUNT_BYTES || amount.value <= 1000000);
     weir__amount_spell(&amount, spelled, sizeof spelled);
     HOLDS(weir__amount_read(spelled, &again, &problem));
-    HOLDS(memcmp(&amount, &again, sizeof amount) == 0);
+    HOLDS(amount.value == again.value && amount.kind == again.kind);
 }
 
 static void read_factor(const char *text) {

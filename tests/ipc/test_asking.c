@@ -367,7 +367,7 @@ TEST(how_long_a_share_asks) {
     CUdeviceptr most, more;
     weir_allocator *a;
 
-    options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
     options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));

@@ -390,12 +390,12 @@ TEST_EACH(WAYS, growth_stops_at_twice_the_amount) {
     static const struct {
         weir_amount low;
         uint64_t high;
-    } cases[] = {{{96 * MIB, WEIR_AMOUNT_BYTES, 0}, 192 * MIB},
-                 {{UINT64_MAX, WEIR_AMOUNT_BYTES, 0}, UINT64_MAX},
-                 {{250000, WEIR_AMOUNT_OF_TOTAL, 0}, 4 * GIB},
-                 {{750000, WEIR_AMOUNT_OF_TOTAL, 0}, 8 * GIB},
-                 {{250000, WEIR_AMOUNT_OF_FREE, 0}, 4 * GIB},
-                 {{750000, WEIR_AMOUNT_OF_FREE, 0}, 8 * GIB}};
+    } cases[] = {{{96 * MIB, WEIR_AMOUNT_BYTES}, 192 * MIB},
+                 {{UINT64_MAX, WEIR_AMOUNT_BYTES}, UINT64_MAX},
+                 {{250000, WEIR_AMOUNT_OF_TOTAL}, 4 * GIB},
+                 {{750000, WEIR_AMOUNT_OF_TOTAL}, 8 * GIB},
+                 {{250000, WEIR_AMOUNT_OF_FREE}, 4 * GIB},
+                 {{750000, WEIR_AMOUNT_OF_FREE}, 8 * GIB}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         weir_options options = options_for(_i, 0);

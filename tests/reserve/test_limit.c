@@ -106,7 +106,7 @@ TEST_EACH(WORLDS, never_past_that_of_the_options) {
     void *block = take(900 * MIB, A);
     give(block, A);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
+    OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT}));
     give(take(900 * MIB, A), A);
     OK(weir_set_limit(a, none));
     give(take(900 * MIB, A), A);
@@ -215,9 +215,9 @@ TEST_EACH(WORLDS, mistakes_are_told) {
     MUST(strstr(message, "device 'model:1': there is 1 device, numbered from 0") != NULL);
     begin(_i, GIB);
     EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
-    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE}));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1, 0}));
-    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){MIB, WEIR_AMOUNT_SHARE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){MIB, WEIR_AMOUNT_SHARE}));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_SHARE + 1, 0}));
     if (worlds[_i].kind != KIND_FIXED) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -232,13 +232,12 @@ TEST(what_is_wrong_with_a_limit_is_told) {
         weir_amount limit;
         const char *why;
     } wrong[] = {
-        {{2000000, WEIR_AMOUNT_OF_TOTAL, 0}, "it is more than 100%"},
-        {{1000001, WEIR_AMOUNT_OF_FREE, 0}, "it is more than 100%"},
-        {{1, WEIR_AMOUNT_OF_IN_USE, 0}, "it is a share of what is in use, which does not do here"},
-        {{1, WEIR_AMOUNT_DEFAULT, 0}, "it has a value but no kind"},
-        {{1, WEIR_AMOUNT_BYTES, 1}, "its reserved field is not 0"},
-        {{1, WEIR_AMOUNT_SHARE + 1, 0}, "there is no amount of kind 7"},
-        {{1, WEIR_AMOUNT_SHARE, 0}, "it is a share among processes, which does not do here"},
+        {{2000000, WEIR_AMOUNT_OF_TOTAL}, "it is more than 100%"},
+        {{1000001, WEIR_AMOUNT_OF_FREE}, "it is more than 100%"},
+        {{1, WEIR_AMOUNT_OF_IN_USE}, "it is a share of what is in use, which does not do here"},
+        {{1, WEIR_AMOUNT_DEFAULT}, "it has a value but no kind"},
+        {{1, WEIR_AMOUNT_SHARE + 1}, "there is no amount of kind 7"},
+        {{1, WEIR_AMOUNT_SHARE}, "it is a share among processes, which does not do here"},
     };
     weir_options options = options_of(KIND_POOL, "model", 0);
     char as_option[320], expected[400];

@@ -572,8 +572,8 @@ TEST_EACH(WORLDS, it_is_not_asked_about_a_preallocation) {
 
     if (worlds[_i].kind == KIND_DIRECT || worlds[_i].kind == KIND_FIXED) /* have none */
         return;
-    options.prealloc = options.prealloc_min = bytes_amount(GIB);
-    options.prealloc.reserved = 1; /* the first request preallocates */
+    options.prealloc_min = bytes_amount(GIB);
+    preallocate_at_first(&options, GIB);
     make_answered(options, answer);
     asked.again = 5;
     CU(driver->cuMemGetInfo(&free_bytes, &total));

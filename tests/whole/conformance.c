@@ -43,8 +43,6 @@ TEST_EACH(KIND_COUNT, create_refuses_options_out_of_range) {
     bad[count++].engine = 99;
     bad[count++].engine = -1;
     bad[count++].prealloc.kind = WEIR_AMOUNT_SHARE + 1;
-    bad[count++].prealloc.reserved = -1;
-    bad[count++].prealloc_min.reserved = 1;
     bad[count++].prealloc.value = 1; /* a value of no kind */
     bad[count++].growth = 7;
     bad[count++].growth = WEIR_GROWTH_CALLBACK; /* without a function */

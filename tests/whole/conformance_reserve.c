@@ -48,7 +48,8 @@ TEST_EACH(KIND_COUNT, preallocation_as_an_option) {
         void *block;
 
         options.prealloc = bytes_amount(192 * MIB);
-        options.prealloc.reserved = later;
+        if (later)
+            preallocate_at_first(&options, 192 * MIB);
         OK(weir_allocator_create(&options, &a));
         stats = check_identities(a);
         if (later && _i != KIND_FIXED)

@@ -578,7 +578,7 @@ void do_preallocate(uint64_t r) {
 /* Lower, and up again to what it was. */
 void do_limit(uint64_t r) {
     uint64_t bytes = w.set.capacity / 4 * (1 + r % 5);
-    weir_amount all = {0, WEIR_AMOUNT_MAX, 0};
+    weir_amount all = {0, WEIR_AMOUNT_MAX};
     weir_status status = weir_set_limit(w.allocator, r % 5 == 4 ? all : bytes_amount(bytes));
 
     tell("limit %llu: %s\n", (unsigned long long)bytes, weir_status_name(status));

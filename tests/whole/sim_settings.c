@@ -127,14 +127,14 @@ static void set_growth(const struct settings *s, weir_options *options) {
 }
 
 weir_options sim_options(const struct settings *s) {
-    static const weir_amount thresholds[] = {{0, WEIR_AMOUNT_DEFAULT, 0},
-                                             {0, WEIR_AMOUNT_MAX, 0},
-                                             {0, WEIR_AMOUNT_BYTES, 0},
-                                             {64 << 20, WEIR_AMOUNT_BYTES, 0}};
+    static const weir_amount thresholds[] = {{0, WEIR_AMOUNT_DEFAULT},
+                                             {0, WEIR_AMOUNT_MAX},
+                                             {0, WEIR_AMOUNT_BYTES},
+                                             {64 << 20, WEIR_AMOUNT_BYTES}};
     static const weir_amount caches[] = {
-        {0, WEIR_AMOUNT_DEFAULT, 0},        {0, WEIR_AMOUNT_DEFAULT, 0},
-        {0, WEIR_AMOUNT_BYTES, 0},          {1 << 20, WEIR_AMOUNT_BYTES, 0},
-        {100000, WEIR_AMOUNT_OF_IN_USE, 0}, {0, WEIR_AMOUNT_MAX, 0}};
+        {0, WEIR_AMOUNT_DEFAULT},        {0, WEIR_AMOUNT_DEFAULT},
+        {0, WEIR_AMOUNT_BYTES},          {1 << 20, WEIR_AMOUNT_BYTES},
+        {100000, WEIR_AMOUNT_OF_IN_USE}, {0, WEIR_AMOUNT_MAX}};
     weir_options options;
 
     weir_options_init(&options);
@@ -159,11 +159,12 @@ weir_options sim_options(const struct settings *s) {
         options.grow_ahead = bytes_amount(s->grow_ahead);
     if (s->prealloc)
         options.prealloc = bytes_amount(s->prealloc);
-    options.prealloc.reserved = s->prealloc && s->at_first; /* as another program's variable */
     options.decay_ms = s->half_life_ms;
     if (s->learns)
         options.profile = sim_profile_path();
     options.log = WEIR_LOG_NONE;
     options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
+    if (s->prealloc && s->at_first)
+        preallocate_at_first(&options, s->prealloc);
     return options;
 }

@@ -222,7 +222,7 @@ class Allocator final : public Interface {
     void setMemoryFraction(double fraction, DeviceIndex device) override {
         TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
                     ". Please set within [0, 1].");
-        weir_amount amount = {static_cast<uint64_t>(fraction * 1e6), WEIR_AMOUNT_OF_TOTAL, 0};
+        weir_amount amount = {static_cast<uint64_t>(fraction * 1e6), WEIR_AMOUNT_OF_TOTAL};
         if (fraction == 1)
             amount.kind = WEIR_AMOUNT_MAX;
         weir_allocator *allocator = weir_tensors_allocator(at(device));
