@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* amount.c: amounts of memory as numbers.
+/* amount.c: see amount.h.
  *
- * A fraction is counted in millionths and computed in integers: whole millionths of the device first,
- * then of the rest, so that nothing overflows however large the device is, and 75% of a device is
- * the same number on every machine.
- *
- * Must not know: drivers, engines, where figures come from.
+ * A fraction is a number of millionths, computed in integers.  No device is so large that it overflows, and 75% of a
+ * device is one number on every machine.
  */
 #include "config/amount.h"
 
@@ -17,10 +14,11 @@
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
-/* The default of what is measured by the bytes in use. */
-#define IN_USE_SHARE UINT64_C(20000) /* millionths */
+/* The default of weir__budget_of_in_use: a share in millionths, and at least IN_USE_LEAST while the peak is at most
+ * IN_USE_MUCH. */
+#define IN_USE_SHARE UINT64_C(20000)
 #define IN_USE_LEAST (UINT64_C(32) << 20)
-#define IN_USE_MUCH (UINT64_C(256) << 20) /* ever: the floor is for small programs */
+#define IN_USE_MUCH (UINT64_C(256) << 20)
 
 static uint64_t part_of(uint64_t bytes, uint64_t millionths) {
     uint64_t part;

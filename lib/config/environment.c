@@ -1,30 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* environment.c: options from the environment.
  *
- * Three passes.  First weir's own variables, one per row of the option table.  Below them, unless
- * WEIR_COMPAT=0, the variables that users of TensorFlow, XLA and JAX already set: all are read
- * before any is applied, since what one of them means depends on others.  Last, names that look like
- * a known one but are not draw a warning, once per process and name, and not below a `weir run' that
- * has given it; setting a variable that nobody reads is how a preallocation comes to be "ignored".
+ * weir first reads its own variables, one for each row of the option table.  Then, unless WEIR_COMPAT=0, it reads the
+ * variables of TensorFlow, XLA and JAX, all before it uses any, since their meanings depend on each other.  Last, it
+ * warns of names that are nearly those of known variables, once in each process and each `weir run'.
  *
- * What the compatibility variables make of the preallocation, first match:
- *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, N = 0 none
- *                                           =-1    fraction of total
- *     XLA_PYTHON_CLIENT_PREALLOCATE false          none
- *                                   anything else  fraction of total
- *     a fraction is set                            that fraction of total
- * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
- * wins over PREALLOCATE=false because it is the more special request of the two.  "None" is a word about the
- * framework's own preallocation: where a profile of weir's is named, that decides.  The engine direct has no reserved memory,
- * so none of this touches it.
+ * The preallocation by compatibility variables; the first row that matches counts:
+ *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, none for N = 0
+ *                                           =-1    a fraction of the device
+ *     XLA_PYTHON_CLIENT_PREALLOCATE=false          none
+ *                                  =anything else  a fraction of the device
+ *     XLA_CLIENT_MEM_FRACTION=F or XLA_PYTHON_CLIENT_MEM_FRACTION=F: that fraction, which is 75% in the rows above if
+ *     neither variable is set
+ * "None" is about the framework's own preallocation, so a named profile still preallocates.  Engine direct reserves no
+ * memory and ignores the table.  enum weir_place (settings.h) says when the rows count.
  *
- * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
- * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which
- * is not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
+ * weir reads into a copy, and changes the caller's options only if everything parses.
  *
- * Work is done on a copy; the caller's options change only when everything parses.
- *
- * Must not know: devices, engines, what an option does; how a row reads its text.
+ * Must not know: devices, engines, what an option does, how a row reads its text.
  */
 #include "config/settings.h"
 
@@ -49,7 +42,7 @@
 #define XLA_ALLOCATOR "XLA_PYTHON_CLIENT_ALLOCATOR"
 #define COMPAT "WEIR_COMPAT"
 
-#define DEFAULT_FRACTION 750000 /* millionths: JAX's and XLA's own default */
+#define DEFAULT_FRACTION 750000 /* millionths, the default of JAX and XLA */
 
 static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GROWTH,
                                            XLA_PREALLOCATE, XLA_FRACTION, XLA_OLD_FRACTION,
@@ -77,8 +70,8 @@ const char *weir__foreign_prealloc(const weir_options *options) {
                                                                              : NULL;
 }
 
-/* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
- * tests/tree/check-variables holds them against the sources. */
+/* The variables that the device model and the libraries of `weir run' and `weir record' read.  tests/tree/check-variables
+ * compares this list with the sources. */
 static const char *const part_names[] = {
     "WEIR_GROUP",         "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",
     "WEIR_GROUP_SHARE",   "WEIR_MODEL_PROFILE",    "WEIR_MODEL_DEVICES",
@@ -90,14 +83,14 @@ static const char *const part_names[] = {
     "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
-/* Of these the switches, which the preload library reads: by then what is none has been refused here. */
+/* The switches of the preload library, whose values are checked here. */
 static const char *const part_switches[] = {"WEIR_RUN_SAMPLES", "WEIR_RUN_SERVE_MALLOC",
                                             "WEIR_RUN_STATS", "WEIR_RUN_TORCH", "WEIR_RUN_VERBOSE"};
 #define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
 
-enum { OWN_START = 5 /* of "WEIR_" */ };
+enum { OWN_START = 5 /* the length of "WEIR_" */ };
 
-/* Names that begin so are the tests'. */
+/* Variables with this prefix belong to tests. */
 #define TEST_PREFIX "WEIR_TEST_"
 
 /* One reading of the environment. */
@@ -124,7 +117,7 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
     return WEIR_E_PARSE;
 }
 
-/* 1 for the first call of the process with this text, when warnings are wanted. */
+/* Returns 1 in the first call of the process with this text if warnings are on, else 0. */
 static int first_warning(const struct reading *reading, const char *text) {
     int is_new = 0;
 
@@ -164,7 +157,7 @@ static weir_status read_own(struct reading *reading) {
     return status;
 }
 
-/* *on stays where the variable is not set. */
+/* Reads a switch.  Leaves *on unchanged if the variable is not set. */
 static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
     const char *value = weir__variable(variable);
     struct weir_problem problem;
@@ -181,29 +174,29 @@ static weir_status read_part_switches(struct reading *reading) {
         const char *value = weir__variable(part_switches[i]);
         int on;
 
-        if (value && *value) /* empty counts as not set */
+        if (value && *value) /* an empty variable counts as not set */
             status = read_switch(reading, part_switches[i], &on);
     }
     return status;
 }
 
-/* -------------------------------------------------- what other programs read ---- */
+/* ------------------------------------------------ variables of other programs ---- */
 
 enum { NOT_SET, NO, YES };
 
-/* What the compatibility variables say, before anything is made of it. */
+/* The values of the compatibility variables. */
 struct compat {
-    int tf_prealloc; /* NOT_SET; NO: a number of bytes; YES: -1, what the default would be */
+    int tf_prealloc; /* NOT_SET, NO for a number of bytes, or YES for -1 (the default fraction) */
     uint64_t bytes;
     int preallocate;   /* NOT_SET, NO, YES */
-    uint64_t fraction; /* millionths; 0: not set */
+    uint64_t fraction; /* in millionths, or 0 if no variable is set */
     const char *fraction_name;
     int engine; /* WEIR_ENGINE_ */
     const char *engine_name;
-    int jax_asks_pools, tf_asks_pools; /* where they are told, or will be */
+    int jax_asks_pools, tf_asks_pools; /* set if the framework uses CUDA's memory pools */
 };
 
-/* A base-10 int64, as TensorFlow reads it; all else it answers by aborting. */
+/* Reads a decimal int64.  TensorFlow aborts on any other text. */
 static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
     const char *value = getenv(TF_PREALLOC);
     struct weir_problem problem;
@@ -222,7 +215,7 @@ static weir_status read_tf_prealloc(struct reading *reading, struct compat *comp
     return WEIR_OK;
 }
 
-/* JAX's rule: an empty variable counts as not set, and only these three words are false. */
+/* Follows JAX: an empty variable counts as not set, and only these three words are false. */
 static void read_preallocate(struct compat *compat) {
     static const char *const false_words[] = {"false", "False", "0"};
     const char *value = getenv(XLA_PREALLOCATE);
@@ -265,7 +258,7 @@ static weir_status read_fraction(struct reading *reading, struct compat *compat)
     return WEIR_OK;
 }
 
-/* A value that its own program knows and weir has nothing for. */
+/* Warns of a value that the framework knows, and for which weir has no engine. */
 static void warn_ignored(const struct reading *reading, const char *variable, const char *value,
                          const char *known) {
     char key[160];
@@ -278,10 +271,11 @@ static void warn_ignored(const struct reading *reading, const char *variable, co
 
 struct engine_word {
     const char *word;
-    int engine; /* WEIR_ENGINE_DEFAULT: weir has none like it */
+    int engine; /* WEIR_ENGINE_DEFAULT if weir has no such engine */
 };
 
-/* Where weir stands in a user's place, a word is one to its framework: TensorFlow tells them by case, JAX does not. */
+/* Returns 1 if the value is this word.  Below another program the rule of its framework counts: TensorFlow distinguishes
+ * upper and lower case, JAX does not. */
 static int is_word(const struct reading *reading, const char *variable, const char *value,
                    const char *word) {
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
@@ -316,7 +310,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     return WEIR_OK;
 }
 
-/* A list of NAME:VALUE;... */
+/* The variable is a list of NAME:VALUE, separated by semicolons. */
 int weir__jax_options_allocator(char *name, size_t bytes) {
     static const char option[] = "allocator:";
     const char *list = getenv(WEIR_JAX_OPTIONS);
@@ -375,9 +369,8 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* What a framework that takes its memory elsewhere preallocates there is its own, by values that may mean nothing to
- * weir: JAX takes a fraction above 1 of unified memory.  TensorFlow's bytes are those of its allocator of CUDA's pools,
- * which JAX has too. */
+/* A framework that does not use CUDA's memory pools preallocates its own memory, and its values may mean nothing to weir:
+ * JAX allows a fraction above 1 for unified memory.  JAX has TensorFlow's allocator for pools and reads its variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -400,7 +393,7 @@ static weir_status read_compat(struct reading *reading, struct compat *compat) {
     return status;
 }
 
-/* The truth table at the top.  NULL: nobody asks. */
+/* Applies the table at the top of this file.  Returns the variable that sets the preallocation, or NULL. */
 static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
     weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
                             WEIR_AMOUNT_OF_TOTAL};
@@ -444,15 +437,16 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
-/* What a name has been found to be like so far. */
+/* The known name that is most like a variable. */
 struct likeness {
-    const char *name; /* NULL: nothing yet */
+    const char *name; /* NULL before the first comparison */
     size_t distance;
-    size_t prefix; /* length of `name` when the other one is this and more, else 0 */
-    int is_known;  /* it is one of the known names */
+    size_t prefix; /* the length of `name` if the variable begins with it and is longer, else 0 */
+    int is_known;  /* set if the variable is one of the known names */
 };
 
-/* A known name with something behind it is closer than any spelling; the longest such name wins. */
+/* Compares a variable with a known name.  The longest known name that the variable begins with wins; without one, the
+ * known name that is nearest in spelling. */
 static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
@@ -472,8 +466,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which
- * are not most of them. */
+/* Returns 1 if a variable is probably a misspelt known name: it begins with one that has at least a third of its letters
+ * behind `start', or at most two of its letters differ, and less than half of them. */
 static int is_near(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -490,8 +484,7 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* A name that nobody reads; 1 if this is the place to say so.  It is noted if that is said, or was by who began this
- * process. */
+/* Notes a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should warn. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
@@ -557,7 +550,6 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 
 /* ------------------------------------------------------------------- public ---- */
 
-/* Reads everything into reading->options and ->sources. */
 static weir_status read_all(struct reading *reading) {
     struct compat compat = {0};
     int compat_on = 1;

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* growth_policy.c: growth policies as pure functions of numbers.
+/* growth_policy.c: see growth_policy.h.
  *
- * A policy only says how much it would like; what every policy has to respect (the request, the
- * limit, what the device has, the unit) is applied to its wish in one place.  BFC stands apart: it
- * is TensorFlow's Extend (tsl/framework/bfc_allocator.cc) step for step, so that an arena grows as
- * TensorFlow's and XLA's does, to the byte.
- *
- * The mapped engine fits the step to its physical allocations: engine/mapped_plan.c.
- *
- * Sums and products saturate at SIZE_MAX: a wish too large for size_t is cut by the limit like any
- * other.
- *
- * Must not know: drivers, engines, locks; where the numbers come from.
+ * A policy chooses a step.  plain_step() then holds the step to the request, the limit, the memory of the device and the
+ * unit.  BFC follows TensorFlow's Extend (tsl/framework/bfc_allocator.cc) to the byte.  The mapped engine fits the step
+ * to its physical allocations (engine/mapped_sizes.c).  Sums and products saturate at SIZE_MAX.
  */
 #include "config/growth_policy.h"
 
@@ -25,19 +17,18 @@ static size_t round_up_saturating(size_t value, size_t unit) {
     return weir__size_round_up(value, unit, &rounded) ? rounded : SIZE_MAX;
 }
 
-/* factor x bytes; `factor` >= 0. */
 static size_t scale(double factor, size_t bytes) {
     double scaled = factor * (double)bytes;
 
     return scaled >= (double)SIZE_MAX ? SIZE_MAX : (size_t)scaled;
 }
 
-/* Bytes that may still be added. */
+/* Returns the bytes that the limit still allows. */
 static size_t room(const weir_growth_state *state) {
     return weir__size_less(state->limit, state->reserved);
 }
 
-/* The request rounded up to a multiple of `step`, which need not be a power of two. */
+/* Rounds the request up to a multiple of `step`, which need not be a power of two. */
 static size_t whole_steps(size_t request, size_t step) {
     size_t count = request / step + (request % step != 0);
     size_t bytes;
@@ -45,7 +36,7 @@ static size_t whole_steps(size_t request, size_t step) {
     return weir__size_mul(count, step, &bytes) ? bytes : SIZE_MAX;
 }
 
-/* Without a limit, what the device has free stands for what remains of it. */
+/* Returns a fraction of the memory that remains: below the limit, or free on the device without a limit. */
 static size_t wish_remaining(const weir_options *options, const weir_growth_state *state) {
     size_t remaining = state->limit == SIZE_MAX
                            ? state->device_free
@@ -54,7 +45,6 @@ static size_t wish_remaining(const weir_options *options, const weir_growth_stat
     return remaining == SIZE_MAX ? 0 : scale(options->growth_factor, remaining);
 }
 
-/* The callback hears of the steps so far from the cursor, which counted them. */
 static size_t wish_of_callback(const weir_options *options, const weir_growth_state *state,
                                const struct weir_growth_cursor *cursor) {
     weir_growth_state told = *state;
@@ -86,8 +76,8 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
     }
 }
 
-/* A step must be whole units: a wish for more than the request is rounded to the nearest one below,
- * but STEP, whose wish is a promise of size, to the next one above. */
+/* Returns a step of whole units.  Rounds the policy's step down, but a step of policy STEP up, since a user named its
+ * size. */
 static size_t plain_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          const struct weir_growth_cursor *cursor) {
     size_t need, step, most = weir__size_round_down(room(state), unit);
@@ -101,7 +91,7 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
-/* Extend.  The doubling stops at the request, which fits under the limit, or at the end of size_t. */
+/* Does what TensorFlow's Extend does.  The doubling ends at the request, which fits under the limit. */
 static size_t bfc_step(const weir_growth_state *state, size_t unit,
                        struct weir_growth_cursor *cursor) {
     size_t need, step, available = weir__size_round_down(room(state), BFC_GRANULARITY);
@@ -138,8 +128,8 @@ size_t weir__growth_step(const weir_options *options, const weir_growth_state *s
     return step;
 }
 
-/* TensorFlow multiplies in single precision and rounds up to 256, which for 256 itself changes
- * nothing: there it would try for ever. */
+/* TensorFlow multiplies in single precision and rounds up to 256.  For 256 it would try forever, so this step is always
+ * smaller. */
 static size_t bfc_smaller(size_t step, size_t unit) {
     size_t smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
 
@@ -167,9 +157,9 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
     cursor->doubled_ahead = 0;
 }
 
-/* Regions of 2, 4, 8 MiB and so on are together as large as the next one but for the first. */
-void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserve) {
+/* Regions of 2, 4, 8 MiB and so on together have the size of the next region, less that of the first. */
+void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserved) {
     while (cursor->next_region > BFC_FIRST_REGION &&
-           cursor->next_region - BFC_FIRST_REGION > reserve)
+           cursor->next_region - BFC_FIRST_REGION > reserved)
         cursor->next_region /= 2;
 }

@@ -11,9 +11,6 @@
 
 #define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
 
-static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
-                     struct weir_problem *problem);
-
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
     if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
         return weir__problem(problem, "it is a share of %s, which does not do here",
@@ -40,7 +37,7 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
         return row->kind != &weir__option_ahead ||
                weir__problem(problem, "there is no room beyond max: preallocate max for that");
     case WEIR_AMOUNT_SHARE:
-        if (row->kind->read != part_read)
+        if (row->kind != &weir__option_part && row->kind != &weir__option_limit)
             return weir__problem(problem, "it is a share among processes, which does not do here");
         return amount->value <= LARGEST_WEIGHT || weir__problem(problem, "the weight is too large");
     default:
@@ -48,6 +45,14 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
     }
     if (amount->value == 0 && row->kind == &weir__option_limit)
         return weir__problem(problem, "nothing could be allocated; max means no limit");
+    return 1;
+}
+
+static int set_amount(const struct weir_option_row *row, const weir_amount *amount,
+                      weir_options *options, struct weir_problem *problem) {
+    if (!amount_valid(row, amount, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = *amount;
     return 1;
 }
 
@@ -59,13 +64,10 @@ static int amount_read(const struct weir_option_row *row, const char *text, weir
         return 0;
     if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
         amount.kind = row->kind->percent;
-    if (!amount_valid(row, &amount, problem))
-        return 0;
-    *(weir_amount *)mutable_field(row, options) = amount;
-    return 1;
+    return set_amount(row, &amount, options, problem);
 }
 
-/* "share", "share:2", or another amount. */
+/* Reads "share", "share:2", or another amount. */
 static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     weir_amount amount = {1000000, WEIR_AMOUNT_SHARE};
@@ -81,10 +83,7 @@ static int part_read(const struct weir_option_row *row, const char *text, weir_o
             return weir__problem(problem, "something follows the weight");
     }
     amount.value = weight > 1e7 ? UINT64_MAX : (uint64_t)(weight * 1e6 + 0.5);
-    if (!amount_valid(row, &amount, problem))
-        return 0;
-    *(weir_amount *)mutable_field(row, options) = amount;
-    return 1;
+    return set_amount(row, &amount, options, problem);
 }
 
 static int amount_is_set(const struct weir_option_row *row, const weir_options *options) {
@@ -107,12 +106,12 @@ const struct weir_option_kind weir__option_amount = {
 const struct weir_option_kind weir__option_part = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
-/* Of which 0 leaves nothing. */
+/* A limit must not be 0. */
 const struct weir_option_kind weir__option_limit = {
     FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
     .percent = WEIR_AMOUNT_OF_TOTAL};
 
-/* No amount says the default, so it stays and is told in words. */
+/* Writes the default of cache-limit in words, since no amount stands for it. */
 static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                         size_t bytes) {
     if (amount_is_set(row, options))

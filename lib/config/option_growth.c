@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/text.h"
 
@@ -58,12 +57,10 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
 static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     size_t length = strcspn(text, ":");
-    weir_options growth = {0};
+    const struct weir_option_word *word = weir__option_find(weir__option_policies, text, length);
+    weir_options growth = {.growth = word ? word->value : WEIR_GROWTH_DEFAULT};
 
     (void)row;
-    for (const struct weir_option_word *w = weir__option_policies; w->word; w++)
-        if (strlen(w->word) == length && strncasecmp(text, w->word, length) == 0)
-            growth.growth = w->value;
     if (growth.growth == WEIR_GROWTH_CALLBACK)
         return weir__problem(problem, "a callback is a function of the program, no text can name "
                                       "it");
@@ -82,19 +79,16 @@ static int growth_read(const struct weir_option_row *row, const char *text, weir
 static void growth_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                          size_t bytes) {
     char argument[WEIR_SPELL_BYTES] = "", cap[WEIR_SPELL_BYTES] = "";
-    const char *word = "?";
+    const char *word = weir__option_word_for(weir__option_policies, options->growth);
 
     (void)row;
-    for (const struct weir_option_word *w = weir__option_policies; w->word; w++)
-        if (w->value == options->growth)
-            word = w->word;
     if (options->growth == WEIR_GROWTH_STEP)
         weir__bytes_spell(options->growth_step, argument, sizeof argument);
     if (options->growth == WEIR_GROWTH_GEOMETRIC || options->growth == WEIR_GROWTH_REMAINING)
         weir__factor_spell(options->growth_factor, argument, sizeof argument);
     if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_step > 0)
         weir__bytes_spell(options->growth_step, cap, sizeof cap);
-    snprintf(text, bytes, "%s%s%s%s%s", word, argument[0] ? ":" : "", argument, cap[0] ? ":" : "",
+    snprintf(text, bytes, "%s%s%s%s%s", word ? word : "?", argument[0] ? ":" : "", argument, cap[0] ? ":" : "",
              cap);
 }
 
@@ -115,7 +109,7 @@ static int growth_check(const struct weir_option_row *row, const weir_options *o
     if (!callback && options->growth_function)
         return weir__problem(problem, "growth_function is set, but the policy is not callback");
     if (options->growth_factor >= 0 && options->growth_factor <= 0)
-        return 1; /* 0: the policy's default */
+        return 1; /* the policy's default */
     return factor_valid(options->growth, options->growth_factor, problem);
 }
 

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* option_kinds.h: what one row of the option table can do, for the files that make up the table.
+/* option_kinds.h: the kinds of options, for the files that make up the option table.
  *
- * What: a row (option_table.c) says how an option is called, which field holds it, of which kind it is, and how it is
- * explained.  A kind is four functions: read from text, spell as text, is it set, is it in range.  The kinds are in
- * option_amounts.c, option_growth.c and option_values.c.  option_text.c reads and shows options by row, option_struct.c
- * copies a caller's struct, option_resolve.c completes it.
+ * A row (option_table.c) has the name of an option, its field, its kind and its help.  A kind has four functions, which
+ * read a text, write a text, check a value, and find out whether it is set.  The kinds are in option_amounts.c,
+ * option_growth.c and option_values.c.  option_text.c reads and shows options by row, option_struct.c copies a caller's
+ * struct, option_resolve.c completes it.  One range check serves both texts and fields that a program has set.
  *
- * A kind of numbers or amounts also has what tells it from others of its file.
- *
- * Invariants: a value that text cannot set is refused by the same range check as one that a program put into the struct,
- * so both ways in accept the same values.
- *
- * Must not know: the environment, but that an amount may be another program's; which devices there are; what an option
- * does.
+ * Must not know: the environment, which devices there are, what an option does.
  */
 #ifndef WEIR_OPTION_KINDS_H
 #define WEIR_OPTION_KINDS_H
@@ -24,8 +18,7 @@
 
 #include "base/text.h"
 
-/* What the struct has for a time without end, and for no decay. */
-#define WEIR_NEVER UINT32_MAX
+/* The value of decay_ms that turns decay off. */
 #define WEIR_NO_DECAY UINT64_MAX
 
 struct weir_option_word {
@@ -43,22 +36,22 @@ struct weir_option_kind {
     int (*is_set)(const struct weir_option_row *row, const weir_options *options);
     int (*check)(const struct weir_option_row *row, const weir_options *options,
                  struct weir_problem *problem);
-    int percent;         /* amounts: the kind (WEIR_AMOUNT_) of a percentage */
-    int is_wide;         /* numbers: the field has 64 bits rather than 32 */
-    uint64_t most;       /* counts */
-    const char *endless; /* times: the word for all bits set */
-    const char *zero;    /* times: what is wrong with 0; NULL: it is as `endless' */
+    int percent;         /* for amounts: the kind (WEIR_AMOUNT_) of a percentage */
+    int is_wide;         /* for numbers: set if the field has 64 bits rather than 32 */
+    uint64_t most;       /* for counts: the largest value */
+    const char *endless; /* for times: the word that sets all bits */
+    const char *zero;    /* for times: the reason why 0 is refused; if NULL, 0 means `endless' */
 };
 
-/* Of a kind: the rest is 0 unless it is named. */
 #define FUNCTIONS(its_read, its_spell, its_is_set, its_check)                                      \
     .read = its_read, .spell = its_spell, .is_set = its_is_set, .check = its_check
 
 struct weir_option_row {
     struct weir_setting_row text;
     const struct weir_option_kind *kind;
-    size_t offset; /* of the field in weir_options; growth: of the first of its fields */
-    /* Of kind word, ended by NULL.  The first is the default's meaning, unless weir__options_fill knows another. */
+    size_t offset; /* the offset of the field, or of its first field, in weir_options */
+    /* The words of a kind that has words; the last entry is NULL.  The first word is the default, unless
+     * weir__options_fill sets another. */
     const struct weir_option_word *words;
 };
 
@@ -72,12 +65,12 @@ static inline void *mutable_field(const struct weir_option_row *row, weir_option
 
 /* ---- the table: option_table.c ---- */
 
-/* In option_growth.c: words of policies. */
+/* The words of growth policies (option_growth.c). */
 extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
-/* What an amount accepts. */
+/* The texts that an option with an amount accepts. */
 #define WEIR_SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
 
 /* ---- kinds ---- */
@@ -90,39 +83,43 @@ extern const struct weir_option_kind weir__option_device, weir__option_word,
 /* The words for no file and for no peers; a file of that name is ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
+/* Returns the word that equals the first `length' characters of a text, in any case, or NULL. */
+const struct weir_option_word *weir__option_find(const struct weir_option_word *words,
+                                                 const char *text, size_t length);
+/* Returns the first word for a value, or NULL. */
+const char *weir__option_word_for(const struct weir_option_word *words, int value);
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,
                              struct weir_problem *problem);
 int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem);
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options);
 
-/* The policy that measured best for each engine; see weir-settings(7). */
+/* Returns the default policy for the engine of the options (weir-settings(7)). */
 int weir__option_default_growth(const weir_options *options);
 
 /* ---- a caller's struct: option_struct.c ---- */
 
-/* Some version of the struct was, or will be, so long: fields are added at its end, so each one's beginning is an end
- * that it had, and no other place is.  Most fields are a setting's. */
+/* Returns 1 if some version of weir_options has this size, else 0.  New fields come at the end of the struct, so each
+ * offset of a field is the size of an earlier version. */
 int weir__options_is_size(size_t bytes);
-/* What is wrong with the struct's size; NULL: nothing. */
+/* Returns a message if `options' is NULL or its size is wrong, else NULL. */
 const char *weir__options_size_problem(const weir_options *options);
-/* `size` must have been checked; the caller's tail that this library does not know is left out. */
+/* Copies a caller's struct, whose size was checked, without fields that this library does not know. */
 void weir__options_copy(const weir_options *options, weir_options *out);
-/* What this library does not know of the struct is 0. */
+/* Returns 1 if all fields that this library does not know are 0, else 0. */
 int weir__options_tail_is_zero(const weir_options *options);
 
 /* ---- defaults: option_resolve.c ---- */
 
-/* Every field's default replaced by its meaning; no amount says that of cache_limit. */
+/* Replaces every default by its value, except that of cache_limit, for which there is no amount. */
 void weir__options_fill(weir_options *options);
 
 /* ---- messages ---- */
 
-/* Writes the message, if there is to be one, and returns the status. */
+/* Writes the message, unless `message' is NULL.  Returns the status. */
 __attribute__((format(printf, 4, 5))) weir_status weir__option_refuse(weir_status status,
                                                                       char *message,
                                                                       size_t message_bytes,
                                                                       const char *format, ...);
-/* Empties the message, if there is one. */
 static inline void no_message(char *message, size_t message_bytes) {
     if (message && message_bytes > 0)
         message[0] = '\0';

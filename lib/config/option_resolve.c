@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* option_resolve.c: options as a whole: what defaults mean, and what options are to each other.
+/* option_resolve.c: completes options.
  *
- * What: defaults that go by the engine, amounts that must hold one another, and what an engine cannot do for others come
- * when all options are there.
+ * Some defaults depend on the engine, some amounts limit each other, and some engines cannot serve peers.  So this file
+ * works on all options together.
  */
 #include "config/option_kinds.h"
 
@@ -77,13 +77,12 @@ void weir__options_fill(weir_options *options) {
 
 /* ---- one beside another ---- */
 
-/* Both in bytes, both of the total, or both of what is free: only then can they be compared without
- * a device. */
+/* Refuses a preallocation above the limit, if both have one kind: without a device, weir cannot compare others.  A
+ * preallocation from a variable of another program is capped later. */
 static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (weir__foreign_prealloc(filled) || /* as much of it as the limit lets it have */
-        filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
+    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
         filled->prealloc.value <= filled->limit.value)
         return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
@@ -94,7 +93,7 @@ static weir_status hold_to_limit(const weir_options *filled, char *message, size
         prealloc, limit);
 }
 
-/* Likewise; nothing is less than 0 bytes of any kind. */
+/* Refuses a prealloc-min above prealloc, if both have one kind, or if prealloc is 0. */
 static weir_status hold_min(const weir_options *filled, char *message, size_t message_bytes) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
     const char *of_another = weir__foreign_prealloc(filled);
@@ -111,7 +110,7 @@ static weir_status hold_min(const weir_options *filled, char *message, size_t me
                                of_another ? of_another : "prealloc", prealloc);
 }
 
-/* A list of no device but the allocator's own names no peer. */
+/* Returns 1 if the list names a device other than that of the allocator, else 0. */
 static int has_peers(const weir_options *filled) {
     uint64_t devices = 0;
     const char *driver;
@@ -142,7 +141,7 @@ static weir_status check(const struct weir_option_row *row, const weir_options *
                                      row->text.name, problem.text, row->text.accepts);
 }
 
-/* With nothing the reserved memory grows no more. */
+/* Accepts a limit of 0, after which reserved memory does not grow. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct weir_option_row row = {
         .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
@@ -178,7 +177,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         status = check(&weir__option_rows[i], &work, message, message_bytes);
     if (status != WEIR_OK)
         return status;
-    /* What hardening finds is for somebody to read. */
+    /* Hardening reports to the log. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;
     weir__options_fill(&work);

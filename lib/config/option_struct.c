@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* option_struct.c: a caller's weir_options, which may be of another version of the library.
  *
- * Invariants: fields are added at the struct's end alone; its `size` says how many of them the caller knows.
+ * New fields come at the end of the struct, and `size` says which fields the caller knows.
  */
 #include "config/option_kinds.h"
 
@@ -12,10 +12,10 @@
 
 #define AT(member) offsetof(weir_options, member)
 
-/* The least a caller's struct can be: what version 1 had, before the fields that came since. */
+/* The size of the first version. */
 #define SMALLEST_SIZE offsetof(weir_options, cache)
 
-/* More than any version will need: a size above it was never initialised. */
+/* A larger size was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
 int weir__options_is_size(size_t bytes) {

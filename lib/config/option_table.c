@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* option_table.c: the table of options.
  *
- * What: code that reads, shows, checks or documents options walks the rows.  Adding an option is a field in
+ * The code that reads, shows, checks or documents options goes through these rows.  A new option is a field in
  * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
  *
  * Must not know: what an option does.
@@ -15,7 +15,7 @@
 
 /* ---- words ---- */
 
-/* The first word of a value is the one that is shown. */
+/* weir shows the first word of a value. */
 static const struct weir_option_word engines[] = {
     {"pool", WEIR_ENGINE_POOL},           {"mapped", WEIR_ENGINE_MAPPED}, {"bfc", WEIR_ENGINE_BFC},
     {"bfc-fixed", WEIR_ENGINE_BFC_FIXED}, {"direct", WEIR_ENGINE_DIRECT}, {NULL, 0},
@@ -49,10 +49,10 @@ static const struct weir_option_word hardenings[] = {
 /* ---- rows ---- */
 
 #define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
-/* Which settings are shown where not all are asked for. */
+/* weir shows an ADVANCED setting only if a user asks for all settings. */
 #define BASIC .is_advanced = 0
 #define ADVANCED .is_advanced = 1
-/* What follows `words' is its text: struct weir_setting_row. */
+/* The arguments after `its_words' are those of struct weir_setting_row. */
 #define ROW(setting, type, member, its_words, ...)                                                 \
     [WEIR_SETTING_##setting] = {.text = {__VA_ARGS__},                                             \
                                 .kind = &weir__option_##type,                                      \

@@ -21,7 +21,7 @@ weir_status weir__option_refuse(weir_status status, char *message, size_t messag
     return status;
 }
 
-/* The message about a text that a row does not take; `label` as of weir__option_set. */
+/* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's name. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
                             const struct weir_problem *problem, char *message,
                             size_t message_bytes) {

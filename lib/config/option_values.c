@@ -11,26 +11,48 @@
 
 #include "base/text.h"
 
+const struct weir_option_word *weir__option_find(const struct weir_option_word *words,
+                                                 const char *text, size_t length) {
+    for (; words->word; words++)
+        if (strlen(words->word) == length && strncasecmp(text, words->word, length) == 0)
+            return words;
+    return NULL;
+}
+
+const char *weir__option_word_for(const struct weir_option_word *words, int value) {
+    while (words->word && words->value != value)
+        words++;
+    return words->word;
+}
+
+/* Reads the `length' digits at the beginning of a text, a number of at most `most'. */
+static int digits_read(const char *text, size_t length, uint64_t most, uint64_t *value,
+                       struct weir_problem *problem) {
+    char digits[24];
+
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), text);
+    return weir__count_read(digits, most, value, problem);
+}
+
 static int word_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    for (const struct weir_option_word *w = row->words; w->word; w++)
-        if (strcasecmp(text, w->word) == 0) {
-            *(int *)mutable_field(row, options) = w->value;
-            return 1;
-        }
-    return weir__problem(problem, *text ? "it is none of the words known here" : "it is empty");
+    const struct weir_option_word *word = weir__option_find(row->words, text, strlen(text));
+
+    if (!word)
+        return weir__problem(problem, *text ? "it is none of the words known here" : "it is empty");
+    *(int *)mutable_field(row, options) = word->value;
+    return 1;
 }
 
 static void word_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                        size_t bytes) {
     int value = *(const int *)field(row, options);
+    const char *word = weir__option_word_for(row->words, value);
 
-    for (const struct weir_option_word *w = row->words; w->word; w++)
-        if (w->value == value) {
-            snprintf(text, bytes, "%s", w->word);
-            return;
-        }
-    snprintf(text, bytes, "%d", value);
+    if (word)
+        snprintf(text, bytes, "%s", word);
+    else
+        snprintf(text, bytes, "%d", value);
 }
 
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options) {
@@ -41,10 +63,8 @@ static int word_check(const struct weir_option_row *row, const weir_options *opt
                       struct weir_problem *problem) {
     int value = *(const int *)field(row, options);
 
-    for (const struct weir_option_word *w = row->words; w->word; w++)
-        if (value == 0 || w->value == value)
-            return 1;
-    return weir__problem(problem, "there is no value %d", value);
+    return value == 0 || weir__option_word_for(row->words, value) ||
+           weir__problem(problem, "there is no value %d", value);
 }
 
 const struct weir_option_kind weir__option_word = {
@@ -52,9 +72,9 @@ const struct weir_option_kind weir__option_word = {
 
 /* ---- times ---- */
 
-/* "250", "250ms", "2s"; less than UINT32_MAX, which the struct has for what is no time. */
+/* Reads "250", "250ms" or "2s".  Refuses UINT32_MAX milliseconds and more, since the struct uses UINT32_MAX for "no
+ * time". */
 static int milliseconds_read(const char *text, uint32_t *out, struct weir_problem *problem) {
-    char digits[24];
     size_t length = strspn(text, "0123456789");
     uint64_t value, factor = 1;
 
@@ -63,8 +83,7 @@ static int milliseconds_read(const char *text, uint32_t *out, struct weir_proble
     else if (text[length] != '\0' && strcasecmp(text + length, "ms") != 0)
         return weir__problem(problem, *text == '-' ? "it is negative"
                                                    : "it is not a whole number with ms or s");
-    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), text);
-    if (!weir__count_read(digits, (UINT32_MAX - 1) / factor, &value, problem))
+    if (!digits_read(text, length, (UINT32_MAX - 1) / factor, &value, problem))
         return 0;
     *out = (uint32_t)(value * factor);
     return 1;
@@ -137,7 +156,7 @@ const struct weir_option_kind weir__option_decay = {TIME, .is_wide = 1, .endless
 
 /* ---- counts ---- */
 
-/* From 1 to the kind's most. */
+/* Reads a number from 1 to the kind's `most'. */
 static int count_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     uint64_t value;
@@ -165,17 +184,7 @@ const struct weir_option_kind weir__option_priority = {COUNT, .most = 1000};
 
 /* ---- a list of words ---- */
 
-/* Bits of a uint64_t; the first word stands for none of the others. */
-static int word_of(const struct weir_option_row *row, const char *text, size_t length,
-                   uint64_t *bit) {
-    for (const struct weir_option_word *w = row->words; w->word; w++)
-        if (strlen(w->word) == length && strncasecmp(text, w->word, length) == 0) {
-            *bit = (uint64_t)w->value;
-            return 1;
-        }
-    return 0;
-}
-
+/* Checks the bits of a list.  The first word of the kind means that no other word is set. */
 static int bits_valid(const struct weir_option_row *row, uint64_t bits,
                       struct weir_problem *problem) {
     uint64_t none = (uint64_t)row->words[0].value, all = 0;
@@ -200,14 +209,15 @@ static int unknown_word(const char *text, size_t length, struct weir_problem *pr
 
 static int list_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    uint64_t bits = 0, bit;
+    uint64_t bits = 0;
 
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
+        const struct weir_option_word *word = weir__option_find(row->words, at, length);
 
-        if (!word_of(row, at, length, &bit))
+        if (!word)
             return unknown_word(at, length, problem);
-        bits |= bit;
+        bits |= (uint64_t)word->value;
         at += length;
         if (*at == '\0')
             break;
@@ -238,6 +248,30 @@ static int list_check(const struct weir_option_row *row, const weir_options *opt
 const struct weir_option_kind weir__option_list = {
     FUNCTIONS(list_read, list_spell, number_is_set, list_check), .is_wide = 1};
 
+/* ---- a text that the library keeps ---- */
+
+static const char *text_of(const struct weir_option_row *row, const weir_options *options) {
+    return *(const char *const *)field(row, options);
+}
+
+/* Sets the field to a text that the library keeps.  `kept' is NULL if there was no host memory for the text. */
+static int set_text(const struct weir_option_row *row, weir_options *options, const char *kept,
+                    struct weir_problem *problem) {
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static void name_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    snprintf(text, bytes, "%s", text_of(row, options));
+}
+
+static int name_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return text_of(row, options) != NULL;
+}
+
 /* ---- a device ---- */
 
 #define LARGEST_ORDINAL 1023
@@ -267,7 +301,7 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
 static int device_read(const struct weir_option_row *row, const char *text, weir_options *options,
                        struct weir_problem *problem) {
     char spelled[24];
-    const char *driver, *kept;
+    const char *driver;
     int ordinal;
 
     if (!weir__option_device_scan(text, &driver, &ordinal, problem))
@@ -276,25 +310,12 @@ static int device_read(const struct weir_option_row *row, const char *text, weir
         snprintf(spelled, sizeof spelled, "%s:%d", driver, ordinal);
     else
         snprintf(spelled, sizeof spelled, "%s", driver);
-    kept = weir__text_keep(spelled, NULL);
-    if (!kept)
-        return weir__problem(problem, "out of host memory");
-    *(const char **)mutable_field(row, options) = kept;
-    return 1;
-}
-
-static void name_spell(const struct weir_option_row *row, const weir_options *options, char *text,
-                       size_t bytes) {
-    snprintf(text, bytes, "%s", *(const char *const *)field(row, options));
-}
-
-static int name_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return *(const char *const *)field(row, options) != NULL;
+    return set_text(row, options, weir__text_keep(spelled, NULL), problem);
 }
 
 static int device_check(const struct weir_option_row *row, const weir_options *options,
                         struct weir_problem *problem) {
-    const char *text = *(const char *const *)field(row, options), *driver;
+    const char *text = text_of(row, options), *driver;
     int ordinal;
 
     return !text || weir__option_device_scan(text, &driver, &ordinal, problem);
@@ -318,7 +339,7 @@ static int file_valid(const char *text, struct weir_problem *problem) {
     return 1;
 }
 
-/* The words of other settings, which are mistakes rather than names. */
+/* Returns 1 for a word of a switch, which is probably a mistake rather than the name of a file. */
 static int is_switch_word(const char *text) {
     static const char *const words[] = {"0", "1", "on", "yes", "no", "true", "false"};
 
@@ -330,23 +351,18 @@ static int is_switch_word(const char *text) {
 
 static int file_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    const char *kept;
-
     if (!file_valid(text, problem))
         return 0;
     if (is_switch_word(text))
         return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
-    kept = strcasecmp(text, weir__option_no_file) == 0 ? weir__option_no_file
-                                                       : weir__text_keep(text, NULL);
-    if (!kept)
-        return weir__problem(problem, "out of host memory");
-    *(const char **)mutable_field(row, options) = kept;
-    return 1;
+    if (strcasecmp(text, weir__option_no_file) == 0)
+        text = weir__option_no_file;
+    return set_text(row, options, weir__text_keep(text, NULL), problem);
 }
 
 static int file_check(const struct weir_option_row *row, const weir_options *options,
                       struct weir_problem *problem) {
-    const char *text = *(const char *const *)field(row, options);
+    const char *text = text_of(row, options);
 
     return !text || file_valid(text, problem);
 }
@@ -356,7 +372,7 @@ const struct weir_option_kind weir__option_file = {
 
 static const char to_stderr[] = "stderr";
 
-/* A name like that word is the word misspelt, or the other stream. */
+/* Refuses "stdout" and words that are nearly "stderr", which are probably mistakes rather than names of files. */
 static int oom_report_read(const struct weir_option_row *row, const char *text,
                            weir_options *options, struct weir_problem *problem) {
     if (strcasecmp(text, to_stderr) == 0)
@@ -387,11 +403,9 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     *devices = 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
-        char digits[24];
         uint64_t number;
 
-        snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), at);
-        if (!weir__count_read(digits, MOST_PEER, &number, problem))
+        if (!digits_read(at, length, MOST_PEER, &number, problem))
             return 0;
         *devices |= UINT64_C(1) << number;
         at += length;
@@ -400,13 +414,13 @@ int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_pro
     }
 }
 
-/* One spelling of each list: in order, and each device once. */
+/* Keeps one spelling of each list: in order, with each device once. */
 static int peers_read(const struct weir_option_row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
     char spelled[256] = "";
+    const char *list = spelled;
     size_t length = 0;
     uint64_t devices;
-    const char *kept;
 
     if (!weir__option_peers_scan(text, &devices, problem))
         return 0;
@@ -414,18 +428,14 @@ static int peers_read(const struct weir_option_row *row, const char *text, weir_
         if (devices >> i & 1)
             length += (size_t)snprintf(spelled + length, sizeof spelled - length, "%s%d",
                                        length ? "," : "", i);
-    kept = devices == 0            ? weir__option_no_peers
-           : devices == UINT64_MAX ? all_peers
-                                   : weir__text_keep(spelled, NULL);
-    if (!kept)
-        return weir__problem(problem, "out of host memory");
-    *(const char **)mutable_field(row, options) = kept;
-    return 1;
+    if (devices == 0 || devices == UINT64_MAX)
+        list = devices == 0 ? weir__option_no_peers : all_peers;
+    return set_text(row, options, weir__text_keep(list, NULL), problem);
 }
 
 static int peers_check(const struct weir_option_row *row, const weir_options *options,
                        struct weir_problem *problem) {
-    const char *text = *(const char *const *)field(row, options);
+    const char *text = text_of(row, options);
     uint64_t devices;
 
     return !text || weir__option_peers_scan(text, &devices, problem);

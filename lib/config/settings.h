@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* settings.h: the option table, for those inside that show, parse or resolve options.
+/* settings.h: the option table, for code that shows, parses or completes options.
  *
- * ONE table (option_table.c) drives the fields of weir_options, the environment (environment.c), the flags
- * of the program, `weir info` and the manual.  Where each value came from is kept beside the options
- * in `sources`, since the public struct has no room for it.
+ * One table (option_table.c) drives the fields of weir_options, the environment (environment.c), the flags of the
+ * program, `weir info` and the manual.  struct weir_sources has where each value came from.
  *
- * A message about a value reads  LABEL 'VALUE': what is wrong; expected WHAT PARSES  where LABEL is
- * what the user typed: "--prealloc", "WEIR_PREALLOC", "prealloc".
+ * A message about a value reads "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user typed: "--prealloc",
+ * "WEIR_PREALLOC" or "prealloc".
  *
  * Must not know: devices, engines, what an option does.
  */
@@ -15,7 +14,7 @@
 
 #include <weir/options.h>
 
-/* In the order in which they are shown: first those that are not advanced. */
+/* The settings, in the order in which weir shows them: first those that are not advanced. */
 enum weir_setting {
 #define WEIR_SETTING_LIST(X)                                                                       \
     X(ENGINE)                                                                                      \
@@ -48,47 +47,41 @@ enum weir_setting {
         WEIR_SETTING_COUNT
 };
 
-/* Room for any value as text, and so for any profile's name: a longer one is refused. */
+/* Room for any value as text.  weir refuses longer names of files. */
 enum { WEIR_SHOW_BYTES = 1024 };
 
-/* One row, for programs and manuals. */
+/* The texts of one option, for programs and manuals. */
 struct weir_setting_row {
     const char *name;         /* "prealloc": the flag is --prealloc, the variable WEIR_PREALLOC */
     const char *variable;     /* "WEIR_PREALLOC" */
     const char *argument;     /* "SIZE", "POLICY", ... for the usage text */
-    const char *accepts;      /* what parses, one line: "a size (4GiB, 512MB, 75%, 90%free, max)" */
+    const char *accepts;      /* the accepted texts: "a size (4GiB, 512MB, 75%, 90%free, max)" */
     const char *default_text; /* the default in words */
     const char *help;         /* one or two sentences */
-    int is_advanced;          /* not of the few that are shown unless all are asked for */
+    int is_advanced;          /* set if weir shows the option only with --all */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 
-/* Where a value came from; text for `weir info`: "default", "flag --prealloc", "WEIR_PREALLOC",
- * "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", ...; "the program" when it was set before the
- * environment was read and nobody said where. */
+/* The source of each value, as text for `weir info`: "flag --prealloc", "WEIR_PREALLOC", a variable of another program,
+ * or "the program" for a field that was set before weir read the environment. */
 struct weir_sources {
-    const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
-    /* Names that draw a warning, with commas between, as many as there is room for. */
-    char unknown[512];
+    const char *of[WEIR_SETTING_COUNT]; /* static text; NULL for a default */
+    char unknown[512];                  /* names that draw a warning, separated by commas */
 };
 
-/* In whose place settings are read, which decides what the variables of other programs come to: weir-settings(7),
- * COMPATIBILITY. */
+/* The reader of the settings.  It decides how variables of other programs count (weir-settings(7), COMPATIBILITY). */
 enum weir_place {
-    WEIR_PLACE_OWN, /* a program makes an allocator for itself: all of them count */
-    /* Weir stands in a user's place, as below a program that knows nothing of it.  No variable that says where a
-     * framework takes its memory names an engine; and what one would preallocate counts where
-     * that framework is told to ask CUDA's memory pools, */
+    WEIR_PLACE_OWN, /* a program that creates an allocator for itself: all variables count */
+    /* weir, below a program that does not know weir.  No variable of a framework chooses the engine.  The framework's
+     * preallocation counts only if a variable makes the framework use CUDA's memory pools. */
     WEIR_PLACE_USER,
-    WEIR_PLACE_TELLS /* or is told nothing, and will be told to */
+    WEIR_PLACE_TELLS /* `weir run', which itself will make the framework use CUDA's memory pools */
 };
 
-/* weir_options_from_env with sources: fills what is still default.  `sources` may be NULL.
- * Warnings go to standard error through log.h when `warn` is not 0, unless the log level is set and
- * below them.  A value that does not parse is an error even where a field that is set, or a variable
- * of higher precedence, makes it count for nothing: it would count elsewhere.  Not so of what a framework preallocates
- * itself. */
+/* Does what weir_options_from_env does, and notes the sources; `sources` may be NULL.  Warns on standard error if `warn` is
+ * set and the log level allows it.  A value that does not parse is an error even if another value overrides it, except
+ * for a framework's own preallocation. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -96,56 +89,55 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
  * such amount that it read, so the caller of weir_options_from_env need not pass on where the amount came from. */
 const char *weir__foreign_prealloc(const weir_options *options);
 
-/* JAX's variable of options for its client, of which an allocator goes before XLA_PYTHON_CLIENT_ALLOCATOR. */
+/* JAX's variable of options for its client.  An allocator there overrides XLA_PYTHON_CLIENT_ALLOCATOR. */
 #define WEIR_JAX_OPTIONS "JAX_PJRT_CLIENT_CREATE_OPTIONS"
-/* That allocator's name, cut to `bytes': 1, or 0 if it names none. */
+/* Writes the name of the allocator in WEIR_JAX_OPTIONS, cut to `bytes'.  Returns 0 if there is none, else 1. */
 int weir__jax_options_allocator(char *name, size_t bytes);
-/* weir_options_set by row; `label` names the option in the message, NULL: the row's name. */
+/* Does what weir_options_set does, by row.  `label` names the option in the message; NULL stands for the row's name. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);
-/* 1 if the field is set (not default). */
+/* Returns 1 if the field is set, 0 if it is default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
-/* The value as it would be typed ("8GiB", "75%", "step:64MiB", "pool"); defaults are shown as what
- * they mean ("pool", not "default"; that of cache-limit, which cannot be typed, in words).  `text` is
- * NUL-terminated. */
+/* Writes a value as a user types it ("8GiB", "75%", "step:64MiB", "pool").  Writes the meaning of a default ("pool"); that
+ * of cache-limit, which no user can type, in words. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* A caller's struct in this library's layout: what the caller's version does not have is default,
- * what this one does not know is left out.  E_INVALID with a message: NULL or no size. */
+/* Copies a caller's struct into this library's layout, without fields that this library does not know.  Returns E_INVALID
+ * with a message if `options' is NULL or has a wrong size. */
 weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
                                size_t message_bytes);
-/* Back into a caller's struct, which keeps its size and what this library does not know. */
+/* Copies options back into a caller's struct, which keeps its size and fields that this library does not know. */
 void weir__options_give(const weir_options *from, weir_options *options);
 
-/* Checks a caller's struct (size, unknown tail, ranges) and copies the struct into *out in this library's layout.
- * Replaces every default by its value for the engine, except that of cache_limit, which is a share with a floor and
- * stays of kind DEFAULT (weir__budget_of_in_use).  With options NULL all fields are default.  Returns with a message:
- * E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if peers are named and the engine cannot
- * serve them. */
+/* Checks a caller's struct and copies it into *out in this library's layout; NULL stands for default options.  Replaces
+ * every default by its value for the engine, except that of cache_limit (weir__budget_of_in_use).  Returns OK, or with a
+ * message: E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if the engine cannot serve the
+ * named peers. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* The log level of a caller's struct in which something may be wrong; NONE: not even that can be told. */
+/* Returns the log level of a caller's struct that may be wrong, or WEIR_LOG_NONE if the struct has no valid level. */
 int weir__options_log(const weir_options *options);
 
-/* A limit that is set later: as that of the options, but it may be 0, and is no share.  E_INVALID, with a message. */
+/* Checks a limit that a program sets later; unlike that of the options it may be 0, and must not be a share.  Returns OK, or
+ * E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
 /* Returns 1 if the engine of these options cuts blocks from memory that it has reserved, else 0. */
 int weir__options_suballocate(const weir_options *options);
-/* 1 if an engine of these options, which are completed, can open its memory to peers; and why not. */
+/* Returns 1 if the engine of these completed options can open its memory to peers, else 0. */
 int weir__options_can_open(const weir_options *options);
 #define WEIR_NOT_OPENED                                                                            \
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
     "choose engine mapped or pool"
 
-/* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal; NULL is "cuda".
- * E_PARSE. */
+/* Reads "cuda", "cuda:N", "model" or "model:N" into the name of a driver and an ordinal; NULL stands for "cuda".  Returns
+ * OK, or E_PARSE with a message. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 
-/* A list of peers as bits, device 0 the lowest; UINT64_MAX: all.  E_PARSE. */
+/* Reads a list of peers into bits, device 0 the lowest; all bits are set for "all".  Returns OK, or E_PARSE with a message. */
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 

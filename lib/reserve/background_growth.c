@@ -1,45 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* background_growth.c: growth ahead of demand, in the background.
+/* background_growth.c: grows reserved memory in the background, before requests need it.
  *
- * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
- * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
- * too small, or wait for other streams.  That shows when a request has to grow the reserved memory though more
- * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.  Not where memory
- * moves: there it was in the wrong places.
+ * What counts as idle.  A thread looks at the reserved memory that is in no live block of the engine; memory in
+ * per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that wait for other
+ * streams.  If a request had to grow although more than its size was idle, all that was idle then counts as useless.
+ * Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the growing end
+ * nearly holds the largest request so far, the thread also adds the rest.
  *
- * Where the reserved memory grows at an end, that sum deceives, too: a request as large as the largest so far may find
- * no piece as large.  If the last piece has most of it, it gets the rest.  The caller waits as long for the rest as
- * for all; where more is missing it would cost more memory than it saves waits.
+ * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth of
+ * a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
  *
- * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth, a
- * pause, and so on.  A growth holds the driver's lock
- * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
- * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
- * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
- * pause of grow-ahead is a quarter of that, and shorter by as much as is missing: a request that finds nothing idle
- * makes the step itself, and waits for it.
+ * Waking.  A request below `mark' exchanges `mark' for 0 and signals the thread, so it signals once.  The thread sets the
+ * mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).  A request that finds useless
+ * memory always wakes the thread.
  *
- * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
- * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
- * looks for the last time, so that nothing is missed between.  Who finds that something is useless has the
- * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through this;
- * the rest of the last piece is not in it: a request as large comes again, and looks again.)
+ * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
+ * request after a turn was due plays the turn, free of charge, before the request itself grows reserved memory.
  *
- * Grow-ahead leaves the last part of the device to requests, which need it more.  A step for it that is refused, or left
- * out, is tried again after a pause that doubles; only a counter tells of it.
+ * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn, and
+ * no turn begins after exit() has, which waits for the last turn for a second.
  *
- * On a modelled device time is virtual and one clock for all threads, and a real thread would make
- * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
- * after the time has come that they are due, before it if it would grow the reserved memory; what they take is not charged to
- * it.  So a turn comes at the end of the pause before it rather than at once, the first after a rest when a thread
- * would have woken and made its step, and nobody waits for the driver beside it.
- *
- * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
- * held during each turn, of any allocator, and no turn begins after the process has begun
- * to exit, which waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
- * thread, and every public call there ends before it could miss it.
- *
- * Locks: `turning`, under it `stepping`, under that whatever a growth takes; `lock` is innermost.
+ * Locks, outermost first: `turning', `stepping', those of a growth, `lock'.
  *
  * Must not know: any single engine, settings' names, the caller for memory.
  */
@@ -57,39 +38,39 @@
 #include "base/thread.h"
 
 #define PAUSE_NS UINT64_C(1000000)
-enum { HURRY = 4 }; /* times as often below `low` */
-/* Played: what a thread takes to wake up, and for its first step. */
+enum { HURRY = 4 }; /* below `low' pauses are shorter by this factor */
+/* On the device model: the time in which a thread wakes up and makes its first step. */
 #define WAKE_NS UINT64_C(200000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* What a turn answers when there is nothing to do until it is told. */
+/* The pause after a turn until a request wakes the thread. */
 #define REST UINT64_C(0)
-/* Steps are multiples of it: what the driver maps by. */
+/* Steps are multiples of the driver's granularity of mapping. */
 #define PAGE ((size_t)2 << 20)
-/* Of the device, what is left to requests. */
-enum { LEFT_PART = 64 };
-/* Of the largest request, the most that a piece is given to hold it. */
-enum { REST_PART = 4 };
+enum {
+    LEFT_PART = 64, /* background growth leaves this part of the device to requests */
+    REST_PART = 4   /* the last piece grows by at most this part of the largest request */
+};
 
 struct weir_ahead {
     struct weir_reserve *v;
     struct weir_engine *engine;
-    int is_played; /* there is no thread */
+    int is_played; /* set on the device model, which has no thread */
 
-    _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
-    _Atomic uint64_t useless; /* bytes; see above */
+    _Atomic uint64_t mark;    /* a request that leaves less idle wakes the thread; 0 if it need not */
+    _Atomic uint64_t useless; /* idle bytes of no use */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
-    _Atomic uint64_t largest; /* bytes of a request so far, no more than */
-    uint64_t most_idle;       /* this, which is `high`; fixed */
+    _Atomic uint64_t largest; /* bytes of the largest request so far, at most `most_idle' */
+    uint64_t most_idle;       /* `high' at the beginning; fixed */
 
-    pthread_mutex_t turning; /* held during a turn; guards what follows */
-    uint64_t low, high;      /* bytes idle; 0: no step can be made */
-    int raising;             /* little was idle, and not yet enough is */
-    uint64_t back_off_ns;    /* after the next failure */
-    uint64_t due_ticks;      /* played: when the next turn comes; 0: when little is idle */
+    pthread_mutex_t turning; /* held during a turn; guards the next fields */
+    uint64_t low, high;      /* idle bytes; both 0 if no step can succeed */
+    int raising;             /* set from less than `low' idle bytes on until `high' are idle */
+    uint64_t back_off_ns;    /* the pause after the next failure */
+    uint64_t due_ticks;      /* on the device model: the time of the next turn, or 0 */
 
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t woken; /* one of these was set */
+    pthread_mutex_t lock; /* guards the next fields */
+    pthread_cond_t woken; /* signalled when `told' or `stopped' is set */
     int told, stopped;
 
     pthread_t thread;
@@ -101,7 +82,7 @@ static atomic_int exiting; /* a turn that has begun goes on */
 
 /* ---- what is idle ----------------------------------------------------------------------------- */
 
-/* What is idle and of use, as far as is known. */
+/* Returns the idle bytes less those of no use. */
 static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     uint64_t useless = atomic_load(&a->useless), known = useless;
 
@@ -110,9 +91,9 @@ static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     return weir__size_less(idle, useless);
 }
 
-/* The reserved memory has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
- * thought. */
-static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
+/* Notes that reserved memory grew for a request of `bytes', after which `idle' bytes are idle.  Returns 1 if the memory
+ * that was idle before counts as useless from now on, else 0. */
+static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
 
     if (usable(a, seen) < bytes)
@@ -121,8 +102,8 @@ static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     return 1;
 }
 
-/* What the last piece lacks for a request as large as the largest so far, if that is not much, nor more than may
- * be idle: what gives memory back leaves that. */
+/* Returns the bytes that the last piece lacks to hold the largest request so far, or 0 if that is much, or more than may be
+ * idle. */
 static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
     uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
     struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
@@ -138,10 +119,11 @@ static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
 
-static uint64_t refused(struct weir_ahead *a) {
+/* Returns the pause after a step that failed.  Forgets the largest request if the step was for the last piece. */
+static uint64_t back_off(struct weir_ahead *a) {
     uint64_t pause = a->back_off_ns;
 
-    if (!a->raising) { /* a rest, which nobody lacks before the next request as large */
+    if (!a->raising) {
         atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
         atomic_store(&a->mark, a->low);
         return REST;
@@ -151,25 +133,25 @@ static uint64_t refused(struct weir_ahead *a) {
     return pause;
 }
 
-/* No step can be made, now or ever. */
+/* Ends background growth, since no step can succeed. */
 static uint64_t give_up(struct weir_ahead *a) {
     a->low = a->high = 0;
     atomic_store(&a->mark, 0);
     return REST;
 }
 
-/* What is idle of the reserved memory, and of use. */
-static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserve) {
+/* Returns the idle bytes of use, and the reserved memory in *reserved. */
+static uint64_t idle_of(struct weir_ahead *a, uint64_t *reserved) {
     weir_statistics figures = {.size = sizeof figures};
 
     a->engine->ops->figures(a->engine, &figures);
-    *reserve = figures.reserved;
+    *reserved = figures.reserved;
     return usable(a, weir__size_less(figures.reserved, figures.in_use));
 }
 
 /* Returns the bytes that a step should add, or 0 if the device has none to spare. */
-static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
-    uint64_t room = weir__size_less(a->v->quota.limit, reserve), step = a->engine->step_bytes;
+static uint64_t step_of(const struct weir_ahead *a, uint64_t reserved, uint64_t lacks) {
+    uint64_t room = weir__size_less(a->v->quota.limit, reserved), step = a->engine->step_bytes;
     uint64_t device;
 
     if (lacks < step)
@@ -182,9 +164,9 @@ static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t l
     return step;
 }
 
-/* A step towards the goal, which lacks less by that. */
-static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks) {
-    uint64_t step = step_of(a, reserve, *lacks), target = reserve + step;
+/* Makes one step, and lowers *lacks by the step. */
+static weir_status grow(struct weir_ahead *a, uint64_t reserved, uint64_t *lacks) {
+    uint64_t step = step_of(a, reserved, *lacks), target = reserved + step;
 
     if (step == 0)
         return WEIR_E_NO_MEMORY;
@@ -192,8 +174,8 @@ static weir_status grow(struct weir_ahead *a, uint64_t reserve, uint64_t *lacks)
     return a->engine->ops->grow(a->engine, target, target, WEIR_EVENT_GROW_AHEAD);
 }
 
-/* What came of a step for grow-ahead, which lacks so much now.  Nanoseconds until the next turn, or REST. */
-static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks) {
+/* Returns the nanoseconds until the turn after a step, or REST.  `lacks' bytes are missing now. */
+static uint64_t pause_after(struct weir_ahead *a, weir_status status, uint64_t lacks) {
     double idle = (double)weir__size_less(a->high, lacks), low = (double)a->low;
 
     if (status == WEIR_E_NOT_SUPPORTED)
@@ -203,7 +185,7 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
     if (status == WEIR_E_NOT_SUPPORTED || status == WEIR_E_DEVICE_LOST)
         return give_up(a);
     if (status != WEIR_OK)
-        return refused(a);
+        return back_off(a);
     a->back_off_ns = FIRST_BACK_OFF_NS;
     return a->raising && idle < low ? 1 + (uint64_t)((double)PAUSE_NS / HURRY * idle / low)
                                     : PAUSE_NS;
@@ -212,33 +194,32 @@ static uint64_t came_of(struct weir_ahead *a, weir_status status, uint64_t lacks
 /* Makes one step if too little is idle.  Returns the nanoseconds until the next turn, or REST.  The caller holds
  * `turning'. */
 static uint64_t take_turn(struct weir_ahead *a) {
-    uint64_t reserve, idle, lacks;
+    uint64_t reserved, idle, lacks;
     weir_status status;
 
     atomic_store(&a->mark, 0);
     if (weir__slow_path_is(&a->v->device->slow_path, WEIR_SLOW_PATH_LOST))
         return give_up(a);
     atomic_store(&a->mark, a->low);
-    idle = idle_of(a, &reserve);
+    idle = idle_of(a, &reserved);
     a->raising = idle < (a->raising ? a->high : a->low);
     lacks = a->raising ? a->high - idle : rest_of_largest(a, idle);
     if (lacks == 0)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
-    status = grow(a, reserve, &lacks);
-    return came_of(a, status, lacks);
+    status = grow(a, reserved, &lacks);
+    return pause_after(a, status, lacks);
 }
 
-/* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
- * from there. */
+/* Grows until `low' bytes are idle, before the thread starts. */
 static void begin(struct weir_ahead *a) {
-    uint64_t reserve, idle, lacks;
+    uint64_t reserved, idle, lacks;
     weir_status status = WEIR_OK;
 
-    while (status == WEIR_OK && (idle = idle_of(a, &reserve)) < a->low) {
+    while (status == WEIR_OK && (idle = idle_of(a, &reserved)) < a->low) {
         a->raising = 1;
         lacks = a->low - idle;
-        status = grow(a, reserve, &lacks);
+        status = grow(a, reserved, &lacks);
     }
     if (a->is_played)
         a->due_ticks = a->v->device->driver->ticks() + PAUSE_NS;
@@ -259,7 +240,7 @@ static void prepare_exit(void) {
     (void)atexit(stop_for_good);
 }
 
-/* Until the time is over or, with REST, until it is told.  The caller holds `lock`. */
+/* Waits for a pause or, with REST, until a request wakes the thread.  The caller holds `lock'. */
 static void wait(struct weir_ahead *a, uint64_t pause) {
     uint64_t ns = weir__clock_ns() + pause;
     struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
@@ -298,21 +279,19 @@ static int start(struct weir_ahead *a) {
     return weir__thread_start(&a->thread, run, a) == 0;
 }
 
-static void tell(struct weir_ahead *a) {
+/* Wakes the thread, unless another request has. */
+static void wake(struct weir_ahead *a) {
+    if (atomic_exchange(&a->mark, 0) == 0)
+        return;
     pthread_mutex_lock(&a->lock);
     a->told = 1;
     pthread_cond_signal(&a->woken);
     pthread_mutex_unlock(&a->lock);
 }
 
-static void wake(struct weir_ahead *a) {
-    if (atomic_exchange(&a->mark, 0) != 0) /* else somebody has */
-        tell(a);
-}
-
 /* ---- a modelled device ----------------------------------------------------------------------- */
 
-/* All turns that have become due: how many.  They are nothing that the caller did, or waited for. */
+/* Plays all turns that are due, at no cost to the caller.  Returns their number.  If the thread rests, `begins' wakes it. */
 static int play(struct weir_ahead *a, int begins) {
     const struct weir_driver *driver = a->v->device->driver;
     uint64_t now = driver->ticks(), pause;
@@ -341,23 +320,23 @@ int weir__ahead_catch_up(struct weir_ahead *a) {
 
 static void note_size(struct weir_ahead *a, uint64_t bytes) {
     bytes = weir__size_smaller(bytes, a->most_idle);
-    if (bytes >
-        atomic_load_explicit(&a->largest, memory_order_relaxed)) /* of two at once either counts */
+    if (bytes > atomic_load_explicit(&a->largest, memory_order_relaxed))
         atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
 }
 
 void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
-    uint64_t mark, reserve, in_use, idle;
+    uint64_t mark, reserved, in_use, idle;
 
     note_size(a, bytes);
     mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
-    reserve = atomic_load_explicit(&a->engine->seen.reserved, memory_order_relaxed);
+    reserved = atomic_load_explicit(&a->engine->seen.reserved, memory_order_relaxed);
     in_use = atomic_load_explicit(&a->engine->seen.in_use, memory_order_relaxed);
-    idle = weir__size_less(reserve, in_use);
-    if (grew && !(a->engine->traits & WEIR_ENGINE_MOVES) && learn(a, bytes, idle) && !a->is_played)
-        wake(a); /* others may have taken some since */
+    idle = weir__size_less(reserved, in_use);
+    if (grew && !(a->engine->traits & WEIR_ENGINE_MOVES) && learn_useless(a, bytes, idle) &&
+        !a->is_played)
+        wake(a);
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
     idle = usable(a, idle);
     if (mark == 0 || (idle >= mark && rest_of_largest(a, idle) == 0))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* background_growth.h: growth ahead of demand, in the background.
+/* background_growth.h: grows reserved memory in the background, before requests need it.
  *
  * One thread of an allocator raises the reserved memory in small steps when little of it is idle, so that a request
  * seldom finds no idle memory.
@@ -16,23 +16,23 @@
  * result.  Returns OK, or E_HOST_MEMORY if there is no host memory or no thread. */
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
                              struct weir_ahead **out);
-/* Ends it, after the step that may be under way.  NULL is fine. */
+/* Ends the thread after its current step.  NULL is allowed. */
 void weir__ahead_close(struct weir_ahead *a);
 
-/* Memory that proved useless was given back, or may have been.  NULL is fine. */
+/* Forgets what was learned of useless memory, after a trim that may have released it.  NULL is allowed. */
 void weir__ahead_forget(struct weir_ahead *a);
 
-/* From hold to go on no step is under way, and none begins.  NULL is fine. */
+/* weir__ahead_hold waits for the current step.  No step begins until weir__ahead_go_on.  NULL is allowed. */
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
-/* Before the reserved memory grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
- * there was anything.  NULL is fine. */
+/* On the device model, makes the steps that the thread would have made by now.  Returns 1 if there were any, else 0.  Called
+ * before a request grows reserved memory.  NULL is allowed. */
 int weir__ahead_catch_up(struct weir_ahead *a);
 
-/* After each request that the engine has served, of so many bytes: sees whether little is idle.  `grew`: reserved
- * memory had to grow for it.  Makes no driver call, takes no lock that a step holds for longer, and is not called
- * under the engine's. */
+/* Wakes the thread if little memory is idle, after a request of `bytes' that the engine has served.  `grew' is set if
+ * reserved memory grew for the request.  Makes no driver call, and takes no lock that a step holds.  The caller does not
+ * hold the engine's lock. */
 void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew);
 
 #endif

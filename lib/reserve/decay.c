@@ -5,9 +5,9 @@
 #include "base/bounds.h"
 #include "reserve/reserve.h"
 
-/* What the reserved memory has beyond the need goes whole when it is no more. */
+/* This much memory above the need goes back at once. */
 #define LEAST ((uint64_t)64 << 20)
-enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
+enum { MOST_WINDOWS = 64 }; /* after which half of any amount is nothing */
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle) {
@@ -40,39 +40,40 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
     return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
 }
 
-/* What a window proves.  The caller holds the lock. */
-static void learn(struct weir_decay *d, uint64_t reserve, uint64_t peak, int grew) {
-    uint64_t more = reserve > peak ? reserve - peak : 0;
+/* Makes a window the basis if reserved memory grew in it, or if its reserved memory was enough with less for each byte in
+ * use.  The caller holds the lock. */
+static void learn_basis(struct weir_decay *d, uint64_t reserved, uint64_t peak, int grew) {
+    uint64_t more = reserved > peak ? reserved - peak : 0;
 
-    reserve -= more < d->idle ? more : d->idle;
+    reserved -= more < d->idle ? more : d->idle;
     if (peak > 0 &&
         (grew || d->basis_in_use == 0 ||
-         (double)reserve * (double)d->basis_in_use < (double)d->basis_reserve * (double)peak)) {
-        d->basis_reserve = reserve;
+         (double)reserved * (double)d->basis_in_use < (double)d->basis_reserved * (double)peak)) {
+        d->basis_reserved = reserved;
         d->basis_in_use = peak;
     }
 }
 
-/* A window with that peak is over.  The caller holds the lock. */
-static void decay(struct weir_decay *d, uint64_t reserve, uint64_t peak) {
+/* Lowers the aim at the end of a window with this peak.  The caller holds the lock. */
+static void lower_aim(struct weir_decay *d, uint64_t reserved, uint64_t peak) {
     uint64_t floor = atomic_load_explicit(&d->floor, memory_order_relaxed), need, more;
     double needed = (double)peak;
 
     if (d->basis_in_use > 0)
-        needed *= (double)d->basis_reserve / (double)d->basis_in_use;
+        needed *= (double)d->basis_reserved / (double)d->basis_in_use;
     needed += (double)d->idle;
     if (needed < (double)floor)
         needed = (double)floor;
-    need = needed < (double)reserve ? (uint64_t)needed : reserve;
-    if (d->aim > reserve)
-        d->aim = reserve;
+    need = needed < (double)reserved ? (uint64_t)needed : reserved;
+    if (d->aim > reserved)
+        d->aim = reserved;
     more = d->aim > need ? d->aim - need : 0;
     d->aim = more > LEAST ? d->aim - more / 2 : need;
 }
 
-uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
+uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserved,
                          uint64_t pause) {
-    uint64_t keep = reserve, ends, peak, windows;
+    uint64_t keep = reserved, ends, peak, windows;
     int grew;
 
     pthread_mutex_lock(&d->lock);
@@ -82,13 +83,13 @@ uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, ui
         peak = atomic_exchange_explicit(&d->peak, in_use, memory_order_relaxed);
         peak = peak > in_use ? peak : in_use;
         grew = atomic_exchange_explicit(&d->grew, 0, memory_order_relaxed);
-        learn(d, reserve, peak, grew);
+        learn_basis(d, reserved, peak, grew);
         if (grew || pause > d->half_life_ns)
-            d->aim = reserve;
+            d->aim = reserved;
         else
-            decay(d, reserve, peak);
+            lower_aim(d, reserved, peak);
         for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
-            decay(d, reserve, in_use); /* nothing was served in these */
+            lower_aim(d, reserved, in_use); /* a window without requests */
         keep = d->aim;
         atomic_store_explicit(&d->ends, now + d->half_life_ns, memory_order_relaxed);
     }
@@ -96,14 +97,15 @@ uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, ui
     return keep;
 }
 
-/* A window is over: apart, since the public statistics are large, and to zero them takes as long as all else. */
+/* Ends a window.  This function is not inline, since zeroing the public statistics takes as long as the rest of a
+ * request. */
 static __attribute__((noinline)) void
 end_window(struct weir_reserve *v, const struct weir_request *r, uint64_t now, uint64_t pause) {
     weir_statistics figures = {.size = sizeof figures};
     uint64_t keep;
 
     v->engine->ops->figures(v->engine, &figures);
-    /* unreached: no pause, for which another thread must end the window at the same time */
+    /* unreached: a pause of 0, for which another thread must end the window meanwhile */
     keep = weir__decay_end(&v->decay, now, figures.in_use, figures.reserved, pause ? pause : 1);
     if (keep < figures.reserved)
         weir__reserve_shed(v, r, keep, WEIR_EVENT_DECAY);

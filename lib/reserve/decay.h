@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* decay.h: when reserve that lies idle goes back to the device: by halves, after a half-life each.
+/* decay.h: releases idle memory to the device by halves, one each half-life.
  *
- * Time is cut into windows of one half-life.  At the end of each it is known how much was in use at its
- * peak, and what it was needed for: that peak, times the reserved memory for each byte in use that was proved to be
- * enough.  A window in which the reserved memory grew proves that all of it was needed for that peak; one in which
- * it did not proves that it was enough.  Of what the reserved memory has beyond the need, and beyond the floor, half
- * goes; what is no more than 64 MiB goes at once.  So a load that reaches its peak once a half-life, however
- * low it falls between, keeps what it has.
+ * Time has windows of one half-life.  The need of a window is its peak of memory in use, times the reserved memory for
+ * each byte in use that was enough before.  A window in which reserved memory grew needed all of it.  A window without
+ * growth had enough.  At the end of a window half of the memory above the need and the floor goes back, or all if that
+ * is at most 64 MiB.  So a load that reaches its peak once in a half-life keeps its memory.
  *
- * What goes are whole regions or handles.  If none is small enough, what was to go is remembered, and half of
- * the rest is to go with the next window, until one is.
+ * Only whole regions or handles go back.  If each is larger than the amount, the amount grows with the next windows.
  *
- * The floor is what was preallocated, and a release threshold that is finite.  What grow-ahead (background_growth.h)
- * keeps idle is needed too, above all else, and proves nothing: so what decays is not grown again by it.
+ * The floor is the preallocated memory and a finite release threshold.  The idle memory of grow-ahead
+ * (background_growth.h) is needed too; otherwise grow-ahead would grow the released memory again.
  *
- * Windows end in requests that the engine serves; nothing else looks at the clock.  A request that comes
- * after a pause of more than a half-life begins a new window and gives nothing back: what was there to save
- * is over, and the load is about to come back.  weir_decay ends windows too, and knows no pause.
+ * A window ends in a request that the engine serves, or in weir_decay.  A request after a pause of more than a half-life
+ * begins a new window and releases nothing, since the load is about to come back.
  *
  * Must not know: any single engine, settings' names.
  */
@@ -34,37 +30,35 @@ struct weir_request;
 struct weir_reserve;
 
 struct weir_decay {
-    uint64_t half_life_ns; /* 0: off; fixed once it is open, as is */
-    int in_requests;       /* the engine can give back without waiting, */
-    uint64_t idle;         /* and bytes that are idle by the program's will */
+    uint64_t half_life_ns; /* 0 if decay is off; this and the next two fields are fixed after weir__decay_open */
+    int in_requests;       /* set if the engine can release memory without waiting */
+    uint64_t idle;         /* bytes that grow-ahead keeps idle */
     _Atomic uint64_t floor;
-    _Atomic uint64_t ends; /* of the window; as all times here since the allocator was made */
-    _Atomic uint64_t last; /* request that the engine served */
-    _Atomic uint64_t peak; /* of this window, bytes in use */
-    _Atomic int
-        grew; /* in this window, for a request: written by engines, by way of their event sink */
-    pthread_mutex_t lock; /* guards what follows; nothing is called under it */
-    uint64_t basis_reserve,
-        basis_in_use; /* a reserve that was enough for so much in use; 0: none yet */
-    uint64_t aim;     /* what the reserved memory should have come down to */
+    _Atomic uint64_t ends; /* the end of the window; all times begin with the allocator */
+    _Atomic uint64_t last; /* the time of the last request that the engine served */
+    _Atomic uint64_t peak; /* the most bytes in use in this window */
+    _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
+    pthread_mutex_t lock;  /* guards the next fields; nothing is called under it */
+    uint64_t basis_reserved, basis_in_use; /* bytes that were enough, for bytes in use; 0 at first */
+    uint64_t aim;                          /* the reserved memory that should remain */
 };
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
 void weir__decay_close(struct weir_decay *d);
-/* So much stays from now on.  This, the one below and weir__raise_to are in one order for all threads. */
+/* Raises the floor to `bytes'.  All threads see changes of the floor in one order. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
-/* No more than so much stays, from now on. */
+/* Lowers the floor to `bytes'. */
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);
-/* So much is in use at that time, after a request; and it is that long since the last one.  1: a window is
- * over. */
+/* Notes the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if the
+ * window is over, else 0. */
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows that are over: bytes of reserve to keep, no less than `reserve`: nothing goes.  `pause`:
- * as noted; 0 for who has seen to it that windows end in time. */
-uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
+/* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or 0
+ * in weir_decay, for which pauses do not count. */
+uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserved,
                          uint64_t pause);
 
-/* If there is a half-life, after a request that the engine has served: what is due goes back, as far as nobody need be waited for. */
+/* Releases the memory that is due, without waiting, after a request that the engine has served. */
 void weir__decay_look(struct weir_reserve *v, const struct weir_request *r);
 
 #endif

@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* oom_recovery.c: OOM recovery.
  *
- * Rungs, each followed by another try where it changed something:
- *   1. what the engine holds idle and has already seen completed; and what a layer above the allocator holds without need
- *      (weir__reclaim_fn), which the caches then give to the engine;
- *   2. frees that are still pending, in the engine or above: polled, with growing pauses, until the deadline (never an
- *      unbounded wait: the stream that holds the memory may wait for the caller);
- *   3. a trim of all idle memory, so that scattered room becomes the device's again, and one try.
- *      An engine's trim may wait for the device, however long that takes; it is left out where no
- *      waiting at all was asked for.
- *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
- *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
- *   5. other processes on the device (process_peers.h): a tenth of the deadline in all, of real time; all of it where
- *      one that was killed is not gone yet.
- *      Of what the limit of the process group (group.h) has too little of, only its members are asked, those first
- *      that have more than their share; all others keep theirs.
- *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
- * None of them is for a graph's request, on a stream that is being captured.
- * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
- * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
- * depends on other programs is set again.  A request that could not fit even if everything idle and pending came free
- * skips 2 and 3.  For one of more than the limit 3 waits, and gives nothing back.  Then the status stands, and the
- * caller gets the figures.
+ * The steps.  After each that changed something, weir retries the request:
+ *   1. memory of completed frees, in the engine, and in the layer above the allocator (weir__reclaim_fn);
+ *   2. pending frees, polled with growing pauses until the deadline.  Never without a bound: the stream that holds the
+ *      memory may wait for the caller;
+ *   3. a trim of all idle memory.  It may wait for the device without a bound, so it is left out if the deadline is 0;
+ *   4. idle memory of other allocators of the process on the device: first as much as the request, then all;
+ *   5. other processes (process_peers.h), for a tenth of the deadline in real time, or for all of it while a killed
+ *      process is ending.  If the process group (group.h) lacks memory, only its members release memory;
+ *   6. a retry that asks the driver, for engines that did not since it reports too little free memory.
  *
- * No lock of this file; the engine guards itself.  Must not know: any single engine.
+ * A request on a captured stream takes no step.  A request that could not fit even if all idle and pending memory came
+ * free skips 2 and 3.  Steps 4 and 5 are for a device without memory, and come after memory of failed tries has gone
+ * back to the driver.  A limit that depends on other processes is first computed again.
+ *
+ * This file has no lock; the engine guards itself.  Must not know: any single engine.
  */
 #include "reserve/oom_recovery.h"
 
@@ -35,17 +27,17 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
-/* Time for threads to record an event after frees without one.  Rung 3 waits for the device and needs no event. */
+/* Time for threads to record an event after frees without one.  Step 3 waits for the device and needs no event. */
 #define SILENT_NS UINT64_C(4000000)
-/* Where one that is ending is waited for, which takes the driver a tenth of a second. */
+/* The pause while a process is ending, for which the driver needs a tenth of a second. */
 #define ENDING_PAUSE_NS UINT64_C(10000000)
-/* What engines may have to grow by for a small request. */
+/* Engines may have to grow by this much for a small request. */
 #define UNIT ((uint64_t)WEIR_POOL_UNIT)
-/* Of the deadline, what others have; all of it where one of them is ending. */
+/* The part of the deadline in which other processes may answer. */
 #define PROCESS_PEERS_PART 10
-/* How long those who have just left may take to be gone, once nobody is there. */
+/* The wait for memory of processes that have just left, once no process is there. */
 #define ALONE_NS UINT64_C(10000000)
-/* Of the device, what they are asked for at least: each time costs them a trim. */
+/* The least part of the device in one request to other processes, since each request costs them a trim. */
 #define ASKED_PART 64
 
 static uint64_t deadline_ns(const struct weir_reserve *v) {
@@ -54,7 +46,7 @@ static uint64_t deadline_ns(const struct weir_reserve *v) {
                : (uint64_t)v->options->recovery_timeout_ms * 1000000;
 }
 
-/* What went with the failure. */
+/* Returns the figures of a failure. */
 static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -79,12 +71,13 @@ static int could_fit(const weir_failure *r, uint64_t above) {
     return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserved));
 }
 
-/* Of what is free on the device, what may be taken; nothing, if that is not known: others are asked for all. */
-static uint64_t usable(const struct weir_reserve *v, uint64_t device_free) {
+/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes then
+ * release the whole request. */
+static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.keep_free);
 }
 
-/* Is it the device that is short, or what is to be left on it? */
+/* Returns 1 if the device, or the device less keep-free, has too little memory, else 0. */
 static int is_short(const struct weir_reserve *v, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && v->quota.keep_free > 0);
 }
@@ -102,9 +95,9 @@ static weir_status try_again(struct climb *c) {
     return weir__oom_recovery_try(c->v, c->r);
 }
 
-/* What the last try of a rung came to; nothing is left of one that was refused, and of those before one that was served
- * what they took is the reserved memory's. */
-static weir_status settled(struct climb *c, weir_status status) {
+/* Ends a step after its last try.  Memory that the driver took for failed tries goes back after a failure, and becomes
+ * reserved memory after a success.  Returns `status'. */
+static weir_status end_tries(struct climb *c, weir_status status) {
     struct weir_engine *e = c->v->engine;
     struct weir_trim trim = {.mode =
                                  weir__is_failure(status) ? WEIR_TRIM_REFUSED : WEIR_TRIM_SERVED};
@@ -113,24 +106,24 @@ static weir_status settled(struct climb *c, weir_status status) {
     return status;
 }
 
-/* Another try, after others have given. */
+/* Retries the request after other allocators or processes have released memory. */
 static weir_status try_with_more(struct climb *c) {
     (void)weir__quota_refresh(c->v);
-    return settled(c, try_again(c));
+    return end_tries(c, try_again(c));
 }
 
-/* Of rung 3: it waits for the device. */
+/* Returns 1 if step 3 waits for the device. */
 static int trim_waits(const struct climb *c) {
     return (c->v->engine->traits & WEIR_ENGINE_TRIM_WAITS) != 0;
 }
 
-/* Returns 1 if rung 3 may be tried. */
+/* Returns 1 if the deadline allows step 3. */
 static int may_give_back(const struct climb *c) {
     return !trim_waits(c) || deadline_ns(c->v) > 0;
 }
 
-/* Rung 3.  Returns 1 if there may be room that was not there before.  For a request of more than the limit the trim gives
- * nothing back: only what is idle where it lies serves that. */
+/* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only waits, since
+ * memory that goes back to the device would not serve it. */
 static int give_back(struct climb *c) {
     uint64_t keep = c->r->bytes <= c->v->quota.limit ? 0 : weir__engine_reserve(c->v->engine);
     size_t released = 0;
@@ -141,8 +134,8 @@ static int give_back(struct climb *c) {
            (released > 0 || trim_waits(c));
 }
 
-/* Returns how long rung 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only a
- * moment if rung 3 will wait for the device. */
+/* Returns how long step 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only a
+ * moment if step 3 will wait for the device. */
 static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent) {
     if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return deadline_ns(c->v);
@@ -152,8 +145,8 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
     return 0;
 }
 
-/* Has the layer above free what it does not need.  Its blocks then lie in caches, which give them to the engine.  *pending:
- * bytes of frees that still wait there.  Returns 1 if something came. */
+/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.  Writes the
+ * bytes of frees that are still pending there.  Returns 1 if the layer freed something, else 0. */
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
@@ -162,7 +155,7 @@ static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     return 1;
 }
 
-/* Rung 2.  `above`: bytes that are pending in the layer above.  Returns the status of the last try, or `why`. */
+/* Step 2.  `above' bytes are pending in the layer above.  Returns the status of the last try, or `why' without one. */
 static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status why) {
     struct weir_engine *e = c->v->engine;
     uint64_t started = e->device->driver->ticks();
@@ -183,7 +176,7 @@ static weir_status wait_for_frees(struct climb *c, uint64_t above, weir_status w
     return why;
 }
 
-/* Rung 4.  Likewise. */
+/* Step 4.  Returns the status of the last try, or `why' without one. */
 static weir_status ask_allocators(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
     int may_wait = deadline_ns(v) > 0;
@@ -204,20 +197,18 @@ static weir_status ask_allocators(struct climb *c, weir_status why) {
     return why;
 }
 
-/* Who was killed a moment ago may still hold memory, and others may need less by now. */
-static void wait_for_process_peers(uint64_t pause_ns) {
+static void sleep_between_rounds(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* What the device, and what is idle, do not have of a request. */
+/* Returns the bytes of a request that neither idle memory nor the device has. */
 static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
-    return weir__size_less(bytes, now->reserved - now->in_use + usable(v, now->device_free));
+    return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone:
- * until when those who have left unseen are waited for, 0 while somebody was there; a round that began later follows a
- * try that was late enough.  To find that out may have taken longer: who is not heard of is waited for, and may be
- * killed meanwhile. */
+/* Returns 1 if no other process will release memory, after a round in which none did.  Others may keep `room' bytes and must
+ * release `lacks' bytes.  *alone is 0 while another process is there.  Afterwards it is the time until which weir waits
+ * for memory of processes that left unseen; a round that began later has seen that memory. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
                        uint64_t began, uint64_t now, uint64_t *alone) {
     if (answers->kept != UINT64_MAX) {
@@ -231,8 +222,8 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
     return began > *alone;
 }
 
-/* Likewise, with no more in use than the blocks have: while a thread gives, what it is giving counts as in use, and so
- * do probe blocks of the pool, if they come or go between two questions to the driver. */
+/* Returns the figures of a failure in which only live blocks count as in use.  Otherwise memory that another thread releases
+ * at this moment, and probe blocks of the pool, could count as in use. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -242,21 +233,21 @@ static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     return now;
 }
 
-/* It is more than all that the others have would leave room for. */
+/* Returns 1 if the request would not fit even if all other processes released all memory, else 0. */
 static int is_too_much(const struct weir_reserve *v, const weir_failure *now, size_t bytes) {
     return bytes > weir__size_less(v->device->total - v->quota.keep_free, now->in_use) ||
            bytes > now->reserved - now->in_use +
                        weir__size_less(weir__quota_own(&v->quota), now->reserved);
 }
 
-/* A round of asking in which nobody gave. */
+/* A round of requests to other processes in which none released memory. */
 struct round {
     const struct weir_answers *answers;
     uint64_t began, now;
     uint64_t *alone; /* the parameter of nobody_will() */
 };
 
-/* Nobody will give, and what the device lacked has not come free meanwhile. */
+/* Returns 1 if no other process will release memory, and the memory that the device lacked has not come free meanwhile. */
 static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *figures,
                    const struct round *round) {
     uint64_t room = weir__size_less(v->device->total - v->quota.keep_free, figures->in_use + bytes);
@@ -269,7 +260,7 @@ static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *fig
     return lacks == 0 || lack_of(v, &now, bytes) > 0;
 }
 
-/* Rung 5, in real time.  Likewise. */
+/* Step 5, in real time.  Returns the status of the last try, or `why' without one. */
 static weir_status ask_process_peers(struct climb *c, weir_status why) {
     struct weir_reserve *v = c->v;
     struct weir_process_peers *peers = v->events.peers;
@@ -286,14 +277,14 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
         figures = read_live(v, bytes);
         if (is_too_much(v, &figures, bytes))
             break;
-        missing = weir__size_less(bytes, usable(v, figures.device_free)) + UNIT;
+        missing = weir__size_less(bytes, usable_free(v, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, total));
         answers = weir__process_peers_ask(peers, most, first, until, NULL);
         now = weir__registry_now();
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, most, answers.given, now - began,
                               figures.reserved);
-        /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
+        /* The memory of a process that was ending may have come free since the last try. */
         has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
             is_over(v, bytes, &figures, &(struct round){&answers, began, now, &alone}))
@@ -304,22 +295,22 @@ static weir_status ask_process_peers(struct climb *c, weir_status why) {
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given > 0) /* it was in parts of units, or others were first */
+        if (answers.given > 0) /* but not enough: in pieces, or others used the memory first */
             most = weir__size_smaller(most * 2, total);
         else if (!has_ended)
-            wait_for_process_peers(pause);
+            sleep_between_rounds(pause);
         has_asked = 1;
         why = try_with_more(c);
     }
     return why;
 }
 
-/* What the limit of the process group lacks for the request. */
+/* Returns the bytes that the limit of the process group lacks for the request. */
 static uint64_t group_lacks(struct weir_group *g, size_t bytes) {
     return weir__size_less(bytes + UNIT, weir__group_room(g));
 }
 
-/* One round: 1 if another try may be of use. */
+/* Makes one round of requests to the members of the process group.  Returns 1 if a retry may succeed, else 0. */
 static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, uint64_t first,
                        uint64_t until) {
     struct weir_answers answers = {0};
@@ -335,11 +326,11 @@ static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, ui
         weir__engine_note(v->engine, WEIR_EVENT_RECLAIM, 0, bytes, answers.given,
                           weir__registry_now() - now, weir__engine_reserve(v->engine));
     if (answers.given == 0 && (answers.awaited || ending > 0))
-        wait_for_process_peers(ENDING_PAUSE_NS);
+        sleep_between_rounds(ENDING_PAUSE_NS);
     return answers.given > 0 || answers.awaited || ending > 0;
 }
 
-/* Rung 5 for what the group lacks, in real time.  Likewise. */
+/* Step 5 for a process group that lacks memory, in real time.  Returns the status of the last try, or `why' without one. */
 static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status why) {
     uint64_t first = weir__registry_now(), until = first + deadline_ns(c->v) / PROCESS_PEERS_PART;
     uint64_t most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT), lacks;
@@ -368,7 +359,7 @@ uint64_t weir__oom_recovery_largest(struct weir_reserve *v,
     return survey.largest;
 }
 
-/* Of the engine's; the caller knows more of it. */
+/* Counts the failure, and writes the engine's figures of it. */
 static void fill_failure(struct weir_reserve *v, const struct weir_request *r, weir_status status,
                          uint64_t waited_ns) {
     atomic_fetch_add_explicit(&v->events.counters->failed_requests, 1, memory_order_relaxed);
@@ -382,7 +373,7 @@ static void fill_failure(struct weir_reserve *v, const struct weir_request *r, w
     r->refused->figures.waited_ns = waited_ns;
 }
 
-/* Runs the rungs in order.  Returns the status of the last try. */
+/* Takes the steps in order.  Returns the status of the last try. */
 static weir_status climb(struct climb *c, weir_status status) {
     struct weir_group *group = weir__group_of(c->v->device->driver, c->v->device->ordinal);
     weir_failure failure;
@@ -396,21 +387,21 @@ static weir_status climb(struct climb *c, weir_status status) {
         if (weir__is_failure(status) && give_back(c))
             status = try_again(c);
     }
-    status = settled(c, status);
+    status = end_tries(c, status);
     status = ask_allocators(c, status);
     if (group)
         status = ask_group(c, group, status);
     if (!group || group_lacks(group, c->r->bytes) == 0)
         status = ask_process_peers(c, status);
-    if (c->r->foretold && weir__is_failure(status)) { /* the driver may have more than it says */
+    if (c->r->foretold && weir__is_failure(status)) { /* the driver may have more than it reports */
         c->r->flags |= WEIR_REQUEST_INSISTS;
-        status = settled(c, weir__oom_recovery_try(c->v, c->r));
+        status = end_tries(c, weir__oom_recovery_try(c->v, c->r));
     }
     return status;
 }
 
-/* A graph's memory is none of an engine's: nothing that is idle or pending would serve it, and what went back now, on
- * that stream, would go back at each launch. */
+/* Returns 1 if the stream is being captured.  No idle memory of an engine serves a graph, and a free on the captured stream
+ * would run at each launch. */
 static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
     if (r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)
@@ -434,7 +425,7 @@ weir_status weir__oom_recovery_run(struct weir_reserve *v, struct weir_request *
     if (c.tries > 0)
         atomic_fetch_add_explicit(&counters->retries, 1, memory_order_relaxed);
     waited = weir__device_since(v->device, started);
-    /* Growth on the way has noted its own part. */
+    /* Growth has already counted its own part. */
     counted = atomic_load_explicit(&counters->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&counters->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);

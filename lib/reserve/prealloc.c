@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* prealloc.c: preallocation: how much, and which process is next.
+/* prealloc.c: see prealloc.h.
  *
- * Processes that start together and each want nine tenths of the free memory would fail each other, since all read the
- * same amount of free memory.  So the processes of one user preallocate on a device one after the other, by a lock
- * (turn_lock.h); each computes shares of the free memory again once it has the lock.  The lock is a courtesy: if there is
- * no lock, or if another process holds it for too long, preallocation goes on without it and says so in the log.
+ * Processes that start together and each want nine tenths of the free memory would fail, since all read one amount of
+ * free memory.  So the processes of one user preallocate on a device one after the other, by a lock (turn_lock.h), and
+ * each computes its amount again once it has the lock.  If there is no lock, or another process holds it for too long,
+ * preallocation goes on without the lock and says so in the log.
  *
- * A preallocation got the bytes by which the reserved memory rose, not the bytes that it requested.  The log and the
- * counters have the difference.  It fails only if less is there than prealloc_min; then its memory goes back.
- *
- * Must not know: any single engine, the caller for memory.
+ * A preallocation fails only if less is reserved than prealloc_min; then its memory goes back.
  */
 #include "reserve/prealloc.h"
 
@@ -31,23 +28,23 @@
 #define RECLAIM_PAUSE_NS UINT64_C(10000000)
 /* The longest wait for the lock. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
-/* Of memory by handles, and of cuMemAlloc's. */
+/* The granularity of mapped memory and of cuMemAlloc. */
 #define PAGE ((uint64_t)2 << 20)
 enum { CAUSE_BYTES = 80 };
-/* How long others have to answer who wants its share, and how long nothing may come of that: a process that gives all
- * of an H200 takes 0.2 s for it. */
+/* The time for other processes to answer, and the time after which weir stops waiting for memory if no more comes free.  A
+ * process that releases all of an H200 takes 0.2 s. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
-static uint64_t reserve_of(const struct weir_preallocation *p) {
+static uint64_t reserved_by(const struct weir_preallocation *p) {
     return weir__engine_reserve(p->v->engine);
 }
 
-/* ---- who is next ----------------------------------------------------------------------------- */
+/* ---- one process after the other --------------------------------------------------------------- */
 
-/* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
- * as free. */
-static void look_again(struct weir_preallocation *p) {
+/* Computes a target that depends on the free memory again, since other processes may have released memory.  Memory that this
+ * allocator has reserved counts as free. */
+static void refresh_target(struct weir_preallocation *p) {
     const weir_amount *amount = &p->v->options->prealloc;
     struct weir_device_memory memory = {.total = p->v->device->total};
     uint64_t target;
@@ -58,24 +55,24 @@ static void look_again(struct weir_preallocation *p) {
     memory.free = weir__device_free(p->v->device);
     if (memory.free == UINT64_MAX)
         return;
-    memory.free += reserve_of(p);
+    memory.free += reserved_by(p);
     target = weir__budget_bytes(amount, &memory, 0);
     if (target > memory.free)
         target = memory.free;
     p->target = weir__size_smaller(target, p->v->quota.limit);
 }
 
-/* As much of a reserve as leaves what a share does not take. */
-static uint64_t beside_others(const struct weir_preallocation *p, uint64_t reserve) {
+/* Lowers a target that is a share, so that the memory that shares leave to others stays free. */
+static uint64_t beside_others(const struct weir_preallocation *p, uint64_t target) {
     uint64_t device_free;
 
     if (p->v->options->prealloc.kind != WEIR_AMOUNT_SHARE)
-        return reserve;
+        return target;
     device_free = weir__device_free(p->v->device);
     if (device_free == UINT64_MAX)
-        return reserve;
-    device_free = reserve_of(p) + weir__size_less(device_free, p->v->quota.apart);
-    return weir__size_smaller(reserve, weir__size_larger(device_free, p->least));
+        return target;
+    device_free = reserved_by(p) + weir__size_less(device_free, p->v->quota.apart);
+    return weir__size_smaller(target, weir__size_larger(device_free, p->least));
 }
 
 /* Returns 1 if preallocation may begin, with the lock or without it; 0 if the caller is to call again later. */
@@ -99,7 +96,7 @@ static int is_our_turn(struct weir_preallocation *p, uint64_t began_ns) {
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
     atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, waited);
-    look_again(p);
+    refresh_target(p);
     return 1;
 }
 
@@ -107,11 +104,11 @@ int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *s, uin
                        uint64_t wanted) {
     uint64_t now = weir__clock_ns(), device_free = weir__device_free(v->device);
 
-    if (device_free >= enough + v->quota.apart) { /* as is what the driver does not tell */
+    if (device_free >= enough + v->quota.apart) { /* also if the driver does not report it */
         *s = (struct weir_reclaim){0};
         return 1;
     }
-    if (s->is_answered) { /* that is all for now */
+    if (s->is_answered) { /* other processes release no more for now */
         s->is_answered = 0;
         return 1;
     }
@@ -136,7 +133,7 @@ void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *s) {
 }
 
 static void wait_for_others(struct weir_preallocation *p, uint64_t goal) {
-    uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
+    uint64_t lacks = weir__size_less(goal, reserved_by(p)), began = weir__clock_ns();
     struct weir_reclaim reclaim = {0};
 
     if (p->v->options->prealloc.kind != WEIR_AMOUNT_SHARE || !p->v->events.peers)
@@ -148,7 +145,7 @@ static void wait_for_others(struct weir_preallocation *p, uint64_t goal) {
             nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
     }
     atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
-    (void)weir__quota_refresh(p->v); /* who has a share has a limit that moves */
+    (void)weir__quota_refresh(p->v);
 }
 
 static void wait_for_turn(struct weir_preallocation *p) {
@@ -166,33 +163,24 @@ void weir__preallocation_close(struct weir_preallocation *p) {
     weir__process_lock_give(&p->lock);
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-static void note(struct weir_preallocation *p, uint64_t reserve) {
-    struct weir_counters *counters = p->v->events.counters;
-
-    atomic_store(&counters->prealloc.asked, p->target);
-    atomic_store(&counters->prealloc.kept, reserve);
-    weir__decay_raise_floor(&p->v->decay, weir__size_smaller(reserve, p->target));
-}
-
-/* What the reserved memory grows by at least. */
+/* Returns the least growth of reserved memory. */
 static uint64_t unit_of(const struct weir_preallocation *p) {
     size_t unit = p->v->engine->least_limit;
 
     return unit ? unit : PAGE;
 }
 
-/* Writes why no more than `reserve' bytes are reserved.  `apart' is the part of the device that a share leaves to
- * others. */
-static void show_cause(const struct weir_preallocation *p, uint64_t reserve, uint64_t apart,
+/* Writes why no more than `reserved' bytes are reserved.  A share leaves `apart' bytes of the device to others. */
+static void show_cause(const struct weir_preallocation *p, uint64_t reserved, uint64_t apart,
                        char *text, size_t text_bytes) {
     const struct weir_quota *q = &p->v->quota;
     int is_share = p->v->options->limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&q->no_share);
     uint64_t limit = q->limit, device_free;
 
     snprintf(text, text_bytes, "the device has no more");
-    if (limit != UINT64_MAX && weir__size_less(limit, reserve) < unit_of(p)) {
+    if (limit != UINT64_MAX && weir__size_less(limit, reserved) < unit_of(p)) {
         int is_left = limit < weir__quota_own(q);
         snprintf(text, text_bytes, "%s %s",
                  is_left    ? "keep-free keeps for others"
@@ -216,20 +204,20 @@ static uint64_t apart_of(const struct weir_preallocation *p) {
     return p->v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? p->v->quota.apart : 0;
 }
 
-/* Logs that only `reserve' bytes of `target' are reserved, and why. */
-static void tell(const struct weir_preallocation *p, uint64_t target, uint64_t reserve,
-                 uint64_t apart) {
+/* Logs that only `reserved' bytes of `target' are reserved, and why. */
+static void log_shortfall(const struct weir_preallocation *p, uint64_t target, uint64_t reserved,
+                          uint64_t apart) {
     char cause[CAUSE_BYTES];
 
-    show_cause(p, reserve, apart, cause, sizeof cause);
+    show_cause(p, reserved, apart, cause, sizeof cause);
     weir__log(p->v->options->log, WEIR_LOG_WARNING,
               "preallocation: requested %s, got and kept %s; %s", WEIR_SHOWN(target),
-              WEIR_SHOWN(reserve), cause);
+              WEIR_SHOWN(reserved), cause);
 }
 
 void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked,
-                              uint64_t reserve) {
-    tell(p, asked, reserve, 0);
+                              uint64_t reserved) {
+    log_shortfall(p, asked, reserved, 0);
 }
 
 static int is_too_little(weir_status status) {
@@ -244,7 +232,7 @@ static weir_status too_little(struct weir_preallocation *p, weir_status status, 
     size_t released;
 
     if (is_too_little(status)) {
-        if (status == WEIR_OK) /* the target is a part of the memory that is free now */
+        if (status == WEIR_OK) /* the target itself is below prealloc_min */
             snprintf(cause, sizeof cause, "no more was asked");
         else
             show_cause(p, figures->reserved, apart_of(p), cause, sizeof cause);
@@ -287,19 +275,17 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
     else
         p->prepare(p->context);
     atomic_fetch_add(&counters->prealloc.ns, weir__device_since(p->v->device, started));
-    note(p, after.reserved);
+    atomic_store(&counters->prealloc.asked, p->target);
+    atomic_store(&counters->prealloc.kept, after.reserved);
+    weir__decay_raise_floor(&p->v->decay, weir__size_smaller(after.reserved, p->target));
     weir__preallocation_close(p);
     if (lacks || !is_too_little(status))
         return status;
     if (status == WEIR_OK)
         return WEIR_OK;
-    tell(p, p->target, after.reserved, apart_of(p));
-    if (after.reserved == 0)
-        return status;
-    return WEIR_OK; /* partial success is success */
+    log_shortfall(p, p->target, after.reserved, apart_of(p));
+    return after.reserved == 0 ? status : WEIR_OK; /* partial success is success */
 }
-
-/* ---- life ------------------------------------------------------------------------------------ */
 
 void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
                               uint64_t least, weir__prepare_fn *prepare, void *context) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* prealloc.h: preallocation: how much, and which process is next.
+/* prealloc.h: preallocates memory, one process after the other.
  *
  * Must not know: any single engine, the caller for memory.
  */
@@ -9,16 +9,16 @@
 #include "ipc/turn_lock.h"
 #include "reserve/reserve.h"
 
-/* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
+/* The state of several rounds of requests to other processes for memory; at first all zero. */
 struct weir_reclaim {
-    uint64_t began_ns, moved_ns; /* more was free than ever before */
-    uint64_t most_free;          /* bytes */
-    uint64_t lacks;              /* bytes that they are to be asked for now; 0: none */
-    int is_answered;             /* as far as they would be asked, for what is next */
+    uint64_t began_ns, moved_ns; /* the time of the first round, and of the last rise of `most_free' */
+    uint64_t most_free;          /* the most bytes that were free on the device so far */
+    uint64_t lacks;              /* bytes that other processes should release now, or 0 */
+    int is_answered;             /* set if all other processes have answered the last round */
 };
 
-/* Memory was preallocated, so that a layer that keeps tables by address makes them now, in place of the first
- * requests.  Called without a lock of the engine's. */
+/* Makes tables for preallocated memory in a layer that has tables by address, so that the first requests need not.  The
+ * caller holds no lock of the engine. */
 typedef void weir__prepare_fn(void *context);
 
 /* The preallocation of one allocator.  One thread at a time uses it. */
@@ -39,16 +39,15 @@ void weir__preallocation_close(struct weir_preallocation *p);
  * error `text' has the reason. */
 weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, size_t text_bytes);
 
-/* A call of the program's asked for so much, and no more than `reserve` is there: the log says so, and why.  From any
- * thread. */
-void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserve);
+/* Logs that only `reserved' of the `asked' bytes of weir_preallocate are reserved, and why.  Any thread may call it. */
+void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserved);
 
-/* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other processes are
- * to give, which have more than their share until they have heard of this one; and it is to be called again after
- * weir__reclaim_ask. */
+/* Returns 1 if `enough' bytes are free on the device beside what stays there, or if waiting is of no use.  Otherwise returns
+ * 0: other processes have more than their share until they learn of this one.  The caller then calls weir__reclaim_ask
+ * and this function again. */
 int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *reclaim, uint64_t enough,
                        uint64_t wanted);
-/* Asks them for what it lacks, which takes a tenth of a second at most, and no call of the driver. */
+/* Requests the missing memory from other processes.  Takes at most a tenth of a second, and calls no driver. */
 void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *reclaim);
 
 #endif

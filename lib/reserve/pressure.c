@@ -7,7 +7,7 @@
 #include "reserve/reserve.h"
 
 #define FIRST_PAUSE_NS UINT64_C(1000000)
-enum { MOST_LOOKS = 11 }; /* the last a second after the first */
+enum { MOST_LOOKS = 11 }; /* the last one a second after the first */
 
 void weir__pressure_open(struct weir_pressure *r, int in_requests) {
     pthread_mutex_init(&r->lock, NULL);
@@ -23,7 +23,7 @@ void weir__pressure_raise(struct weir_pressure *r, uint64_t bytes) {
     weir__raise_to(&r->wanted, bytes);
 }
 
-/* Less is wanted, unless that has changed. */
+/* Lowers `wanted', unless another thread has changed it. */
 static void want_less(struct weir_pressure *r, uint64_t wanted, uint64_t rest) {
     (void)atomic_compare_exchange_strong_explicit(&r->wanted, &wanted, rest, memory_order_relaxed,
                                                   memory_order_relaxed);
@@ -33,8 +33,8 @@ void weir__pressure_end(struct weir_pressure *r, uint64_t wanted) {
     want_less(r, wanted, 0);
 }
 
-/* Bytes that went. */
-static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
+/* Releases memory without waiting.  Returns the bytes that went. */
+static uint64_t release(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
     weir_statistics before = {.size = sizeof before};
     uint64_t keep;
 
@@ -46,7 +46,7 @@ static uint64_t give(struct weir_reserve *v, const struct weir_request *r, uint6
     return weir__size_less(before.reserved, weir__engine_reserve(v->engine));
 }
 
-/* The caller holds the lock. */
+/* Does what weir__pressure_look does.  The caller holds the lock. */
 static int look(struct weir_reserve *v, const struct weir_request *request) {
     struct weir_pressure *r = &v->pressure;
     const struct weir_device *device = v->engine->device;
@@ -61,7 +61,7 @@ static int look(struct weir_reserve *v, const struct weir_request *request) {
     } else if (now < r->due) {
         return 0;
     }
-    got = give(v, request, wanted);
+    got = release(v, request, wanted);
     r->due = now + (FIRST_PAUSE_NS << r->looks);
     if (++r->looks == MOST_LOOKS)
         want_less(r, wanted, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.h: how much memory earlier runs of a program needed, in a small text file.
+/* profile.h: a small text file with the memory that earlier runs of a program needed.
  *
  *     weir profile 4
  *     device cuda NVIDIA H200 GPU-... 143771MiB

@@ -5,9 +5,8 @@
 #include "base/size.h"
 #include "reserve/reserve.h"
 
-/* Of two figures that belong together, how often they are read at most. */
-enum { READS = 4 };
-/* Of a process that says nothing of shares, in millionths. */
+enum { READS = 4 }; /* the most readings of two figures that belong together */
+/* The weight, in millionths, of a process without a share. */
 #define WEIGHT UINT64_C(1000000)
 
 uint64_t weir__quota_weight(const weir_options *o) {
@@ -39,30 +38,26 @@ uint64_t weir__quota_weights(const struct weir_reserve *v) {
                : own;
 }
 
-static uint64_t least_limit(const struct weir_reserve *v) {
-    return v->engine->least_limit;
-}
-
 uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit) {
-    return limit != UINT64_MAX && least_limit(v)
-               ? weir__size_round_down((size_t)limit, least_limit(v))
-               : limit;
+    size_t unit = v->engine->least_limit;
+
+    return limit != UINT64_MAX && unit ? weir__size_round_down((size_t)limit, unit) : limit;
 }
 
 uint64_t weir__quota_own(const struct weir_quota *q) {
     return atomic_load_explicit(q->follows ? &q->own : &q->limit, memory_order_relaxed);
 }
 
-/* Never more than the program asks for by now, however long ago the bytes were found. */
-static void apply(struct weir_quota *q, uint64_t bytes) {
+/* Sets the limit to `bytes', but to at most the limit of the program, which may have changed meanwhile. */
+static void apply_limit(struct weir_quota *q, uint64_t bytes) {
     weir__lock_take(&q->limiting);
     atomic_store_explicit(&q->limit, weir__size_smaller(bytes, atomic_load(&q->asked)),
                           memory_order_relaxed);
     weir__lock_give(&q->limiting);
 }
 
-/* What the reserved memory may be so that as much as is to be is left on the device.  The figures are of two sides: where the
- * reserved memory has become another between, they are taken again. */
+/* Returns the reserved memory at which `keep_free' bytes stay free on the device.  Reads both figures again if the reserved
+ * memory changed between the readings. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 
@@ -78,11 +73,12 @@ static uint64_t limit_by_device(struct weir_reserve *v) {
     return weir__size_smaller(before, after) + weir__size_less(device_free, v->quota.keep_free);
 }
 
-/* More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
- * has left, as it would be a moment later; a request that is refused for it has the limit set again first. */
+/* More memory may be in use when the limit is applied.  It stays, and a request that fails because of the limit first
+ * computes the limit again. */
 int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use) {
     struct weir_quota *q = &v->quota;
     uint64_t asked = atomic_load(&q->asked), limit = asked, before = q->limit;
+    uint64_t unit = v->engine->least_limit;
 
     if (!q->follows)
         return 0;
@@ -91,13 +87,12 @@ int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use) {
                                  v->events.peers ? weir__process_peers_weights(v->events.peers)
                                                  : weir__quota_weight(v->options));
     limit = weir__size_larger(weir__quota_units(v, weir__size_smaller(limit, q->most)),
-                              weir__size_smaller(least_limit(v), asked));
+                              weir__size_smaller(unit, asked));
     atomic_store_explicit(&q->own, limit, memory_order_relaxed);
     if (q->keep_free > 0)
         limit = weir__size_smaller(limit, limit_by_device(v));
-    limit = weir__size_larger(limit, in_use);
-    limit = weir__size_larger(limit, least_limit(v));
-    apply(q, weir__quota_units(v, limit));
+    limit = weir__size_larger(weir__size_larger(limit, in_use), unit);
+    apply_limit(q, weir__quota_units(v, limit));
     return q->limit > before;
 }
 
@@ -122,7 +117,7 @@ void weir__quota_set(struct weir_reserve *v, uint64_t bytes) {
     if (v->quota.follows)
         (void)weir__quota_refresh(v);
     else
-        apply(&v->quota, UINT64_MAX);
+        apply_limit(&v->quota, UINT64_MAX);
 }
 
 void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights) {
@@ -139,6 +134,6 @@ void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights) {
     if (most == UINT64_MAX)
         return;
     weir__decay_lower_floor(&v->decay, weir__size_larger(most, atomic_load(&q->promised)));
-    /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
+    /* Another thread may have raised `promised', and then the floor, before the floor was lowered here. */
     weir__decay_raise_floor(&v->decay, atomic_load(&q->promised));
 }

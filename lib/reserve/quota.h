@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* quota.h: how much of the device an allocator's reserve may be, and what of it stays.
+/* quota.h: the limit of reserved memory, and the part of it that stays preallocated.
  *
- * The limit is that of the settings or of the program, a share of the device among processes, or what leaves some of
- * the device to others.  The last two move with the other processes: weir__quota_refresh sets the limit again.  One that
- * the program has set is never exceeded, whatever is in use.
+ * The limit comes from the settings or the program.  It may be a share of the device among processes, or leave part of
+ * the device free; then it changes with other processes, and weir__quota_refresh computes it again.  A limit that the
+ * program has set is never exceeded, whatever is in use.
  *
- * Locks: `limiting` is held by the thread that writes the limit; nothing is called under it.
+ * Locks: `limiting' is held by the thread that writes the limit; nothing is called under it.
  *
  * Must not know: any single engine, settings' names, the caller for memory.
  */
@@ -21,48 +21,46 @@
 struct weir_reserve;
 
 struct weir_quota {
-    _Atomic uint64_t
-        limit;      /* the most the reserved memory may be; UINT64_MAX: none.  Engines read it */
-    uint64_t
-        keep_free;  /* bytes on the device that are others': the limit is lowered for them; fixed */
-    uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
-    int follows;    /* the limit moves with other processes; fixed */
-    /* The limit before shares and `keep_free` lower it.  `most`: that of the settings, fixed.  `asked` is less only if
-     * the program has set a lower one. */
+    _Atomic uint64_t limit; /* the most reserved memory, or UINT64_MAX; engines read it */
+    uint64_t keep_free;     /* bytes of the device that growth leaves free; fixed */
+    uint64_t apart;         /* bytes of the device that preallocated shares leave free; fixed */
+    int follows;            /* set if the limit changes with other processes; fixed */
+    /* The limit before shares and `keep_free' lower it: `most' is that of the settings, fixed, and `asked' that of the
+     * program, at most `most'. */
     _Atomic uint64_t asked;
     uint64_t most;
-    _Atomic uint64_t
-        own; /* the limit, but for what it is lowered by for others; kept where it follows */
-    _Atomic uint64_t share;    /* preallocated at most, since others came; UINT64_MAX: none have */
-    _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
-    atomic_int no_share; /* the program has set a limit in the place of a share, whatever to */
+    _Atomic uint64_t own;      /* the limit before `keep_free' lowers it; used if `follows' is set */
+    _Atomic uint64_t share;    /* the most preallocated memory since other processes came, or UINT64_MAX */
+    _Atomic uint64_t promised; /* reserved bytes that stay although a share becomes smaller */
+    atomic_int no_share;       /* set once the program has set a limit instead of a share */
     struct weir_lock limiting;
 };
 
-/* Bytes of a share: of the device less `apart`, the part `weight` / `weights`; 0 if `weights` is 0. */
+/* Returns the bytes of a share: the part `weight' / `weights' of the device less `apart', or 0 if `weights' is 0. */
 uint64_t weir__quota_part(const struct weir_device *device, uint64_t apart, uint64_t weight,
                           uint64_t weights);
-/* The weight of an allocator with these options, in millionths; and whether anything is a share. */
+/* Returns the weight of an allocator with these options, in millionths. */
 uint64_t weir__quota_weight(const weir_options *options);
+/* Returns 1 if the limit or the preallocation is a share, else 0. */
 int weir__quota_has_share(const weir_options *options);
-/* The sum of the weights of all processes on the device; this process counts even before it takes part. */
+/* Returns the sum of the weights of all processes on the device, with this process. */
 uint64_t weir__quota_weights(const struct weir_reserve *v);
 
-/* The engine is open: from here on the limit is `limit', and lowered as it must be. */
+/* Sets the first limit, once the engine is open. */
 void weir__quota_begin(struct weir_reserve *v, uint64_t limit);
-/* Sets the limit again, where it follows others: 1 if it is higher than before.  Without a lock.  `in_use' bytes stay,
- * whatever the limit comes to. */
+/* Computes a limit that follows other processes again, at least `in_use'.  Returns 1 if the limit has risen, else 0.  The
+ * caller holds no lock. */
 int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use);
-/* The same in a request: what caches hold counts as in use. */
+/* Computes the limit again for a request, for which memory in caches counts as in use. */
 int weir__quota_refresh(struct weir_reserve *v);
-/* The program sets another. */
+/* Sets the limit of the program. */
 void weir__quota_set(struct weir_reserve *v, uint64_t bytes);
-/* A limit, rounded down to whole units of the engine. */
+/* Rounds a limit down to whole units of the engine. */
 uint64_t weir__quota_units(const struct weir_reserve *v, uint64_t limit);
-/* The limit before it is lowered so that `keep_free` bytes stay free on the device. */
+/* Returns the limit before `keep_free' lowers it. */
 uint64_t weir__quota_own(const struct weir_quota *q);
-/* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has
- * promised more.  `weights': of all processes. */
+/* Lowers the floor of preallocated memory to a share that the preallocation or the limit is, but not below `promised'.
+ * `weights' is the sum of the weights of all processes. */
 void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.c: a request that the caches could not serve, from the engine as it stands to OOM recovery, and
- * what is done after it.
+/* reserve.c: serves a request that the caches could not serve, and looks after reserved memory afterwards.
  *
- * Each step but the first is taken only if the one before did not do, and tries again only if it changed something.
- * Before the reserved memory grows, or memory moves, the caches give what they have: the stream's own at once, others at their
- * next request.
+ * A request first takes idle memory of the engine.  If that fails, weir takes the next steps in order, and retries after
+ * each step that changed something; the last one is OOM recovery.  Before reserved memory grows or memory moves, caches
+ * return idle memory to the engine: that of the request's stream at once, others at their next request.
  */
 #include "reserve/reserve.h"
 
@@ -26,10 +25,10 @@ uint64_t weir__reserve_reclaimable(struct weir_reserve *v) {
                : 0;
 }
 
-uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
+uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
                               uint64_t wanted) {
     uint64_t floor = atomic_load_explicit(&v->decay.floor, memory_order_relaxed);
-    uint64_t target = weir__size_less(reserve, wanted);
+    uint64_t target = weir__size_less(reserved, wanted);
 
     target = weir__size_larger(target, in_use + v->decay.idle);
     return weir__size_larger(target, floor);
@@ -55,11 +54,11 @@ static int may_wait(const struct weir_reserve *v) {
     return v->options->recovery_timeout_ms != UINT32_MAX;
 }
 
-/* Nothing fits without growth: what may be tried first, in this order. */
+/* The steps for a request that does not fit without growth, in order. */
 enum step { CATCH_UP, OWN, GROW, STEPS };
 
-/* 1 if it is to be tried again. */
-static int take(struct weir_reserve *v, struct weir_request *r, const struct weir_lender *caches,
+/* Takes one step.  Returns 1 if a retry may succeed, else 0. */
+static int take_step(struct weir_reserve *v, struct weir_request *r, const struct weir_lender *caches,
                 enum step step) {
     switch (step) {
     case CATCH_UP:
@@ -81,7 +80,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
         return status;
     r->flags |= WEIR_REQUEST_WAS_DRY;
     for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)
-        if (take(v, r, caches, step))
+        if (take_step(v, r, caches, step))
             status = weir__oom_recovery_try(v, r);
     r->flags |= WEIR_REQUEST_MAY_GROW;
     if (weir__is_failure(status) && r->least > 0 && r->least < r->bytes) {
@@ -94,7 +93,7 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, caches, status) : status;
 }
 
-/* What is due of the reserved memory goes back, and more comes. */
+/* Wakes background growth, and releases memory that is due.  Returns 1 if a new signal wants memory of the caches, else 0. */
 static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     if (v->ahead)
         weir__ahead_look(v->ahead, r->bytes, r->grew);
@@ -107,8 +106,8 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     return weir__pressure_is_due(&v->pressure) && weir__pressure_look(v, r);
 }
 
-/* Notes a graph's block, so that its free is recognised.  E_HOST_MEMORY: the block could not be noted, and has
- * gone back to the driver, which owns the memory of graphs whatever the engine is. */
+/* Notes a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver, which
+ * owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;
@@ -126,11 +125,11 @@ weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
 }
 
 weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r) {
-    /* If only the engine finds out that the stream is being captured, the work after a request is done. */
+    /* If only the engine finds that the stream is being captured, weir still looks after reserved memory. */
     const int is_graphs = (r->flags & WEIR_REQUEST_CAPTURED) != 0;
     weir_status status;
 
-    r->flags |= WEIR_REQUEST_MAY_GROW; /* nobody else can give */
+    r->flags |= WEIR_REQUEST_MAY_GROW; /* there are no caches to try first */
     if (!is_graphs)
         (void)weir__ahead_catch_up(v->ahead);
     status = serve(v, r, NULL);

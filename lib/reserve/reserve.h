@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* reserve.h: an allocator's reserve: the engine that has it, how much it may be, when it grows and when it goes back.
+/* reserve.h: an allocator's reserved memory: its engine, its limit, its growth, and how memory goes back.
  *
- * A request that the caches cannot serve goes through weir__reserve_alloc, or weir__reserve_alloc_alone.  Only a request for more than the device has
- * goes straight to OOM recovery.
+ * A request that the caches cannot serve goes through weir__reserve_alloc or weir__reserve_alloc_alone, unless it is for
+ * more memory than the device has; then it goes straight to OOM recovery.
  *
  * Must not know: any single engine, caches, the public API, settings' names.
  */
@@ -16,32 +16,32 @@
 
 struct weir_ahead;
 
-/* What the caches are asked for, in this order, until the request is served. */
+/* The idle memory that caches return to the engine, in this order, until the request succeeds. */
 enum weir_lending {
-    WEIR_LEND_OWN,   /* what the request's stream has, at once */
-    WEIR_LEND_LATER, /* the reserved memory grows, or memory moves: other streams are to give at their next call */
-    WEIR_LEND_ALL /* the request would fail: everything, behind a wait for the device */
+    WEIR_LEND_OWN,   /* memory in the cache of the request's stream, at once */
+    WEIR_LEND_LATER, /* memory in the caches of other streams, at their next call */
+    WEIR_LEND_ALL    /* all memory in caches, behind a wait for the device */
 };
 
-/* The caches: what lies idle there is live to the engine.  `lend` gives some of it back.  1: memory may have come back,
- * so the request is tried again. */
+/* The caches.  Memory that is idle in a cache is live to the engine; `lend' returns some to the engine.  It returns 1 if the
+ * request should be retried, else 0. */
 struct weir_lender {
     int (*lend)(void *context, struct weir_request *r, enum weir_lending what);
     void *context;
 };
 
-/* Has other allocators of the process give idle memory of the device back until `most` bytes have gone, if all together
- * have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called without a lock. */
+/* Releases idle memory of the process's other allocators until `most' bytes have gone, if together they have `least'.  Waits
+ * for nothing unless `may_wait' is set.  Returns the bytes that went.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
-/* Has a layer above the allocator free what it holds and no longer needs: blocks whose other uses are done, and with
- * `may_wait` also memory that is idle after a wait for the device.  *pending: bytes, at most, of frees that still wait for
- * events.  Returns 1 if it has freed something.  Called without a lock. */
+/* Frees memory that the layer above the allocator holds and no longer needs: blocks whose other uses have completed, and
+ * with `may_wait' also memory that is idle after a wait for the device.  Writes an upper bound of the bytes of frees that
+ * are still pending.  Returns 1 if it has freed something, else 0.  The caller holds no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
-/* Returns the bytes of the allocator that a reclaim would free after a wait for the device.  Called without a lock. */
+/* Returns the bytes that a reclaim would free after a wait for the device.  The caller holds no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
 
-/* Written by the allocator before the first request; what has locks or is atomic looks after itself. */
+/* The allocator sets all fields before the first request, unless they are atomic or have locks. */
 struct weir_reserve {
     struct weir_device *device;
     const weir_options *options;
@@ -51,34 +51,35 @@ struct weir_reserve {
     struct weir_quota quota;
     struct weir_decay decay;
     struct weir_pressure pressure;
-    struct weir_ahead *ahead;          /* grows ahead of demand; NULL: nobody does */
-    weir__lend_device_fn *lend_device; /* other allocators; NULL: there are none */
+    struct weir_ahead *ahead;          /* background growth, or NULL */
+    weir__lend_device_fn *lend_device; /* for other allocators, or NULL */
     void *lend_context;
-    weir__reclaim_fn *_Atomic reclaim; /* of the layer above, set once; NULL: there is none */
-    weir__reclaimable_fn *reclaimable; /* is set before `reclaim` */
-    void *reclaim_context;             /* is set before `reclaim` */
+    weir__reclaim_fn *_Atomic reclaim; /* for the layer above, set once, or NULL */
+    weir__reclaimable_fn *reclaimable; /* set before `reclaim' */
+    void *reclaim_context;             /* set before `reclaim' */
 };
 
-/* Has the layer above free what it does not need, as weir__reclaim_fn describes.  Returns 0 if there is no such layer. */
+/* Calls `reclaim' (weir__reclaim_fn), or returns 0 if there is no layer above. */
 int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pending);
 /* Returns the bytes that the layer above would free after a wait for the device.  Frees nothing, since the thread that
  * publishes figures calls it. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
-/* Bytes of reserve that stay if `wanted` bytes are to go: at least what is in use plus what is kept idle, and at least
- * the floor (decay.h). */
-uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserve, uint64_t in_use,
+/* Returns the reserved memory that stays if `wanted' bytes should go: at least the memory in use plus the idle memory of
+ * grow-ahead, and at least the floor (decay.h). */
+uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
                               uint64_t wanted);
-/* After a request: gives idle memory back until `target` is left, as far as that takes no wait. */
+/* Releases idle memory without waiting until `target' bytes are reserved, after a request. */
 void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
                         int cause);
 
-/* Serves r for a stream that is not being captured: from the engine as it stands; with what `caches` give; with growth;
- * by OOM recovery.  After a success it looks after background growth, the limit, decay and memory pressure.
- * On a failure of OOM recovery *r->refused, if not NULL, has the figures.  With r->at: from the engine alone. */
+/* Serves a request on a stream that is not being captured: from idle memory of the engine, with memory of the caches, by
+ * growth, or by OOM recovery.  After a success it also looks after background growth, the limit, decay and memory
+ * pressure.  If OOM recovery fails, *r->refused, if not NULL, has the figures.  A request with r->at tries the engine
+ * once. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,
                                 const struct weir_lender *caches);
-/* The same without caches, also for a graph's block (WEIR_REQUEST_CAPTURED), after which nothing is looked after. */
+/* Serves a request without caches.  The request may be for a block of a graph (WEIR_REQUEST_CAPTURED). */
 weir_status weir__reserve_alloc_alone(struct weir_reserve *v, struct weir_request *r);
 
 #endif
