@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* create.c: creates and destroys allocators, in the order of their parts.
+/* create.c: creates and destroys allocators.
  *
- * An allocator is a device, the completed options, a reserve over one engine, the books and the noted uses, and above
- * the engine the caches and the guard, where they are on.
+ * An allocator has a device, the completed options, reserved memory over one engine, counters and noted uses, and above the
+ * engine the caches and the guard, if they are on.
  *
- * Locks: `first` guards the preallocation at the first request; nothing is called under it but the preallocation.
+ * Locks: `first' guards the preallocation at the first request, and nothing else is called under it.
  *
  * Must not know: how an engine places blocks, the names of settings.
  */
@@ -30,8 +30,8 @@
 #include "reserve/background_growth.h"
 #include "reserve/oom_recovery.h"
 
-/* Preallocated memory that host tables are made for beforehand, which take a 2048th of it; and the most pieces that
- * it may lie in. */
+/* weir makes host tables for this much preallocated memory, in at most EXTENTS pieces.  Tables take a 2048th of the
+ * memory. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
 
@@ -39,9 +39,8 @@ const char *weir_version(void) {
     return PACKAGE_VERSION;
 }
 
-/* ---- what cannot be ---------------------------------------------------------------------------- */
+/* ---- failures ---------------------------------------------------------------------------------- */
 
-/* A creation that cannot be: the reason goes to the message, for who asked for it to tell, else to the log. */
 weir_status weir__create_cannot(const struct weir_message *message, int log, weir_status status,
                                 const char *format, ...) {
     char text[WEIR_GROUP_SHOWN + 80];
@@ -57,7 +56,7 @@ weir_status weir__create_cannot(const struct weir_message *message, int log, wei
     return status;
 }
 
-/* Does what weir__create_cannot does, for a result of the driver. */
+/* Reports a failed creation, with the result of the driver, as weir__create_cannot does. */
 static weir_status create_refused(weir_allocator *a, const struct weir_message *message,
                                   const char *what, CUresult result) {
     weir_status status = weir__device_status(&a->device, result);
@@ -116,7 +115,7 @@ static weir_status join_group(weir_allocator *a, const struct weir_message *mess
                                why);
 }
 
-/* The limit of the group forbids the context. */
+/* Returns E_LIMIT with a message if the limit of the process group leaves no room for the context, else OK. */
 static weir_status group_refuses(weir_allocator *a, const struct weir_message *message) {
     struct weir_group *g = weir__group_of(a->device.driver, a->device.ordinal);
     char text[WEIR_GROUP_SHOWN];
@@ -129,7 +128,7 @@ static weir_status group_refuses(weir_allocator *a, const struct weir_message *m
                                text);
 }
 
-/* Retains the primary context, for which there is no room while others hold all of the device. */
+/* Retains the primary context.  If the device has no room for it, waits until other processes release memory. */
 static weir_status open_context(weir_allocator *a, const struct weir_message *message) {
     struct weir_admission admission = {0};
     weir_status status;
@@ -169,14 +168,15 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__ahead_hold(
-        a->reserve.ahead); /* the figures of this preallocation leave out the thread's memory */
+    weir__ahead_hold(a->reserve.ahead); /* so that its memory is not in the figures of the preallocation */
     status = weir__preallocation_run(&a->preallocation, text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
+    if (status == WEIR_OK)
+        weir__prepare(a);
     return status;
 }
 
-/* The caches tells streams apart by ids, which drivers before 12.0 do not have. */
+/* Turns the caches off if the driver (before 12.0) has no stream ids, by which caches distinguish streams. */
 static void need_ids(weir_allocator *a) {
     if (a->options.cache != WEIR_SWITCH_ON || (a->device.driver->capabilities & WEIR_CAP_STREAM_ID))
         return;
@@ -185,7 +185,7 @@ static void need_ids(weir_allocator *a) {
               "the driver has no stream ids (before 12.0): per-stream caches are off");
 }
 
-/* Caches ask the pool and the direct engine for regions, not for blocks. */
+/* Opens the engine.  Caches get regions rather than blocks from the pool and direct engines. */
 static weir_status open_kind(const struct weir_engine *setup, struct weir_engine **out) {
     const weir_options *options = setup->options;
 
@@ -195,9 +195,7 @@ static weir_status open_kind(const struct weir_engine *setup, struct weir_engine
                                                  : weir__pool_open(setup, out);
 }
 
-/* The first requests would spend most of their time on it. */
-void weir__prepare(void *allocator) {
-    weir_allocator *a = allocator;
+void weir__prepare(weir_allocator *a) {
     struct weir_extent extents[EXTENTS];
     int count;
 
@@ -225,34 +223,26 @@ static void look_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Returns OK instead of the status if the preallocation is only one that a profile learned: creation then succeeds
- * without it. */
-static weir_status as_a_wish(const weir_allocator *a, weir_status status) {
+/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is not an error. */
+static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
+    weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
 
-    if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
-        a->profile_asked == 0)
-        return status;
-    weir__log(a->options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
-              weir__why_not(a, status, why, sizeof why));
-    return WEIR_OK;
-}
-
-/* Preallocates while the allocator is created. */
-static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
-    weir_status status = as_a_wish(a, weir__preallocate(a, text, text_bytes));
-
-    if (status == WEIR_OK)
-        look_ahead(a);
+    if (status != WEIR_OK && status != WEIR_E_DEVICE_LOST && a->prealloc_min == 0 &&
+        a->profile_asked > 0) {
+        weir__log(a->options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
+                  weir__why_not(a, status, why, sizeof why));
+        status = WEIR_OK;
+    }
     return status;
 }
 
-/* Preallocates what earlier runs needed, unless the program has set prealloc, but at least prealloc_min. */
+/* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least prealloc_min. */
 static void learn(weir_allocator *a, const weir_options *given) {
     uint64_t target;
 
     a->learn = weir__learn_open(a->device.driver, a->device.ordinal, &a->options);
-    a->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
+    a->options.profile = a->learn ? a->learn->path : NULL; /* since the caller may free its text */
     if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a);
@@ -264,7 +254,6 @@ static void learn(weir_allocator *a, const weir_options *given) {
         a->threshold = a->prealloc;
 }
 
-/* NULL: the reserved memory can be told. */
 const char *weir__why_not_told(const weir_allocator *a) {
     switch (a->options.engine) {
     case WEIR_ENGINE_DIRECT:
@@ -289,7 +278,7 @@ int weir__can_shrink(const weir_allocator *a) {
     return !weir__why_it_stays(a);
 }
 
-/* Sets up decay.  Preallocation raises its floor later. */
+/* Sets up decay and memory pressure.  The preallocation raises the floor of decay later. */
 static void set_decay(weir_allocator *a) {
     const weir_options *o = &a->options;
     int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
@@ -311,7 +300,7 @@ static weir_status open_engine(weir_allocator *a) {
                                 .threshold = a->threshold};
     weir_status status;
 
-    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX) /* for OOM recovery too */
+    if (a->options.engine == WEIR_ENGINE_POOL && q->limit != UINT64_MAX)
         q->limit = weir__size_round_down((size_t)q->limit, WEIR_POOL_UNIT);
     if (a->reserve.decay.half_life_ns > 0 || q->follows)
         setup.traits = WEIR_ENGINE_IS_FOLLOWED;
@@ -350,17 +339,19 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                                                .context = a,
                                                                .graphs = &a->reserve.graphs},
                                    &a->harden);
-    weir__preallocation_open(&a->preallocation, &a->reserve, a->prealloc, a->prealloc_min,
-                             weir__prepare, a);
+    a->preallocation = (struct weir_preallocation){.v = &a->reserve,
+                                                   .target = a->prealloc,
+                                                   .least = a->prealloc_min,
+                                                   .lock = WEIR_PROCESS_LOCK_NONE};
     at_create = a->prealloc > 0 && !a->preallocates_later;
     if (a->prealloc > 0 && !at_create)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
         status = preallocate_now(a, why, sizeof why);
     else if (status == WEIR_OK)
-        look_ahead(a);
-    if (status == WEIR_OK && !at_create)
         weir__prepare(a);
+    if (status == WEIR_OK)
+        look_ahead(a);
     if (!a->caches || a->counters.latency || a->harden)
         (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_ALWAYS, 1);
     if (a->options.oom_callback)
@@ -379,7 +370,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
 }
 
-/* A zeroed one, its options understood.  NULL: the status says why, and `message` of the options. */
+/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL with a status, and with a
+ * message if the options are wrong. */
 static weir_allocator *begin(const struct weir_driver *driver, const weir_options *options,
                              int *ordinal, weir_status *status,
                              const struct weir_message *message) {
@@ -436,7 +428,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
-/* The caller for it looks for it there: it is said where the log was not set, too, once in the process. */
+/* Warns once in the process that OOM reports cannot be written to the named file, even if the log is not set. */
 static void warn_of_oom_report(const weir_options *o, const weir_options *given) {
     int problem = weir__oom_report_problem(o->oom_report), is_new = 1;
     char line[1024];
@@ -457,7 +449,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
                                           const weir_options *options, unsigned how,
                                           weir_allocator **allocator, char *message,
                                           size_t message_bytes) {
-    static _Atomic uint64_t made; /* so far */
+    static _Atomic uint64_t made; /* the number of allocators so far */
     struct weir_message to = {message, message_bytes};
     weir_allocator *a;
     weir_status status;
@@ -477,7 +469,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     a->device.decompresses = (how & WEIR_CREATE_DECOMPRESSES) != 0;
     a->preallocates_later =
         (how & WEIR_CREATE_PREALLOCATES_LATER) || weir__foreign_prealloc(&a->options);
-    if (weir__oom_report_is_wanted(a->options.oom_report)) /* the caller's need not live on */
+    if (weir__oom_report_is_wanted(a->options.oom_report)) /* since the caller may free its text */
         a->options.oom_report = weir__text_keep(a->options.oom_report, NULL);
     if (!a->options.oom_report) {
         status = weir__without_driver(WEIR_E_HOST_MEMORY);
@@ -492,8 +484,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     status = find_device(a, ordinal, &to);
     if (status != WEIR_OK)
         goto close_counters;
-    weir__join_process_peers(
-        a); /* other processes make room for the context, so this comes first */
+    weir__join_process_peers(a); /* first, since other processes make room for the context */
     status = join_group(a, &to);
     if (status == WEIR_OK)
         status = open_context(a, &to);
@@ -509,7 +500,7 @@ weir_status weir__engine_allocator_create(const struct weir_driver *driver,
     a->local_peer.device = a->device.ordinal;
     a->local_peer.owner = a;
     atomic_store_explicit(&a->device.log, a->options.log, memory_order_relaxed);
-    weir__local_peers_join(&a->local_peer); /* from here on others may call it */
+    weir__local_peers_join(&a->local_peer); /* from now on other allocators may call this one */
     *allocator = a;
     return weir__ended(result_before, WEIR_OK);
 
@@ -524,7 +515,7 @@ free_allocator:
     return status;
 }
 
-/* Options of which something is wrong are told about as those of a named engine are. */
+/* Creates an allocator with the named engine, or the default engine of the device. */
 static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
                              unsigned how, weir_allocator **allocator, char *message,
                              size_t message_bytes) {

@@ -69,8 +69,8 @@ void weir__size_fixed_region(weir_allocator *a);
 
 /* Preallocates.  On an error writes the reason to `text`, or "" if the status says it all. */
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes);
-/* Makes the host's tables for the addresses of preallocated memory. */
-void weir__prepare(void *allocator);
+/* Makes host tables for the addresses of preallocated memory, so that the first requests need not. */
+void weir__prepare(weir_allocator *a);
 /* Returns why the reserved memory is not known, or NULL if it is known. */
 const char *weir__why_not_told(const weir_allocator *a);
 /* Returns why the reserved memory never goes back by itself, or NULL if it may. */

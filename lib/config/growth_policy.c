@@ -3,7 +3,7 @@
  *
  * A policy chooses a step.  plain_step() then holds the step to the request, the limit, the memory of the device and the
  * unit.  BFC follows TensorFlow's Extend (tsl/framework/bfc_allocator.cc) to the byte.  The mapped engine fits the step
- * to its physical allocations (engine/mapped_sizes.c).  Sums and products saturate at SIZE_MAX.
+ * to its physical allocations (engine/mapped_plan.c).  Sums and products saturate at SIZE_MAX.
  */
 #include "config/growth_policy.h"
 

@@ -272,8 +272,6 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
     lacks = after.reserved < p->least;
     if (lacks)
         status = too_little(p, status, before.reserved, &after, text, text_bytes);
-    else
-        p->prepare(p->context);
     atomic_fetch_add(&counters->prealloc.ns, weir__device_since(p->v->device, started));
     atomic_store(&counters->prealloc.asked, p->target);
     atomic_store(&counters->prealloc.kept, after.reserved);
@@ -285,14 +283,4 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
         return WEIR_OK;
     log_shortfall(p, p->target, after.reserved, apart_of(p));
     return after.reserved == 0 ? status : WEIR_OK; /* partial success is success */
-}
-
-void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
-                              uint64_t least, weir__prepare_fn *prepare, void *context) {
-    *p = (struct weir_preallocation){.v = v,
-                                     .prepare = prepare,
-                                     .context = context,
-                                     .target = target,
-                                     .least = least,
-                                     .lock = WEIR_PROCESS_LOCK_NONE};
 }

@@ -17,21 +17,13 @@ struct weir_reclaim {
     int is_answered;             /* set if all other processes have answered the last round */
 };
 
-/* Makes tables for preallocated memory in a layer that has tables by address, so that the first requests need not.  The
- * caller holds no lock of the engine. */
-typedef void weir__prepare_fn(void *context);
-
 /* The preallocation of one allocator.  One thread at a time uses it. */
 struct weir_preallocation {
     struct weir_reserve *v;
-    weir__prepare_fn *prepare;
-    void *context;
     uint64_t target, least; /* bytes of reserved memory: wanted, and needed */
     struct weir_process_lock lock;
 };
 
-void weir__preallocation_open(struct weir_preallocation *p, struct weir_reserve *v, uint64_t target,
-                              uint64_t least, weir__prepare_fn *prepare, void *context);
 /* Releases the lock. */
 void weir__preallocation_close(struct weir_preallocation *p);
 

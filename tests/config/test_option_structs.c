@@ -140,7 +140,6 @@ static const struct {
     {"engine: ", {.engine = -1}},
     {"prealloc: ", {.prealloc.kind = 7}},
     {"prealloc: ", {.prealloc.value = GIB}},
-    {"limit: ", {.limit = {GIB, WEIR_AMOUNT_BYTES, 1}}},
     {"release-threshold: ", {.release_threshold = {1000001, WEIR_AMOUNT_OF_TOTAL}}},
     {"limit: ", {.limit = {1000001, WEIR_AMOUNT_OF_FREE}}},
     {"limit: ", {.limit = {0, WEIR_AMOUNT_BYTES}}},

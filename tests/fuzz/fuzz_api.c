@@ -615,7 +615,7 @@ static void choose_options(struct fuzz_bytes *in) {
     o->stream_checks = flags & 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_DEFAULT;
     o->latency = flags & 4 ? WEIR_SWITCH_ON : WEIR_SWITCH_DEFAULT;
     if (flags & 16)
-        o->prealloc = (weir_amount){40 * MIB, WEIR_AMOUNT_BYTES, flags & 8 ? 1 : 0};
+        o->prealloc = (weir_amount){40 * MIB, WEIR_AMOUNT_BYTES};
     if (flags & 32)
         o->release_threshold = (weir_amount){flags & 64 ? 32 * MIB : 0, WEIR_AMOUNT_BYTES};
     o->recovery_timeout_ms = timeouts[fuzz_choice(in, 4)];

@@ -216,9 +216,9 @@ TEST_EACH(WORLDS, mistakes_are_told) {
     begin(_i, GIB);
     EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE}));
-    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1}));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){MIB, WEIR_AMOUNT_SHARE}));
-    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_SHARE + 1, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_SHARE + 1}));
     if (worlds[_i].kind != KIND_FIXED) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));

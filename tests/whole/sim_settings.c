@@ -164,7 +164,5 @@ weir_options sim_options(const struct settings *s) {
         options.profile = sim_profile_path();
     options.log = WEIR_LOG_NONE;
     options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
-    if (s->prealloc && s->at_first)
-        preallocate_at_first(&options, s->prealloc);
     return options;
 }

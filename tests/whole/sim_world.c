@@ -18,6 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/allocator_internal.h"
+
 struct world w;
 
 /* A folder of this process, so that it meets no other's lock or profile. */
@@ -148,12 +150,16 @@ static void check_model(void) {
 
 static void open_allocator(void) {
     weir_options options = sim_options(&w.set);
+    int at_first = w.set.prealloc && w.set.at_first;
 
     if (w.set.asks) {
         options.oom_callback = sim_give_idle_back;
         options.oom_callback_data = &w;
     }
-    sim_expect(weir_allocator_create(&options, &w.allocator), WEIR_OK, "weir_allocator_create");
+    sim_expect(at_first ? weir__allocator_create(&options, WEIR_CREATE_PREALLOCATES_LATER,
+                                                 &w.allocator, NULL, 0)
+                        : weir_allocator_create(&options, &w.allocator),
+               WEIR_OK, "weir_allocator_create");
     w.limit = w.most = UINT64_MAX;
 }
 
