@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* create.c: creates and destroys allocators.
  *
- * An allocator has a device, the completed options, reserved memory over one engine, counters and noted uses, and above the
- * engine the caches and the guard, if they are on.
+ * An allocator has a device, the completed options, reserved memory over one engine, counters and noted uses, and above
+ * the engine the caches and the guard, if they are on.
  *
  * Locks: `first' guards the preallocation at the first request, and nothing else is called under it.
  *
@@ -168,7 +168,8 @@ weir_status weir__read_memory(weir_allocator *a, struct weir_device_memory *memo
 weir_status weir__preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status;
 
-    weir__ahead_hold(a->reserve.ahead); /* so that its memory is not in the figures of the preallocation */
+    weir__ahead_hold(
+        a->reserve.ahead); /* so that its memory is not in the figures of the preallocation */
     status = weir__preallocation_run(&a->preallocation, text, text_bytes);
     weir__ahead_go_on(a->reserve.ahead);
     if (status == WEIR_OK)
@@ -223,7 +224,8 @@ static void look_ahead(weir_allocator *a) {
               "nothing is done in the background: the host has no memory, or no thread");
 }
 
-/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is not an error. */
+/* Preallocates while the allocator is created.  If only a profile wants the preallocation, a failure is not an
+ * error. */
 static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = weir__preallocate(a, text, text_bytes);
     char why[160];
@@ -237,7 +239,8 @@ static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_by
     return status;
 }
 
-/* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least prealloc_min. */
+/* Sets the preallocation to the need of earlier runs, unless the program has set prealloc, but to at least
+ * prealloc_min. */
 static void learn(weir_allocator *a, const weir_options *given) {
     uint64_t target;
 
@@ -287,7 +290,7 @@ static void set_decay(weir_allocator *a) {
     weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
                      a->threshold < a->device.total ? a->threshold : 0, in_requests,
                      a->low > 0 ? a->high : 0);
-    weir__pressure_open(&a->reserve.pressure, in_requests && weir__can_shrink(a));
+    a->reserve.pressure.in_requests = in_requests && weir__can_shrink(a);
 }
 
 static weir_status open_engine(weir_allocator *a) {
@@ -370,8 +373,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                                why[0] ? why : weir__why_not(a, status, why, sizeof why));
 }
 
-/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL with a status, and with a
- * message if the options are wrong. */
+/* Allocates an allocator, all zero but for its completed options and its driver.  Returns NULL with a status, and with
+ * a message if the options are wrong. */
 static weir_allocator *begin(const struct weir_driver *driver, const weir_options *options,
                              int *ordinal, weir_status *status,
                              const struct weir_message *message) {
@@ -645,8 +648,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__caches_close(a->caches);
     a->reserve.engine->ops->close(a->reserve.engine);
     weir__anywhere_close(a);
-    weir__decay_close(&a->reserve.decay);
-    weir__pressure_close(&a->reserve.pressure);
     weir__leave_peers(a);
     weir__device_end_waits(&a->device);
     weir__set_driver_result(result_before);

@@ -11,8 +11,8 @@ struct weir_device_memory {
     uint64_t free;
 };
 
-/* Returns an amount in bytes, at most the address space: `standard` for DEFAULT, UINT64_MAX for MAX.  Rounds a fraction of
- * the total or of the free memory down to 256 bytes. */
+/* Returns an amount in bytes, at most the address space: `standard` for DEFAULT, UINT64_MAX for MAX.  Rounds a fraction
+ * of the total or of the free memory down to 256 bytes. */
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 

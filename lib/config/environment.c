@@ -67,11 +67,11 @@ const char *weir__foreign_prealloc(const weir_options *options) {
     const weir_amount *prealloc = &options->prealloc;
 
     return prealloc->value == foreign.value && prealloc->kind == foreign.kind ? foreign.variable
-                                                                             : NULL;
+                                                                              : NULL;
 }
 
-/* The variables that the device model and the libraries of `weir run' and `weir record' read.  tests/tree/check-variables
- * compares this list with the sources. */
+/* The variables that the device model and the libraries of `weir run' and `weir record' read.
+ * tests/tree/check-variables compares this list with the sources. */
 static const char *const part_names[] = {
     "WEIR_GROUP",         "WEIR_GROUP_DIR",        "WEIR_GROUP_LIMIT",
     "WEIR_GROUP_SHARE",   "WEIR_MODEL_PROFILE",    "WEIR_MODEL_DEVICES",
@@ -144,17 +144,10 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
         return status;
     reading->options = with_it;
     reading->sources.of[setting] = variable;
-    if (setting == WEIR_SETTING_PREALLOC && of) /* `weir run' read the variable of another program */
+    if (setting == WEIR_SETTING_PREALLOC &&
+        of) /* `weir run' read the variable of another program */
         note_foreign(&with_it.prealloc, weir__text_keep(of, NULL));
     return WEIR_OK;
-}
-
-static weir_status read_own(struct reading *reading) {
-    weir_status status = WEIR_OK;
-
-    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
-        status = read_variable(reading, (enum weir_setting)i);
-    return status;
 }
 
 /* Reads a switch.  Leaves *on unchanged if the variable is not set. */
@@ -274,8 +267,8 @@ struct engine_word {
     int engine; /* WEIR_ENGINE_DEFAULT if weir has no such engine */
 };
 
-/* Returns 1 if the value is this word.  Below another program the rule of its framework counts: TensorFlow distinguishes
- * upper and lower case, JAX does not. */
+/* Returns 1 if the value is this word.  Below another program the rule of its framework counts: TensorFlow
+ * distinguishes upper and lower case, JAX does not. */
 static int is_word(const struct reading *reading, const char *variable, const char *value,
                    const char *word) {
     int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
@@ -369,8 +362,9 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* A framework that does not use CUDA's memory pools preallocates its own memory, and its values may mean nothing to weir:
- * JAX allows a fraction above 1 for unified memory.  JAX has TensorFlow's allocator for pools and reads its variable. */
+/* A framework that does not use CUDA's memory pools preallocates its own memory, and its values may mean nothing to
+ * weir: JAX allows a fraction above 1 for unified memory.  JAX has TensorFlow's allocator for pools and reads its
+ * variable. */
 static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
     int is_own = reading->place == WEIR_PLACE_OWN;
     weir_status status = WEIR_OK;
@@ -381,16 +375,6 @@ static weir_status read_preallocations(struct reading *reading, struct compat *c
         return status;
     read_preallocate(compat);
     return read_fraction(reading, compat);
-}
-
-static weir_status read_compat(struct reading *reading, struct compat *compat) {
-    weir_status status = read_engines(reading, compat);
-
-    if (status == WEIR_OK)
-        status = read_preallocations(reading, compat);
-    if (status == WEIR_OK)
-        status = read_allow_growth(reading, compat);
-    return status;
 }
 
 /* Applies the table at the top of this file.  Returns the variable that sets the preallocation, or NULL. */
@@ -411,22 +395,19 @@ static const char *compat_prealloc(const struct compat *compat, weir_amount *amo
     return compat->fraction_name;
 }
 
-static int has_profile(const weir_options *options) {
-    return options->profile && strcmp(options->profile, "off") != 0;
-}
-
 static void apply_compat(struct reading *reading, const struct compat *compat) {
     weir_options *options = &reading->options;
     const char **of = reading->sources.of;
     weir_amount amount;
     const char *prealloc_name = compat_prealloc(compat, &amount);
+    int has_profile = options->profile && strcmp(options->profile, "off") != 0;
 
     if (compat->engine_name && !weir__option_is_set(options, WEIR_SETTING_ENGINE)) {
         options->engine = compat->engine;
         of[WEIR_SETTING_ENGINE] = compat->engine_name;
     }
     if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
-        options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile(options)))
+        options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile))
         return;
     options->prealloc = amount;
     note_foreign(&amount, prealloc_name);
@@ -466,8 +447,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* Returns 1 if a variable is probably a misspelt known name: it begins with one that has at least a third of its letters
- * behind `start', or at most two of its letters differ, and less than half of them. */
+/* Returns 1 if a variable is probably a misspelt known name: it begins with one that has at least a third of its
+ * letters behind `start', or at most two of its letters differ, and less than half of them. */
 static int is_near(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -484,7 +465,8 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* Notes a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should warn. */
+/* Notes a variable that nobody reads, so that processes below do not warn again.  Returns 1 if this process should
+ * warn. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
     int was_told = is_listed(weir__variable("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
@@ -553,18 +535,23 @@ static void warn_unknown(struct reading *reading, int compat_on) {
 static weir_status read_all(struct reading *reading) {
     struct compat compat = {0};
     int compat_on = 1;
-    weir_status status;
+    weir_status status = WEIR_OK;
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         if (!reading->sources.of[i] && weir__option_is_set(&reading->options, (enum weir_setting)i))
             reading->sources.of[i] = "the program";
-    status = read_own(reading);
+    for (int i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
+        status = read_variable(reading, (enum weir_setting)i);
     if (status == WEIR_OK)
         status = read_part_switches(reading);
     if (status == WEIR_OK)
         status = read_switch(reading, COMPAT, &compat_on);
     if (status == WEIR_OK && compat_on)
-        status = read_compat(reading, &compat);
+        status = read_engines(reading, &compat);
+    if (status == WEIR_OK && compat_on)
+        status = read_preallocations(reading, &compat);
+    if (status == WEIR_OK && compat_on)
+        status = read_allow_growth(reading, &compat);
     if (status != WEIR_OK)
         return status;
     apply_compat(reading, &compat);

@@ -11,19 +11,20 @@ struct weir_growth_cursor {
     uint64_t steps;
     size_t last_step;
     size_t next_region; /* for BFC: the planned size of the next region */
-    int doubled_ahead;  /* for BFC: set if the last step doubled next_region for the step after it */
+    int doubled_ahead; /* for BFC: set if the last step doubled next_region for the step after it */
 };
 
 /* Returns the bytes of the next step and advances the cursor.  Returns 0 if the request is 0 or does not fit under the
- * limit.  A step is a multiple of `unit`, a power of two, which holds the request.  It stays under the limit and, beyond
- * the request, within the free memory of the device.  BFC keeps to TensorFlow's rule: it rounds to 256 bytes below the
- * limit, and does not look at the free memory.  `options` is completed.  If the device refuses the step, the caller
- * calls weir__growth_smaller. */
+ * limit.  A step is a multiple of `unit`, a power of two, which holds the request.  It stays under the limit and,
+ * beyond the request, within the free memory of the device.  BFC keeps to TensorFlow's rule: it rounds to 256 bytes
+ * below the limit, and does not look at the free memory.  `options` is completed.  If the device refuses the step, the
+ * caller calls weir__growth_smaller. */
 size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
                          struct weir_growth_cursor *cursor);
 
-/* Returns the next smaller step after the device refused `step', or 0 if that would be less than the request.  BFC takes
- * 0.9 of the step, rounded up to `unit'; other policies go half the way to the request, which is rounded up to `unit'. */
+/* Returns the next smaller step after the device refused `step', or 0 if that would be less than the request.  BFC
+ * takes 0.9 of the step, rounded up to `unit'; other policies go half the way to the request, which is rounded up to
+ * `unit'. */
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
 
 /* Takes a step back from the cursor after the device refused every size. */

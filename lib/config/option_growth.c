@@ -15,12 +15,6 @@ const struct weir_option_word weir__option_policies[] = {
         {NULL, 0},
 };
 
-int weir__option_default_growth(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
-               ? WEIR_GROWTH_BFC
-               : WEIR_GROWTH_EXACT;
-}
-
 static int factor_valid(int growth, double factor, struct weir_problem *problem) {
     if (growth == WEIR_GROWTH_GEOMETRIC && !(factor > 1 && factor <= 1e300))
         return weir__problem(problem, "the factor must be above 1 and finite");
@@ -88,8 +82,8 @@ static void growth_spell(const struct weir_option_row *row, const weir_options *
         weir__factor_spell(options->growth_factor, argument, sizeof argument);
     if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_step > 0)
         weir__bytes_spell(options->growth_step, cap, sizeof cap);
-    snprintf(text, bytes, "%s%s%s%s%s", word ? word : "?", argument[0] ? ":" : "", argument, cap[0] ? ":" : "",
-             cap);
+    snprintf(text, bytes, "%s%s%s%s%s", word ? word : "?", argument[0] ? ":" : "", argument,
+             cap[0] ? ":" : "", cap);
 }
 
 static int growth_is_set(const struct weir_option_row *row, const weir_options *options) {

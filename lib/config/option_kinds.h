@@ -75,9 +75,9 @@ extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
 
 /* ---- kinds ---- */
 
-extern const struct weir_option_kind weir__option_device, weir__option_word,
-    weir__option_amount, weir__option_part, weir__option_limit, weir__option_cache,
-    weir__option_growth, weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
+extern const struct weir_option_kind weir__option_device, weir__option_word, weir__option_amount,
+    weir__option_part, weir__option_limit, weir__option_cache, weir__option_growth,
+    weir__option_timeout, weir__option_decay, weir__option_priority, weir__option_ahead,
     weir__option_list, weir__option_file, weir__option_oom_report, weir__option_peers;
 
 /* The words for no file and for no peers; a file of that name is ./off. */
@@ -93,14 +93,8 @@ int weir__option_device_scan(const char *text, const char **driver, int *ordinal
 int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem);
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options);
 
-/* Returns the default policy for the engine of the options (weir-settings(7)). */
-int weir__option_default_growth(const weir_options *options);
-
 /* ---- a caller's struct: option_struct.c ---- */
 
-/* Returns 1 if some version of weir_options has this size, else 0.  New fields come at the end of the struct, so each
- * offset of a field is the size of an earlier version. */
-int weir__options_is_size(size_t bytes);
 /* Returns a message if `options' is NULL or its size is wrong, else NULL. */
 const char *weir__options_size_problem(const weir_options *options);
 /* Copies a caller's struct, whose size was checked, without fields that this library does not know. */

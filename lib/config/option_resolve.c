@@ -48,7 +48,10 @@ void weir__options_fill(weir_options *options) {
             *(int *)mutable_field(&weir__option_rows[i], options) =
                 weir__option_rows[i].words[0].value;
     if (options->growth == WEIR_GROWTH_DEFAULT)
-        options->growth = weir__option_default_growth(options);
+        options->growth =
+            options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
+                ? WEIR_GROWTH_BFC
+                : WEIR_GROWTH_EXACT;
     if (options->growth == WEIR_GROWTH_STEP && options->growth_step == 0)
         options->growth_step = UINT64_C(64) << 20;
     if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_GEOMETRIC)
@@ -82,8 +85,8 @@ void weir__options_fill(weir_options *options) {
 static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
-        filled->prealloc.value <= filled->limit.value)
+    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
+        filled->limit.kind == WEIR_AMOUNT_MAX || filled->prealloc.value <= filled->limit.value)
         return WEIR_OK;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
     weir__amount_spell(&filled->limit, limit, sizeof limit);
@@ -122,8 +125,8 @@ static int has_peers(const weir_options *filled) {
     return devices == UINT64_MAX || (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) != 0;
 }
 
-/* Checks that the engine can open its memory to other devices if the options name peers.  Returns E_NOT_SUPPORTED with a
- * message if the engine cannot. */
+/* Checks that the engine can open its memory to other devices if the options name peers.  Returns E_NOT_SUPPORTED with
+ * a message if the engine cannot. */
 static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
     if (weir__options_can_open(filled) || !has_peers(filled))
         return WEIR_OK;
@@ -155,20 +158,16 @@ weir_status weir__limit_check(const weir_amount *limit, char *message, size_t me
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
-    weir_status status = WEIR_OK;
     weir_options work;
+    weir_status status =
+        weir__options_take(options ? options : &defaults, &work, message, message_bytes);
 
-    no_message(message, message_bytes);
-    if (!options)
-        options = &defaults;
-    if (weir__options_size_problem(options))
-        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s",
-                                   weir__options_size_problem(options));
-    if (!weir__options_tail_is_zero(options))
+    if (status != WEIR_OK)
+        return status;
+    if (options && !weir__options_tail_is_zero(options))
         return weir__option_refuse(
             WEIR_E_INVALID, message, message_bytes,
             "options has fields set that this version of the library does not know");
-    weir__options_copy(options, &work);
     if (work.oom_callback_data && !work.oom_callback)
         return weir__option_refuse(
             WEIR_E_INVALID, message, message_bytes,

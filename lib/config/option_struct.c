@@ -18,7 +18,8 @@
 /* A larger size was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
-int weir__options_is_size(size_t bytes) {
+/* Returns 1 if some version of weir_options has this size, else 0.  Each offset of a field is the size of a version. */
+static int is_size(size_t bytes) {
     _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
                    "a field behind peers, if it is no setting's, is named below");
     if (bytes >= sizeof(weir_options))
@@ -32,7 +33,7 @@ int weir__options_is_size(size_t bytes) {
 const char *weir__options_size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";
-    if (!weir__options_is_size(options->size))
+    if (!is_size(options->size))
         return "options.size is not a size of weir_options: call weir_options_init first";
     return NULL;
 }
@@ -70,7 +71,7 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 }
 
 weir_status weir_options_init_sized(weir_options *options, size_t bytes) {
-    if (!options || !weir__options_is_size(bytes))
+    if (!options || !is_size(bytes))
         return weir__without_driver(WEIR_E_INVALID);
     memset(options, 0, bytes);
     options->size = bytes;

@@ -21,7 +21,8 @@ weir_status weir__option_refuse(weir_status status, char *message, size_t messag
     return status;
 }
 
-/* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's name. */
+/* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's
+ * name. */
 static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
                             const struct weir_problem *problem, char *message,
                             size_t message_bytes) {
@@ -47,29 +48,24 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
     return WEIR_OK;
 }
 
-static weir_status set_by_name(weir_options *options, const char *name, const char *text,
-                               char *message, size_t message_bytes) {
-    char quoted[80];
-
-    no_message(message, message_bytes);
-    if (weir__options_size_problem(options))
-        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s",
-                                   weir__options_size_problem(options));
-    if (!name || !text)
-        return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
-                                   name ? "the text is NULL" : "the option's name is NULL");
-    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (strcmp(name, weir__option_rows[i].text.name) == 0)
-            return weir__option_set(options, (enum weir_setting)i, NULL, text, message,
-                                    message_bytes);
-    weir__quote(name, quoted, sizeof quoted);
-    return weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
-                               "there is no option %s: weir-settings(7) lists them", quoted);
-}
-
 weir_status weir_options_set(weir_options *options, const char *name, const char *text,
                              char *message, size_t message_bytes) {
-    return weir__without_driver(set_by_name(options, name, text, message, message_bytes));
+    const char *problem = weir__options_size_problem(options);
+    char quoted[80];
+
+    if (!problem && (!name || !text))
+        problem = name ? "the text is NULL" : "the option's name is NULL";
+    if (problem)
+        return weir__without_driver(
+            weir__option_refuse(WEIR_E_INVALID, message, message_bytes, "%s", problem));
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (strcmp(name, weir__option_rows[i].text.name) == 0)
+            return weir__without_driver(weir__option_set(options, (enum weir_setting)i, NULL, text,
+                                                         message, message_bytes));
+    weir__quote(name, quoted, sizeof quoted);
+    return weir__without_driver(
+        weir__option_refuse(WEIR_E_INVALID, message, message_bytes,
+                            "there is no option %s: weir-settings(7) lists them", quoted));
 }
 
 int weir__option_is_set(const weir_options *options, enum weir_setting setting) {

@@ -4,8 +4,8 @@
  * One table (option_table.c) drives the fields of weir_options, the environment (environment.c), the flags of the
  * program, `weir info` and the manual.  struct weir_sources has where each value came from.
  *
- * A message about a value reads "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user typed: "--prealloc",
- * "WEIR_PREALLOC" or "prealloc".
+ * A message about a value reads "LABEL 'VALUE': PROBLEM; expected FORM".  LABEL is the name that the user typed:
+ * "--prealloc", "WEIR_PREALLOC" or "prealloc".
  *
  * Must not know: devices, engines, what an option does.
  */
@@ -79,9 +79,9 @@ enum weir_place {
     WEIR_PLACE_TELLS /* `weir run', which itself will make the framework use CUDA's memory pools */
 };
 
-/* Does what weir_options_from_env does, and notes the sources; `sources` may be NULL.  Warns on standard error if `warn` is
- * set and the log level allows it.  A value that does not parse is an error even if another value overrides it, except
- * for a framework's own preallocation. */
+/* Does what weir_options_from_env does, and notes the sources; `sources` may be NULL.  Warns on standard error if
+ * `warn` is set and the log level allows it.  A value that does not parse is an error even if another value overrides
+ * it, except for a framework's own preallocation. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);
@@ -98,21 +98,21 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
                              const char *text, char *message, size_t message_bytes);
 /* Returns 1 if the field is set, 0 if it is default. */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
-/* Writes a value as a user types it ("8GiB", "75%", "step:64MiB", "pool").  Writes the meaning of a default ("pool"); that
- * of cache-limit, which no user can type, in words. */
+/* Writes a value as a user types it ("8GiB", "75%", "step:64MiB", "pool").  Writes the meaning of a default ("pool");
+ * that of cache-limit, which no user can type, in words. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
-/* Copies a caller's struct into this library's layout, without fields that this library does not know.  Returns E_INVALID
- * with a message if `options' is NULL or has a wrong size. */
+/* Copies a caller's struct into this library's layout, without fields that this library does not know.  Returns
+ * E_INVALID with a message if `options' is NULL or has a wrong size. */
 weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
                                size_t message_bytes);
 /* Copies options back into a caller's struct, which keeps its size and fields that this library does not know. */
 void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct and copies it into *out in this library's layout; NULL stands for default options.  Replaces
- * every default by its value for the engine, except that of cache_limit (weir__budget_of_in_use).  Returns OK, or with a
- * message: E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if the engine cannot serve the
+ * every default by its value for the engine, except that of cache_limit (weir__budget_of_in_use).  Returns OK, or with
+ * a message: E_INVALID; E_LIMIT if the preallocation is above the limit; E_NOT_SUPPORTED if the engine cannot serve the
  * named peers. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
@@ -120,8 +120,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
 /* Returns the log level of a caller's struct that may be wrong, or WEIR_LOG_NONE if the struct has no valid level. */
 int weir__options_log(const weir_options *options);
 
-/* Checks a limit that a program sets later; unlike that of the options it may be 0, and must not be a share.  Returns OK, or
- * E_INVALID with a message. */
+/* Checks a limit that a program sets later; unlike that of the options it may be 0, and must not be a share.  Returns
+ * OK, or E_INVALID with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 
 /* Returns 1 if the engine of these options cuts blocks from memory that it has reserved, else 0. */
@@ -132,12 +132,13 @@ int weir__options_can_open(const weir_options *options);
     "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
     "choose engine mapped or pool"
 
-/* Reads "cuda", "cuda:N", "model" or "model:N" into the name of a driver and an ordinal; NULL stands for "cuda".  Returns
- * OK, or E_PARSE with a message. */
+/* Reads "cuda", "cuda:N", "model" or "model:N" into the name of a driver and an ordinal; NULL stands for "cuda".
+ * Returns OK, or E_PARSE with a message. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 
-/* Reads a list of peers into bits, device 0 the lowest; all bits are set for "all".  Returns OK, or E_PARSE with a message. */
+/* Reads a list of peers into bits, device 0 the lowest; all bits are set for "all".  Returns OK, or E_PARSE with a
+ * message. */
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 

@@ -2,23 +2,23 @@
 /* background_growth.c: grows reserved memory in the background, before requests need it.
  *
  * What counts as idle.  A thread looks at the reserved memory that is in no live block of the engine; memory in
- * per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that wait for other
- * streams.  If a request had to grow although more than its size was idle, all that was idle then counts as useless.
- * Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the growing end
- * nearly holds the largest request so far, the thread also adds the rest.
+ * per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that wait for
+ * other streams.  If a request had to grow although more than its size was idle, all that was idle then counts as
+ * useless. Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the
+ * growing end nearly holds the largest request so far, the thread also adds the rest.
  *
- * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth of
- * a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
+ * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
+ * of a millisecond, and the pause after it ten times as long; below `low' the pause is shorter.
  *
- * Waking.  A request below `mark' exchanges `mark' for 0 and signals the thread, so it signals once.  The thread sets the
- * mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).  A request that finds useless
- * memory always wakes the thread.
+ * Waking.  A request that leaves less than `mark' idle sets `mark' to 0 and signals the thread, so it signals once.
+ * The thread sets the mark before it looks for the last time, so it misses no request (tests/spin/ahead.pml).  A
+ * request that finds useless memory always wakes the thread.
  *
  * On the device model time is virtual, and a real thread would make figures depend on the scheduler.  There the first
  * request after a turn was due plays the turn, free of charge, before the request itself grows reserved memory.
  *
- * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn, and
- * no turn begins after exit() has, which waits for the last turn for a second.
+ * At the end of the process the driver is unloaded, perhaps during a turn.  So a thread holds `stepping' in each turn,
+ * and no turn begins after exit() has, which waits for the last turn for a second.
  *
  * Locks, outermost first: `turning', `stepping', those of a growth, `lock'.
  *
@@ -57,7 +57,7 @@ struct weir_ahead {
     struct weir_engine *engine;
     int is_played; /* set on the device model, which has no thread */
 
-    _Atomic uint64_t mark;    /* a request that leaves less idle wakes the thread; 0 if it need not */
+    _Atomic uint64_t mark; /* a request that leaves less idle wakes the thread; 0 if it need not */
     _Atomic uint64_t useless; /* idle bytes of no use */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
     _Atomic uint64_t largest; /* bytes of the largest request so far, at most `most_idle' */
@@ -102,8 +102,8 @@ static int learn_useless(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     return 1;
 }
 
-/* Returns the bytes that the last piece lacks to hold the largest request so far, or 0 if that is much, or more than may be
- * idle. */
+/* Returns the bytes that the last piece lacks to hold the largest request so far, or 0 if that is much, or more than
+ * may be idle. */
 static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
     uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
     struct weir_survey survey = {.what = WEIR_SURVEY_PIECES};
@@ -291,7 +291,8 @@ static void wake(struct weir_ahead *a) {
 
 /* ---- a modelled device ----------------------------------------------------------------------- */
 
-/* Plays all turns that are due, at no cost to the caller.  Returns their number.  If the thread rests, `begins' wakes it. */
+/* Plays all turns that are due, at no cost to the caller.  Returns their number.  If the thread rests, `begins' wakes
+ * it. */
 static int play(struct weir_ahead *a, int begins) {
     const struct weir_driver *driver = a->v->device->driver;
     uint64_t now = driver->ticks(), pause;

@@ -11,9 +11,9 @@
 
 #include "reserve/reserve.h"
 
-/* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread.  The thread
- * makes `high' bytes idle whenever less than `low' are.  The engine of `v' is open and has a step; `v' outlives the
- * result.  Returns OK, or E_HOST_MEMORY if there is no host memory or no thread. */
+/* Grows the reserved memory until `low' bytes are idle, as far as the device has them, and starts the thread.  The
+ * thread makes `high' bytes idle whenever less than `low' are.  The engine of `v' is open and has a step; `v' outlives
+ * the result.  Returns OK, or E_HOST_MEMORY if there is no host memory or no thread. */
 weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high,
                              struct weir_ahead **out);
 /* Ends the thread after its current step.  NULL is allowed. */
@@ -26,13 +26,13 @@ void weir__ahead_forget(struct weir_ahead *a);
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
-/* On the device model, makes the steps that the thread would have made by now.  Returns 1 if there were any, else 0.  Called
- * before a request grows reserved memory.  NULL is allowed. */
+/* On the device model, makes the steps that the thread would have made by now.  Returns 1 if there were any, else 0.
+ * Called before a request grows reserved memory.  NULL is allowed. */
 int weir__ahead_catch_up(struct weir_ahead *a);
 
 /* Wakes the thread if little memory is idle, after a request of `bytes' that the engine has served.  `grew' is set if
- * reserved memory grew for the request.  Makes no driver call, and takes no lock that a step holds.  The caller does not
- * hold the engine's lock. */
+ * reserved memory grew for the request.  Makes no driver call, and takes no lock that a step holds.  The caller does
+ * not hold the engine's lock. */
 void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew);
 
 #endif

@@ -11,17 +11,12 @@ enum { MOST_WINDOWS = 64 }; /* after which half of any amount is nothing */
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle) {
-    pthread_mutex_init(&d->lock, NULL);
     d->half_life_ns = half_life_ns;
     d->in_requests = in_requests;
     d->idle = idle;
     atomic_store(&d->floor, floor);
     atomic_store(&d->ends, half_life_ns);
     d->aim = UINT64_MAX;
-}
-
-void weir__decay_close(struct weir_decay *d) {
-    pthread_mutex_destroy(&d->lock);
 }
 
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
@@ -40,8 +35,8 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
     return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
 }
 
-/* Makes a window the basis if reserved memory grew in it, or if its reserved memory was enough with less for each byte in
- * use.  The caller holds the lock. */
+/* Makes a window the basis if reserved memory grew in it, or if its reserved memory was enough with less for each byte
+ * in use.  The caller holds the lock. */
 static void learn_basis(struct weir_decay *d, uint64_t reserved, uint64_t peak, int grew) {
     uint64_t more = reserved > peak ? reserved - peak : 0;
 
@@ -76,7 +71,7 @@ uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, ui
     uint64_t keep = reserved, ends, peak, windows;
     int grew;
 
-    pthread_mutex_lock(&d->lock);
+    weir__lock_take(&d->lock);
     ends = atomic_load_explicit(&d->ends, memory_order_relaxed);
     if (now >= ends) {
         windows = pause > 0 ? 1 : 1 + (now - ends) / d->half_life_ns;
@@ -93,7 +88,7 @@ uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, ui
         keep = d->aim;
         atomic_store_explicit(&d->ends, now + d->half_life_ns, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&d->lock);
+    weir__lock_give(&d->lock);
     return keep;
 }
 

@@ -11,50 +11,52 @@
  * The floor is the preallocated memory and a finite release threshold.  The idle memory of grow-ahead
  * (background_growth.h) is needed too; otherwise grow-ahead would grow the released memory again.
  *
- * A window ends in a request that the engine serves, or in weir_decay.  A request after a pause of more than a half-life
- * begins a new window and releases nothing, since the load is about to come back.
+ * A window ends in a request that the engine serves, or in weir_decay.  A request after a pause of more than a
+ * half-life begins a new window and releases nothing, since the load is about to come back.
  *
  * Must not know: any single engine, settings' names.
  */
 #ifndef WEIR_DECAY_H
 #define WEIR_DECAY_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <weir/allocator.h>
 
+#include "base/lock.h"
+
 struct weir_request;
 struct weir_reserve;
 
 struct weir_decay {
-    uint64_t half_life_ns; /* 0 if decay is off; this and the next two fields are fixed after weir__decay_open */
-    int in_requests;       /* set if the engine can release memory without waiting */
-    uint64_t idle;         /* bytes that grow-ahead keeps idle */
+    uint64_t
+        half_life_ns; /* 0 if decay is off; this and the next two fields are fixed after weir__decay_open */
+    int in_requests; /* set if the engine can release memory without waiting */
+    uint64_t idle;   /* bytes that grow-ahead keeps idle */
     _Atomic uint64_t floor;
     _Atomic uint64_t ends; /* the end of the window; all times begin with the allocator */
     _Atomic uint64_t last; /* the time of the last request that the engine served */
     _Atomic uint64_t peak; /* the most bytes in use in this window */
     _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
-    pthread_mutex_t lock;  /* guards the next fields; nothing is called under it */
-    uint64_t basis_reserved, basis_in_use; /* bytes that were enough, for bytes in use; 0 at first */
-    uint64_t aim;                          /* the reserved memory that should remain */
+    struct weir_lock lock; /* guards the next fields; nothing is called under it */
+    uint64_t basis_reserved,
+        basis_in_use; /* bytes that were enough, for bytes in use; 0 at first */
+    uint64_t aim;     /* the reserved memory that should remain */
 };
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
-void weir__decay_close(struct weir_decay *d);
 /* Raises the floor to `bytes'.  All threads see changes of the floor in one order. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
 /* Lowers the floor to `bytes'. */
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);
-/* Notes the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if the
- * window is over, else 0. */
+/* Notes the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
+ * the window is over, else 0. */
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause);
-/* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or 0
- * in weir_decay, for which pauses do not count. */
+/* Ends the windows that are over.  Returns the reserved memory to keep.  `pause' is the time since the last request, or
+ * 0 in weir_decay, for which pauses do not count. */
 uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserved,
                          uint64_t pause);
 

@@ -62,8 +62,8 @@ static weir_failure read_failure(struct weir_reserve *v, size_t bytes) {
     };
 }
 
-/* Returns 1 if the request would fit, should all that is idle or pending inside come free in one piece, with the bytes that
- * are pending in the layer above. */
+/* Returns 1 if the request would fit, should all that is idle or pending inside come free in one piece, with the bytes
+ * that are pending in the layer above. */
 static int could_fit(const weir_failure *r, uint64_t above) {
     uint64_t idle = r->reserved - r->in_use + above;
     uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
@@ -71,8 +71,8 @@ static int could_fit(const weir_failure *r, uint64_t above) {
     return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserved));
 }
 
-/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes then
- * release the whole request. */
+/* Returns the free memory of the device that weir may use.  Returns 0 if the driver does not report it; other processes
+ * then release the whole request. */
 static uint64_t usable_free(const struct weir_reserve *v, uint64_t device_free) {
     return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, v->quota.keep_free);
 }
@@ -122,8 +122,8 @@ static int may_give_back(const struct climb *c) {
     return !trim_waits(c) || deadline_ns(c->v) > 0;
 }
 
-/* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only waits, since
- * memory that goes back to the device would not serve it. */
+/* Step 3.  Returns 1 if there may be room that was not there before.  For a request above the limit the trim only
+ * waits, since memory that goes back to the device would not serve it. */
 static int give_back(struct climb *c) {
     uint64_t keep = c->r->bytes <= c->v->quota.limit ? 0 : weir__engine_reserve(c->v->engine);
     size_t released = 0;
@@ -134,8 +134,8 @@ static int give_back(struct climb *c) {
            (released > 0 || trim_waits(c));
 }
 
-/* Returns how long step 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only a
- * moment if step 3 will wait for the device. */
+/* Returns how long step 2 polls: until the deadline while a free is pending.  For streams that are silent it polls only
+ * a moment if step 3 will wait for the device. */
 static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent) {
     if (is_pending || (c->v->engine->traits & WEIR_ENGINE_HIDES_PENDING))
         return deadline_ns(c->v);
@@ -145,8 +145,8 @@ static uint64_t patience_ns(const struct climb *c, int is_pending, size_t silent
     return 0;
 }
 
-/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.  Writes the
- * bytes of frees that are still pending there.  Returns 1 if the layer freed something, else 0. */
+/* Makes the layer above free memory that it does not need.  Caches get its blocks and return them to the engine.
+ * Writes the bytes of frees that are still pending there.  Returns 1 if the layer freed something, else 0. */
 static int reclaim_above(struct climb *c, int may_wait, uint64_t *pending) {
     if (!weir__reserve_reclaim(c->v, may_wait, pending))
         return 0;
@@ -206,9 +206,9 @@ static uint64_t lack_of(const struct weir_reserve *v, const weir_failure *now, s
     return weir__size_less(bytes, now->reserved - now->in_use + usable_free(v, now->device_free));
 }
 
-/* Returns 1 if no other process will release memory, after a round in which none did.  Others may keep `room' bytes and must
- * release `lacks' bytes.  *alone is 0 while another process is there.  Afterwards it is the time until which weir waits
- * for memory of processes that left unseen; a round that began later has seen that memory. */
+/* Returns 1 if no other process will release memory, after a round in which none did.  Others may keep `room' bytes and
+ * must release `lacks' bytes.  *alone is 0 while another process is there.  Afterwards it is the time until which weir
+ * waits for memory of processes that left unseen; a round that began later has seen that memory. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
                        uint64_t began, uint64_t now, uint64_t *alone) {
     if (answers->kept != UINT64_MAX) {
@@ -222,8 +222,8 @@ static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64
     return began > *alone;
 }
 
-/* Returns the figures of a failure in which only live blocks count as in use.  Otherwise memory that another thread releases
- * at this moment, and probe blocks of the pool, could count as in use. */
+/* Returns the figures of a failure in which only live blocks count as in use.  Otherwise memory that another thread
+ * releases at this moment, and probe blocks of the pool, could count as in use. */
 static weir_failure read_live(struct weir_reserve *v, size_t bytes) {
     weir_failure now = read_failure(v, bytes);
     weir_statistics figures = {.size = sizeof figures};
@@ -247,7 +247,8 @@ struct round {
     uint64_t *alone; /* the parameter of nobody_will() */
 };
 
-/* Returns 1 if no other process will release memory, and the memory that the device lacked has not come free meanwhile. */
+/* Returns 1 if no other process will release memory, and the memory that the device lacked has not come free
+ * meanwhile. */
 static int is_over(struct weir_reserve *v, size_t bytes, const weir_failure *figures,
                    const struct round *round) {
     uint64_t room = weir__size_less(v->device->total - v->quota.keep_free, figures->in_use + bytes);
@@ -330,7 +331,8 @@ static int ask_members(struct climb *c, struct weir_group *g, uint64_t bytes, ui
     return answers.given > 0 || answers.awaited || ending > 0;
 }
 
-/* Step 5 for a process group that lacks memory, in real time.  Returns the status of the last try, or `why' without one. */
+/* Step 5 for a process group that lacks memory, in real time.  Returns the status of the last try, or `why' without
+ * one. */
 static weir_status ask_group(struct climb *c, struct weir_group *g, weir_status why) {
     uint64_t first = weir__registry_now(), until = first + deadline_ns(c->v) / PROCESS_PEERS_PART;
     uint64_t most = weir__size_larger(weir__group_limit(g) / ASKED_PART, UNIT), lacks;
@@ -400,8 +402,8 @@ static weir_status climb(struct climb *c, weir_status status) {
     return status;
 }
 
-/* Returns 1 if the stream is being captured.  No idle memory of an engine serves a graph, and a free on the captured stream
- * would run at each launch. */
+/* Returns 1 if the stream is being captured.  No idle memory of an engine serves a graph, and a free on the captured
+ * stream would run at each launch. */
 static int is_captured(const struct weir_reserve *v, struct weir_request *r) {
     if (r->id == 0 && !(r->flags & WEIR_REQUEST_CAPTURED) &&
         weir__device_capture(v->device, r->stream) == WEIR_E_CAPTURE)

@@ -31,8 +31,8 @@
 /* The granularity of mapped memory and of cuMemAlloc. */
 #define PAGE ((uint64_t)2 << 20)
 enum { CAUSE_BYTES = 80 };
-/* The time for other processes to answer, and the time after which weir stops waiting for memory if no more comes free.  A
- * process that releases all of an H200 takes 0.2 s. */
+/* The time for other processes to answer, and the time after which weir stops waiting for memory if no more comes free.
+ * A process that releases all of an H200 takes 0.2 s. */
 #define SHARE_NS UINT64_C(100000000)
 #define STILL_NS UINT64_C(1000000000)
 
@@ -42,8 +42,8 @@ static uint64_t reserved_by(const struct weir_preallocation *p) {
 
 /* ---- one process after the other --------------------------------------------------------------- */
 
-/* Computes a target that depends on the free memory again, since other processes may have released memory.  Memory that this
- * allocator has reserved counts as free. */
+/* Computes a target that depends on the free memory again, since other processes may have released memory.  Memory that
+ * this allocator has reserved counts as free. */
 static void refresh_target(struct weir_preallocation *p) {
     const weir_amount *amount = &p->v->options->prealloc;
     struct weir_device_memory memory = {.total = p->v->device->total};
@@ -100,49 +100,25 @@ static int is_our_turn(struct weir_preallocation *p, uint64_t began_ns) {
     return 1;
 }
 
-int weir__reclaim_look(const struct weir_reserve *v, struct weir_reclaim *s, uint64_t enough,
-                       uint64_t wanted) {
-    uint64_t now = weir__clock_ns(), device_free = weir__device_free(v->device);
-
-    if (device_free >= enough + v->quota.apart) { /* also if the driver does not report it */
-        *s = (struct weir_reclaim){0};
-        return 1;
-    }
-    if (s->is_answered) { /* other processes release no more for now */
-        s->is_answered = 0;
-        return 1;
-    }
-    if (s->began_ns == 0)
-        s->began_ns = now;
-    if (s->moved_ns == 0 || device_free > s->most_free) {
-        s->moved_ns = now;
-        s->most_free = device_free;
-    }
-    if (now - s->moved_ns > STILL_NS)
-        return 1;
-    s->lacks = wanted + v->quota.apart - device_free;
-    return 0;
-}
-
-void weir__reclaim_ask(const struct weir_reserve *v, struct weir_reclaim *s) {
-    struct weir_answers answers = weir__group_ask_whom_it_concerns(
-        v->events.peers, s->lacks, s->began_ns, weir__clock_ns() + SHARE_NS);
-
-    s->lacks = 0;
-    s->is_answered = !answers.awaited;
-}
-
+/* Waits for memory that other processes have above their shares, as long as they answer and more memory comes free. */
 static void wait_for_others(struct weir_preallocation *p, uint64_t goal) {
-    uint64_t lacks = weir__size_less(goal, reserved_by(p)), began = weir__clock_ns();
-    struct weir_reclaim reclaim = {0};
+    uint64_t lacks = weir__size_less(goal, reserved_by(p)) + p->v->quota.apart, device_free;
+    uint64_t began = weir__clock_ns(), now = began, moved = began, most_free = 0;
+    struct weir_answers answers;
 
     if (p->v->options->prealloc.kind != WEIR_AMOUNT_SHARE || !p->v->events.peers)
         return;
-    while (!weir__reclaim_look(p->v, &reclaim, lacks, lacks)) {
-        if (reclaim.lacks > 0)
-            weir__reclaim_ask(p->v, &reclaim);
-        if (!reclaim.is_answered)
-            nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
+    while ((device_free = weir__device_free(p->v->device)) < lacks && now - moved <= STILL_NS) {
+        answers = weir__group_ask_whom_it_concerns(p->v->events.peers, lacks - device_free, began,
+                                                   now + SHARE_NS);
+        if (!answers.awaited)
+            break;
+        nanosleep(&(struct timespec){0, RECLAIM_PAUSE_NS}, NULL);
+        now = weir__clock_ns();
+        if (device_free > most_free) {
+            most_free = device_free;
+            moved = now;
+        }
     }
     atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
     (void)weir__quota_refresh(p->v);
@@ -224,8 +200,8 @@ static int is_too_little(weir_status status) {
     return status == WEIR_OK || weir__is_failure(status);
 }
 
-/* Frees what a preallocation got if that is less than `least', and writes the reason.  `figures' are the engine's: those
- * before the call on entry, those after it on return. */
+/* Frees what a preallocation got if that is less than `least', and writes the reason.  `figures' are the engine's:
+ * those before the call on entry, those after it on return. */
 static weir_status too_little(struct weir_preallocation *p, weir_status status, uint64_t keep,
                               weir_statistics *figures, char *text, size_t text_bytes) {
     char cause[CAUSE_BYTES];

@@ -9,15 +9,6 @@
 #define FIRST_PAUSE_NS UINT64_C(1000000)
 enum { MOST_LOOKS = 11 }; /* the last one a second after the first */
 
-void weir__pressure_open(struct weir_pressure *r, int in_requests) {
-    pthread_mutex_init(&r->lock, NULL);
-    r->in_requests = in_requests;
-}
-
-void weir__pressure_close(struct weir_pressure *r) {
-    pthread_mutex_destroy(&r->lock);
-}
-
 void weir__pressure_raise(struct weir_pressure *r, uint64_t bytes) {
     atomic_fetch_add_explicit(&r->raised, 1, memory_order_relaxed);
     weir__raise_to(&r->wanted, bytes);
@@ -46,7 +37,7 @@ static uint64_t release(struct weir_reserve *v, const struct weir_request *r, ui
     return weir__size_less(before.reserved, weir__engine_reserve(v->engine));
 }
 
-/* Does what weir__pressure_look does.  The caller holds the lock. */
+/* Does what weir__pressure_look does.  The caller has set `is_looking'. */
 static int look(struct weir_reserve *v, const struct weir_request *request) {
     struct weir_pressure *r = &v->pressure;
     const struct weir_device *device = v->engine->device;
@@ -73,9 +64,9 @@ static int look(struct weir_reserve *v, const struct weir_request *request) {
 int weir__pressure_look(struct weir_reserve *v, const struct weir_request *request) {
     int is_new;
 
-    if (pthread_mutex_trylock(&v->pressure.lock) != 0)
+    if (atomic_exchange_explicit(&v->pressure.is_looking, 1, memory_order_acquire))
         return 0;
     is_new = look(v, request);
-    pthread_mutex_unlock(&v->pressure.lock);
+    atomic_store_explicit(&v->pressure.is_looking, 0, memory_order_release);
     return is_new;
 }

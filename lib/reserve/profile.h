@@ -9,15 +9,15 @@
  *     run 1764422723123456789 8589934592 8000000000
  *     checksum 89abcdef01234567
  *
- * The file has a line `run` for each of the last four runs.  weir accepts a file only if weir would write the same bytes
- * for the numbers that it has read.  The checksum, FNV-1a of 64 bits, finds accidents, not attacks.
+ * The file has a line `run` for each of the last four runs.  weir accepts a file only if weir would write the same
+ * bytes for the numbers that it has read.  The checksum, FNV-1a of 64 bits, finds accidents, not attacks.
  *
- * The rule.  The target is the largest need of the last four runs.  A run in which reserved memory grew needed all of its
- * reserved memory.  weir expects that any other run needs as much for each byte in use as the run with the largest need
- * (an eighth more than in use if there is none).  An expected need that is less than the target by an eighth at most
- * counts as the target.  Blocks lie differently in preallocated memory, so each run of a program may grow a little above
- * the target.  For the target not to rise each time, a run whose peaks are within a 16th of those of the run with the
- * largest need counts as a run that did not grow.
+ * The rule.  The target is the largest need of the last four runs.  A run in which reserved memory grew needed all of
+ * its reserved memory.  weir expects that any other run needs as much for each byte in use as the run with the largest
+ * need (an eighth more than in use if there is none).  An expected need that is less than the target by an eighth at
+ * most counts as the target.  Blocks lie differently in preallocated memory, so each run of a program may grow a little
+ * above the target.  For the target not to rise each time, a run whose peaks are within a 16th of those of the run with
+ * the largest need counts as a run that did not grow.
  *
  * Must not know: drivers, engines, settings, allocators.
  */
@@ -35,8 +35,8 @@ enum {
     WEIR_PROFILE_MOST_BYTES = 2048, /* more than any profile has */
 };
 
-/* The peaks of one run, in bytes.  In a profile `reserved' is the need of the run; if that was only expected, `in_use' is
- * the memory in use that belongs to it. */
+/* The peaks of one run, in bytes.  In a profile `reserved' is the need of the run; if that was only expected, `in_use'
+ * is the memory in use that belongs to it. */
 struct weir_profile_run {
     uint64_t id; /* differs from the ids of all other runs, and is not 0 */
     uint64_t reserved, in_use;
@@ -50,7 +50,8 @@ struct weir_profile {
 
 /* Returns the FNV-1a hash of some bytes. */
 uint64_t weir__profile_hash(const void *bytes, size_t count);
-/* Adds a run, or replaces the earlier record of the run with this id.  `grew' is set if the preallocation was too small. */
+/* Adds a run, or replaces the earlier record of the run with this id.  `grew' is set if the preallocation was too
+ * small. */
 void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run, int grew);
 /* Returns the bytes to preallocate, or 0 if the profile has no run. */
 uint64_t weir__profile_target(const struct weir_profile *profile);

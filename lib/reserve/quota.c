@@ -56,8 +56,8 @@ static void apply_limit(struct weir_quota *q, uint64_t bytes) {
     weir__lock_give(&q->limiting);
 }
 
-/* Returns the reserved memory at which `keep_free' bytes stay free on the device.  Reads both figures again if the reserved
- * memory changed between the readings. */
+/* Returns the reserved memory at which `keep_free' bytes stay free on the device.  Reads both figures again if the
+ * reserved memory changed between the readings. */
 static uint64_t limit_by_device(struct weir_reserve *v) {
     uint64_t before, after = weir__engine_reserve(v->engine), device_free;
 

@@ -29,8 +29,9 @@ struct weir_quota {
      * program, at most `most'. */
     _Atomic uint64_t asked;
     uint64_t most;
-    _Atomic uint64_t own;      /* the limit before `keep_free' lowers it; used if `follows' is set */
-    _Atomic uint64_t share;    /* the most preallocated memory since other processes came, or UINT64_MAX */
+    _Atomic uint64_t own; /* the limit before `keep_free' lowers it; used if `follows' is set */
+    _Atomic uint64_t
+        share; /* the most preallocated memory since other processes came, or UINT64_MAX */
     _Atomic uint64_t promised; /* reserved bytes that stay although a share becomes smaller */
     atomic_int no_share;       /* set once the program has set a limit instead of a share */
     struct weir_lock limiting;
@@ -48,8 +49,8 @@ uint64_t weir__quota_weights(const struct weir_reserve *v);
 
 /* Sets the first limit, once the engine is open. */
 void weir__quota_begin(struct weir_reserve *v, uint64_t limit);
-/* Computes a limit that follows other processes again, at least `in_use'.  Returns 1 if the limit has risen, else 0.  The
- * caller holds no lock. */
+/* Computes a limit that follows other processes again, at least `in_use'.  Returns 1 if the limit has risen, else 0.
+ * The caller holds no lock. */
 int weir__quota_refresh_for(struct weir_reserve *v, uint64_t in_use);
 /* Computes the limit again for a request, for which memory in caches counts as in use. */
 int weir__quota_refresh(struct weir_reserve *v);

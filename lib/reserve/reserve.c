@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.c: serves a request that the caches could not serve, and looks after reserved memory afterwards.
  *
- * A request first takes idle memory of the engine.  If that fails, weir takes the next steps in order, and retries after
- * each step that changed something; the last one is OOM recovery.  Before reserved memory grows or memory moves, caches
- * return idle memory to the engine: that of the request's stream at once, others at their next request.
+ * A request first takes idle memory of the engine.  If that fails, weir takes the next steps in order, and retries
+ * after each step that changed something; the last one is OOM recovery.  Before reserved memory grows or memory moves,
+ * caches return idle memory to the engine: that of the request's stream at once, others at their next request.
  */
 #include "reserve/reserve.h"
 
@@ -58,8 +58,8 @@ static int may_wait(const struct weir_reserve *v) {
 enum step { CATCH_UP, OWN, GROW, STEPS };
 
 /* Takes one step.  Returns 1 if a retry may succeed, else 0. */
-static int take_step(struct weir_reserve *v, struct weir_request *r, const struct weir_lender *caches,
-                enum step step) {
+static int take_step(struct weir_reserve *v, struct weir_request *r,
+                     const struct weir_lender *caches, enum step step) {
     switch (step) {
     case CATCH_UP:
         return weir__ahead_catch_up(v->ahead);
@@ -93,7 +93,8 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, caches, status) : status;
 }
 
-/* Wakes background growth, and releases memory that is due.  Returns 1 if a new signal wants memory of the caches, else 0. */
+/* Wakes background growth, and releases memory that is due.  Returns 1 if a new signal wants memory of the caches, else
+ * 0. */
 static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     if (v->ahead)
         weir__ahead_look(v->ahead, r->bytes, r->grew);
@@ -106,8 +107,8 @@ static int look_after(struct weir_reserve *v, const struct weir_request *r) {
     return weir__pressure_is_due(&v->pressure) && weir__pressure_look(v, r);
 }
 
-/* Notes a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver, which
- * owns the memory of graphs, and returns E_HOST_MEMORY. */
+/* Notes a graph's block, so that weir recognises its free.  Without host memory, gives the block back to the driver,
+ * which owns the memory of graphs, and returns E_HOST_MEMORY. */
 static weir_status note_node(struct weir_reserve *v, const struct weir_request *r) {
     if (weir__graphs_note(&v->graphs, r->block))
         return WEIR_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* reserve.h: an allocator's reserved memory: its engine, its limit, its growth, and how memory goes back.
  *
- * A request that the caches cannot serve goes through weir__reserve_alloc or weir__reserve_alloc_alone, unless it is for
- * more memory than the device has; then it goes straight to OOM recovery.
+ * A request that the caches cannot serve goes through weir__reserve_alloc or weir__reserve_alloc_alone, unless it is
+ * for more memory than the device has; then it goes straight to OOM recovery.
  *
  * Must not know: any single engine, caches, the public API, settings' names.
  */
@@ -23,20 +23,20 @@ enum weir_lending {
     WEIR_LEND_ALL    /* all memory in caches, behind a wait for the device */
 };
 
-/* The caches.  Memory that is idle in a cache is live to the engine; `lend' returns some to the engine.  It returns 1 if the
- * request should be retried, else 0. */
+/* The caches.  Memory that is idle in a cache is live to the engine; `lend' returns some to the engine.  It returns 1
+ * if the request should be retried, else 0. */
 struct weir_lender {
     int (*lend)(void *context, struct weir_request *r, enum weir_lending what);
     void *context;
 };
 
-/* Releases idle memory of the process's other allocators until `most' bytes have gone, if together they have `least'.  Waits
- * for nothing unless `may_wait' is set.  Returns the bytes that went.  The caller holds no lock. */
+/* Releases idle memory of the process's other allocators until `most' bytes have gone, if together they have `least'.
+ * Waits for nothing unless `may_wait' is set.  Returns the bytes that went.  The caller holds no lock. */
 typedef uint64_t weir__lend_device_fn(void *context, uint64_t least, uint64_t most, int may_wait);
 
-/* Frees memory that the layer above the allocator holds and no longer needs: blocks whose other uses have completed, and
- * with `may_wait' also memory that is idle after a wait for the device.  Writes an upper bound of the bytes of frees that
- * are still pending.  Returns 1 if it has freed something, else 0.  The caller holds no lock. */
+/* Frees memory that the layer above the allocator holds and no longer needs: blocks whose other uses have completed,
+ * and with `may_wait' also memory that is idle after a wait for the device.  Writes an upper bound of the bytes of
+ * frees that are still pending.  Returns 1 if it has freed something, else 0.  The caller holds no lock. */
 typedef int weir__reclaim_fn(void *context, int may_wait, uint64_t *pending);
 /* Returns the bytes that a reclaim would free after a wait for the device.  The caller holds no lock. */
 typedef uint64_t weir__reclaimable_fn(void *context);
@@ -65,16 +65,16 @@ int weir__reserve_reclaim(struct weir_reserve *v, int may_wait, uint64_t *pendin
  * publishes figures calls it. */
 uint64_t weir__reserve_reclaimable(struct weir_reserve *v);
 
-/* Returns the reserved memory that stays if `wanted' bytes should go: at least the memory in use plus the idle memory of
- * grow-ahead, and at least the floor (decay.h). */
+/* Returns the reserved memory that stays if `wanted' bytes should go: at least the memory in use plus the idle memory
+ * of grow-ahead, and at least the floor (decay.h). */
 uint64_t weir__reserve_target(const struct weir_reserve *v, uint64_t reserved, uint64_t in_use,
                               uint64_t wanted);
 /* Releases idle memory without waiting until `target' bytes are reserved, after a request. */
 void weir__reserve_shed(struct weir_reserve *v, const struct weir_request *r, uint64_t target,
                         int cause);
 
-/* Serves a request on a stream that is not being captured: from idle memory of the engine, with memory of the caches, by
- * growth, or by OOM recovery.  After a success it also looks after background growth, the limit, decay and memory
+/* Serves a request on a stream that is not being captured: from idle memory of the engine, with memory of the caches,
+ * by growth, or by OOM recovery.  After a success it also looks after background growth, the limit, decay and memory
  * pressure.  If OOM recovery fails, *r->refused, if not NULL, has the figures.  A request with r->at tries the engine
  * once. */
 weir_status weir__reserve_alloc(struct weir_reserve *v, struct weir_request *r,

@@ -360,35 +360,26 @@ TEST(a_context_asks_for_all_once) {
     leave(own);
 }
 
-/* As long as more and more is free, and others answer, a share is waited for. */
-TEST(how_long_a_share_asks) {
+/* A preallocation that is a share waits for a process that does not answer, but not without a bound. */
+TEST(a_share_waits_for_a_silent_process) {
     weir_options options = options_of(KIND_POOL, "model", 0);
-    struct weir_reclaim said = {0};
-    CUdeviceptr most, more;
+    weir_statistics s = {.size = sizeof s};
+    CUdeviceptr most;
     weir_allocator *a;
+    void *block;
 
-    options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT};
     options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir__allocator_create_later(driver, &options, &a, NULL, 0));
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuMemAlloc(&most, 512 * MIB));
-    CU(driver->cuMemAlloc(&more, 384 * MIB));
-    ANSWERS(0, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
-    MUST_EQ(said.most_free, 128 * MIB);
-    MUST_EQ(said.lacks, 960 * MIB + GIB / 64 - 128 * MIB);
-    CU(driver->cuMemFree(more));
-    said.moved_ns = 1; /* long ago */
-    ANSWERS(0, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
-    MUST_EQ(said.most_free, 512 * MIB);
-    MUST_LE(2, said.moved_ns);
-    said.moved_ns = 1;
-    ANSWERS(1, weir__reclaim_look(&a->reserve, &said, 960 * MIB,
-                                  960 * MIB)); /* nothing has come since */
-    said.moved_ns = weir__registry_now();
-    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
-    ANSWERS(1, weir__reclaim_look(&a->reserve, &said, 960 * MIB, 960 * MIB));
-    MUST_EQ(said.began_ns, 0);
+    CU(driver->cuMemAlloc(&most, 896 * MIB));
+    comes(0, 10, 0);
+    OK(weir_alloc(a, MIB, NULL, &block));
+    OK(weir_stats(a, &s));
+    MUST_LE(90000000, s.prealloc_waited_ns);
+    MUST_LE(s.prealloc_waited_ns, UINT64_C(5000000000));
+    MUST_LE(s.prealloc_kept, 128 * MIB);
+    OK(weir_free(a, block, NULL));
     CU(driver->cuMemFree(most));
     OK(weir_allocator_destroy(a));
 }
