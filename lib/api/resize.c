@@ -47,7 +47,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
     if (status != WEIR_OK || reserved)
         a->reserve.engine->ops->figures(a->reserve.engine, &figures);
     if (status != WEIR_OK)
-        weir__preallocation_tell(&a->preallocation, bytes, figures.reserved);
+        weir__preallocation_tell(&a->preallocation, bytes, figures.reserved, 0);
     if (reserved)
         *reserved = (size_t)figures.reserved;
     return weir__ended(result_before, status);

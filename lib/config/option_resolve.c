@@ -113,22 +113,17 @@ static weir_status hold_min(const weir_options *filled, char *message, size_t me
                                of_another ? of_another : "prealloc", prealloc);
 }
 
-/* Returns 1 if the list names a device other than that of the allocator, else 0. */
-static int has_peers(const weir_options *filled) {
+/* Checks that the engine can open its memory to other devices if the options name a device other than that of the
+ * allocator.  Returns E_NOT_SUPPORTED with a message if the engine cannot. */
+static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
     uint64_t devices = 0;
     const char *driver;
     int own = 0;
 
-    if (weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
-        weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK)
-        return 0;
-    return devices == UINT64_MAX || (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) != 0;
-}
-
-/* Checks that the engine can open its memory to other devices if the options name peers.  Returns E_NOT_SUPPORTED with
- * a message if the engine cannot. */
-static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
-    if (weir__options_can_open(filled) || !has_peers(filled))
+    if (weir__options_can_open(filled) ||
+        weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
+        weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK ||
+        (devices != UINT64_MAX && (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) == 0))
         return WEIR_OK;
     return weir__option_refuse(WEIR_E_NOT_SUPPORTED, message, message_bytes, "peers '%s': %s",
                                filled->peers, WEIR_NOT_OPENED);

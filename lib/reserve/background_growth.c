@@ -4,7 +4,7 @@
  * What counts as idle.  A thread looks at the reserved memory that is in no live block of the engine; memory in
  * per-stream caches is live to the engine.  Some of it may be of no use: pieces that are too small, or that wait for
  * other streams.  If a request had to grow although more than its size was idle, all that was idle then counts as
- * useless. Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the
+ * useless.  Where memory moves it does not count so, since it was only in the wrong places.  If the last piece at the
  * growing end nearly holds the largest request so far, the thread also adds the rest.
  *
  * Pace.  Growth holds the driver's lock, so the pace decides the slowest calls of other threads.  A step takes a tenth
@@ -274,11 +274,6 @@ static void *run(void *ahead) {
     return NULL;
 }
 
-static int start(struct weir_ahead *a) {
-    pthread_once(&once, prepare_exit);
-    return weir__thread_start(&a->thread, run, a) == 0;
-}
-
 /* Wakes the thread, unless another request has. */
 static void wake(struct weir_ahead *a) {
     if (atomic_exchange(&a->mark, 0) == 0)
@@ -319,16 +314,11 @@ int weir__ahead_catch_up(struct weir_ahead *a) {
 
 /* ---- for others ------------------------------------------------------------------------------ */
 
-static void note_size(struct weir_ahead *a, uint64_t bytes) {
-    bytes = weir__size_smaller(bytes, a->most_idle);
-    if (bytes > atomic_load_explicit(&a->largest, memory_order_relaxed))
-        atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
-}
-
 void weir__ahead_look(struct weir_ahead *a, size_t bytes, int grew) {
-    uint64_t mark, reserved, in_use, idle;
+    uint64_t mark, reserved, in_use, idle, size = weir__size_smaller(bytes, a->most_idle);
 
-    note_size(a, bytes);
+    if (size > atomic_load_explicit(&a->largest, memory_order_relaxed))
+        atomic_store_explicit(&a->largest, size, memory_order_relaxed);
     mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
@@ -394,7 +384,9 @@ weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
     begin(a);
-    if (!a->is_played && !start(a)) {
+    if (!a->is_played)
+        pthread_once(&once, prepare_exit);
+    if (!a->is_played && weir__thread_start(&a->thread, run, a) != 0) {
         discard(a);
         return weir__without_driver(WEIR_E_HOST_MEMORY);
     }

@@ -75,19 +75,23 @@ static uint64_t beside_others(const struct weir_preallocation *p, uint64_t targe
     return weir__size_smaller(target, weir__size_larger(device_free, p->least));
 }
 
-/* Returns 1 if preallocation may begin, with the lock or without it; 0 if the caller is to call again later. */
-static int is_our_turn(struct weir_preallocation *p, uint64_t began_ns) {
-    uint64_t waited = weir__clock_ns() - began_ns;
+/* Waits for the lock, but not without a bound. */
+static void wait_for_turn(struct weir_preallocation *p) {
+    uint64_t began = weir__clock_ns(), waited;
+    struct timespec pause = {0, 1000000};
     int log = p->v->options->log, got;
     char name[WEIR_UUID_BYTES] = "";
 
-    /* Each device has one file, since its number differs between processes.  While the file is open, the driver is not
-     * called. */
+    /* Each device has one file, since its number differs between processes. */
     if (!weir__kept_is(&p->lock.file))
         (void)weir__driver_uuid(p->v->device->driver, p->v->device->ordinal, name);
-    got = weir__process_lock_try(&p->lock, name);
-    if (got == 0 && waited < LONGEST_WAIT_NS)
-        return 0;
+    while ((got = weir__process_lock_try(&p->lock, name)) == 0 &&
+           weir__clock_ns() - began < LONGEST_WAIT_NS) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 16000000)
+            pause.tv_nsec *= 2;
+    }
+    waited = weir__clock_ns() - began;
     if (got < 0)
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: no lock against other processes (%s): it goes on without",
@@ -97,7 +101,6 @@ static int is_our_turn(struct weir_preallocation *p, uint64_t began_ns) {
                   "preallocation: another process has not ended its own: it goes on beside it");
     atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, waited);
     refresh_target(p);
-    return 1;
 }
 
 /* Waits for memory that other processes have above their shares, as long as they answer and more memory comes free. */
@@ -122,17 +125,6 @@ static void wait_for_others(struct weir_preallocation *p, uint64_t goal) {
     }
     atomic_fetch_add(&p->v->events.counters->prealloc.waited_ns, weir__clock_ns() - began);
     (void)weir__quota_refresh(p->v);
-}
-
-static void wait_for_turn(struct weir_preallocation *p) {
-    uint64_t began = weir__clock_ns();
-    struct timespec pause = {0, 1000000};
-
-    while (!is_our_turn(p, began)) {
-        nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 16000000)
-            pause.tv_nsec *= 2;
-    }
 }
 
 void weir__preallocation_close(struct weir_preallocation *p) {
@@ -180,20 +172,14 @@ static uint64_t apart_of(const struct weir_preallocation *p) {
     return p->v->options->prealloc.kind == WEIR_AMOUNT_SHARE ? p->v->quota.apart : 0;
 }
 
-/* Logs that only `reserved' bytes of `target' are reserved, and why. */
-static void log_shortfall(const struct weir_preallocation *p, uint64_t target, uint64_t reserved,
-                          uint64_t apart) {
+void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserved,
+                              uint64_t apart) {
     char cause[CAUSE_BYTES];
 
     show_cause(p, reserved, apart, cause, sizeof cause);
     weir__log(p->v->options->log, WEIR_LOG_WARNING,
-              "preallocation: requested %s, got and kept %s; %s", WEIR_SHOWN(target),
+              "preallocation: requested %s, got and kept %s; %s", WEIR_SHOWN(asked),
               WEIR_SHOWN(reserved), cause);
-}
-
-void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked,
-                              uint64_t reserved) {
-    log_shortfall(p, asked, reserved, 0);
 }
 
 static int is_too_little(weir_status status) {
@@ -257,6 +243,6 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
         return status;
     if (status == WEIR_OK)
         return WEIR_OK;
-    log_shortfall(p, p->target, after.reserved, apart_of(p));
+    weir__preallocation_tell(p, p->target, after.reserved, apart_of(p));
     return after.reserved == 0 ? status : WEIR_OK; /* partial success is success */
 }
