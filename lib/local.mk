@@ -86,14 +86,10 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/environment.c \
 	lib/config/growth_policy.c \
 	lib/config/growth_policy.h \
-	lib/config/option_amounts.c \
-	lib/config/option_growth.c \
+	lib/config/option_kinds.c \
 	lib/config/option_kinds.h \
-	lib/config/option_resolve.c \
-	lib/config/option_struct.c \
 	lib/config/option_table.c \
-	lib/config/option_text.c \
-	lib/config/option_values.c \
+	lib/config/options.c \
 	lib/config/settings.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \

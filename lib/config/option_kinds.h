@@ -2,9 +2,8 @@
 /* option_kinds.h: the kinds of options, for the files that make up the option table.
  *
  * A row (option_table.c) has the name of an option, its field, its kind and its help.  A kind has four functions, which
- * read a text, write a text, check a value, and find out whether it is set.  The kinds are in option_amounts.c,
- * option_growth.c and option_values.c.  option_text.c reads and shows options by row, option_struct.c copies a caller's
- * struct, option_resolve.c completes it.  One range check serves both texts and fields that a program has set.
+ * read a text, write a text, check a value, and find out whether it is set.  One range check serves both texts and
+ * fields that a program has set.  options.c uses the rows.
  *
  * Must not know: the environment, which devices there are, what an option does.
  */
@@ -51,7 +50,7 @@ struct weir_option_row {
     const struct weir_option_kind *kind;
     size_t offset; /* the offset of the field, or of its first field, in weir_options */
     /* The words of a kind that has words; the last entry is NULL.  The first word is the default, unless
-     * weir__options_fill sets another. */
+     * fill_defaults() in options.c sets another. */
     const struct weir_option_word *words;
 };
 
@@ -65,7 +64,7 @@ static inline void *mutable_field(const struct weir_option_row *row, weir_option
 
 /* ---- the table: option_table.c ---- */
 
-/* The words of growth policies (option_growth.c). */
+/* The words of growth policies. */
 extern const struct weir_option_word weir__option_policies[];
 
 extern const struct weir_option_row weir__option_rows[WEIR_SETTING_COUNT];
@@ -83,40 +82,9 @@ extern const struct weir_option_kind weir__option_device, weir__option_word, wei
 /* The words for no file and for no peers; a file of that name is ./off. */
 extern const char weir__option_no_file[], weir__option_no_peers[];
 
-/* Returns the word that equals the first `length' characters of a text, in any case, or NULL. */
-const struct weir_option_word *weir__option_find(const struct weir_option_word *words,
-                                                 const char *text, size_t length);
-/* Returns the first word for a value, or NULL. */
-const char *weir__option_word_for(const struct weir_option_word *words, int value);
 int weir__option_device_scan(const char *text, const char **driver, int *ordinal,
                              struct weir_problem *problem);
 int weir__option_peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem);
 int weir__option_word_is_set(const struct weir_option_row *row, const weir_options *options);
-
-/* ---- a caller's struct: option_struct.c ---- */
-
-/* Returns a message if `options' is NULL or its size is wrong, else NULL. */
-const char *weir__options_size_problem(const weir_options *options);
-/* Copies a caller's struct, whose size was checked, without fields that this library does not know. */
-void weir__options_copy(const weir_options *options, weir_options *out);
-/* Returns 1 if all fields that this library does not know are 0, else 0. */
-int weir__options_tail_is_zero(const weir_options *options);
-
-/* ---- defaults: option_resolve.c ---- */
-
-/* Replaces every default by its value, except that of cache_limit, for which there is no amount. */
-void weir__options_fill(weir_options *options);
-
-/* ---- messages ---- */
-
-/* Writes the message, unless `message' is NULL.  Returns the status. */
-__attribute__((format(printf, 4, 5))) weir_status weir__option_refuse(weir_status status,
-                                                                      char *message,
-                                                                      size_t message_bytes,
-                                                                      const char *format, ...);
-static inline void no_message(char *message, size_t message_bytes) {
-    if (message && message_bytes > 0)
-        message[0] = '\0';
-}
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* option_values.c: options whose value is a word, a list of words, a time, a count, or a text that the library keeps: a
- * device, a file, a list of peers.
- */
+/* option_kinds.c: see option_kinds.h. */
 #include "config/option_kinds.h"
 
 #include <stddef.h>
@@ -11,15 +9,19 @@
 
 #include "base/text.h"
 
-const struct weir_option_word *weir__option_find(const struct weir_option_word *words,
-                                                 const char *text, size_t length) {
+/* ---- words ---- */
+
+/* Returns the word that equals the first `length' characters of a text, in any case, or NULL. */
+static const struct weir_option_word *find_word(const struct weir_option_word *words,
+                                                const char *text, size_t length) {
     for (; words->word; words++)
         if (strlen(words->word) == length && strncasecmp(text, words->word, length) == 0)
             return words;
     return NULL;
 }
 
-const char *weir__option_word_for(const struct weir_option_word *words, int value) {
+/* Returns the first word for a value, or NULL. */
+static const char *word_for(const struct weir_option_word *words, int value) {
     while (words->word && words->value != value)
         words++;
     return words->word;
@@ -36,7 +38,7 @@ static int digits_read(const char *text, size_t length, uint64_t most, uint64_t 
 
 static int word_read(const struct weir_option_row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
-    const struct weir_option_word *word = weir__option_find(row->words, text, strlen(text));
+    const struct weir_option_word *word = find_word(row->words, text, strlen(text));
 
     if (!word)
         return weir__problem(problem, *text ? "it is none of the words known here" : "it is empty");
@@ -47,7 +49,7 @@ static int word_read(const struct weir_option_row *row, const char *text, weir_o
 static void word_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                        size_t bytes) {
     int value = *(const int *)field(row, options);
-    const char *word = weir__option_word_for(row->words, value);
+    const char *word = word_for(row->words, value);
 
     if (word)
         snprintf(text, bytes, "%s", word);
@@ -63,7 +65,7 @@ static int word_check(const struct weir_option_row *row, const weir_options *opt
                       struct weir_problem *problem) {
     int value = *(const int *)field(row, options);
 
-    return value == 0 || weir__option_word_for(row->words, value) ||
+    return value == 0 || word_for(row->words, value) ||
            weir__problem(problem, "there is no value %d", value);
 }
 
@@ -213,7 +215,7 @@ static int list_read(const struct weir_option_row *row, const char *text, weir_o
 
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
-        const struct weir_option_word *word = weir__option_find(row->words, at, length);
+        const struct weir_option_word *word = find_word(row->words, at, length);
 
         if (!word)
             return unknown_word(at, length, problem);
@@ -443,3 +445,237 @@ static int peers_check(const struct weir_option_row *row, const weir_options *op
 
 const struct weir_option_kind weir__option_peers = {
     FUNCTIONS(peers_read, name_spell, name_is_set, peers_check)};
+
+/* ---- amounts of memory ---- */
+
+#define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
+
+static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
+    if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
+        return weir__problem(problem, "it is a share of %s, which does not do here",
+                             amount->kind == WEIR_AMOUNT_OF_FREE ? "what is free" : "the device");
+    if (percent == WEIR_AMOUNT_OF_TOTAL && amount->kind == WEIR_AMOUNT_OF_IN_USE)
+        return weir__problem(problem, "it is a share of what is in use, which does not do here");
+    return amount->value <= 1000000 || weir__problem(problem, "it is more than 100%%");
+}
+
+static int amount_valid(const struct weir_option_row *row, const weir_amount *amount,
+                        struct weir_problem *problem) {
+    switch (amount->kind) {
+    case WEIR_AMOUNT_DEFAULT:
+        return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
+    case WEIR_AMOUNT_OF_TOTAL:
+    case WEIR_AMOUNT_OF_FREE:
+    case WEIR_AMOUNT_OF_IN_USE:
+        if (!share_valid(amount, row->kind->percent, problem))
+            return 0;
+        break;
+    case WEIR_AMOUNT_BYTES:
+        break;
+    case WEIR_AMOUNT_MAX:
+        return row->kind != &weir__option_ahead ||
+               weir__problem(problem, "there is no room beyond max: preallocate max for that");
+    case WEIR_AMOUNT_SHARE:
+        if (row->kind != &weir__option_part && row->kind != &weir__option_limit)
+            return weir__problem(problem, "it is a share among processes, which does not do here");
+        return amount->value <= LARGEST_WEIGHT || weir__problem(problem, "the weight is too large");
+    default:
+        return weir__problem(problem, "there is no amount of kind %d", amount->kind);
+    }
+    if (amount->value == 0 && row->kind == &weir__option_limit)
+        return weir__problem(problem, "nothing could be allocated; max means no limit");
+    return 1;
+}
+
+static int set_amount(const struct weir_option_row *row, const weir_amount *amount,
+                      weir_options *options, struct weir_problem *problem) {
+    if (!amount_valid(row, amount, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = *amount;
+    return 1;
+}
+
+static int amount_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    weir_amount amount;
+
+    if (!weir__amount_read(text, &amount, problem))
+        return 0;
+    if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
+        amount.kind = row->kind->percent;
+    return set_amount(row, &amount, options, problem);
+}
+
+/* Reads "share", "share:2", or another amount. */
+static int part_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    weir_amount amount = {1000000, WEIR_AMOUNT_SHARE};
+    double weight = 1;
+    const char *end;
+
+    if (strncasecmp(text, "share", 5) != 0 || (text[5] != '\0' && text[5] != ':'))
+        return amount_read(row, text, options, problem);
+    if (text[5] == ':') {
+        if (!weir__factor_read(text + 6, &end, &weight, problem))
+            return 0;
+        if (*end != '\0')
+            return weir__problem(problem, "something follows the weight");
+    }
+    amount.value = weight > 1e7 ? UINT64_MAX : (uint64_t)(weight * 1e6 + 0.5);
+    return set_amount(row, &amount, options, problem);
+}
+
+static int amount_is_set(const struct weir_option_row *row, const weir_options *options) {
+    return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
+}
+
+static void amount_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    weir__amount_spell(field(row, options), text, bytes);
+}
+
+static int amount_check(const struct weir_option_row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    return amount_valid(row, field(row, options), problem);
+}
+
+const struct weir_option_kind weir__option_amount = {
+    FUNCTIONS(amount_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+const struct weir_option_kind weir__option_part = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+/* A limit must not be 0. */
+const struct weir_option_kind weir__option_limit = {
+    FUNCTIONS(part_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+
+/* Writes the default of cache-limit in words, since no amount stands for it. */
+static void cache_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    if (amount_is_set(row, options))
+        amount_spell(row, options, text, bytes);
+    else
+        snprintf(text, bytes, "%s", row->text.default_text);
+}
+
+const struct weir_option_kind weir__option_cache = {
+    FUNCTIONS(amount_read, cache_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_IN_USE};
+
+/* ---- grow-ahead ---- */
+
+static int ahead_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    if (strchr(text, ':'))
+        return weir__problem(problem, "write one size: growth stops when twice that is idle");
+    return amount_read(row, text, options, problem);
+}
+
+const struct weir_option_kind weir__option_ahead = {
+    FUNCTIONS(ahead_read, amount_spell, amount_is_set, amount_check),
+    .percent = WEIR_AMOUNT_OF_TOTAL};
+
+/* ---- growth policies ---- */
+
+const struct weir_option_word weir__option_policies[] = {
+#define POLICY_WORD(name, word, value) {word, value},
+    WEIR_GROWTH_POLICIES(POLICY_WORD)
+#undef POLICY_WORD
+        {NULL, 0},
+};
+
+static int factor_valid(int growth, double factor, struct weir_problem *problem) {
+    if (growth == WEIR_GROWTH_GEOMETRIC && !(factor > 1 && factor <= 1e300))
+        return weir__problem(problem, "the factor must be above 1 and finite");
+    if (growth == WEIR_GROWTH_REMAINING && !(factor > 0 && factor <= 1))
+        return weir__problem(problem, "the fraction must be above 0 and at most 1");
+    return 1;
+}
+
+/* Reads the text after the colon of a policy: "64MiB", "2:4GiB", "0.5". */
+static int growth_argument(const char *text, weir_options *growth, struct weir_problem *problem) {
+    const char *end;
+
+    if (growth->growth == WEIR_GROWTH_STEP) {
+        if (!weir__size_read(text, &growth->growth_step, problem))
+            return 0;
+        return growth->growth_step > 0 || weir__problem(problem, "the step is 0");
+    }
+    if (growth->growth != WEIR_GROWTH_GEOMETRIC && growth->growth != WEIR_GROWTH_REMAINING)
+        return weir__problem(problem, "this policy takes nothing after a colon");
+    if (!weir__factor_read(text, &end, &growth->growth_factor, problem))
+        return 0;
+    if (*end != '\0' && (*end != ':' || growth->growth != WEIR_GROWTH_GEOMETRIC))
+        return weir__problem(problem, "something follows the number");
+    if (!factor_valid(growth->growth, growth->growth_factor, problem))
+        return 0;
+    if (*end == '\0')
+        return 1;
+    if (!weir__size_read(end + 1, &growth->growth_step, problem))
+        return 0;
+    return growth->growth_step > 0 || weir__problem(problem, "the cap is 0");
+}
+
+/* Sets all fields of growth, so that no argument of an earlier policy stays. */
+static int growth_read(const struct weir_option_row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    size_t length = strcspn(text, ":");
+    const struct weir_option_word *word = find_word(weir__option_policies, text, length);
+    weir_options growth = {.growth = word ? word->value : WEIR_GROWTH_DEFAULT};
+
+    (void)row;
+    if (growth.growth == WEIR_GROWTH_CALLBACK)
+        return weir__problem(problem, "a callback is a function of the program, no text can name "
+                                      "it");
+    if (growth.growth == WEIR_GROWTH_DEFAULT)
+        return weir__problem(problem, *text ? "there is no such policy" : "it is empty");
+    if (text[length] == ':' && !growth_argument(text + length + 1, &growth, problem))
+        return 0;
+    options->growth = growth.growth;
+    options->growth_step = growth.growth_step;
+    options->growth_factor = growth.growth_factor;
+    options->growth_function = NULL;
+    options->growth_context = NULL;
+    return 1;
+}
+
+static void growth_spell(const struct weir_option_row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    char argument[WEIR_SPELL_BYTES] = "", cap[WEIR_SPELL_BYTES] = "";
+    const char *word = word_for(weir__option_policies, options->growth);
+
+    (void)row;
+    if (options->growth == WEIR_GROWTH_STEP)
+        weir__bytes_spell(options->growth_step, argument, sizeof argument);
+    if (options->growth == WEIR_GROWTH_GEOMETRIC || options->growth == WEIR_GROWTH_REMAINING)
+        weir__factor_spell(options->growth_factor, argument, sizeof argument);
+    if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_step > 0)
+        weir__bytes_spell(options->growth_step, cap, sizeof cap);
+    snprintf(text, bytes, "%s%s%s%s%s", word ? word : "?", argument[0] ? ":" : "", argument,
+             cap[0] ? ":" : "", cap);
+}
+
+static int growth_is_set(const struct weir_option_row *row, const weir_options *options) {
+    (void)row;
+    return options->growth != WEIR_GROWTH_DEFAULT || options->growth_function != NULL;
+}
+
+static int growth_check(const struct weir_option_row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    int callback = options->growth == WEIR_GROWTH_CALLBACK;
+
+    (void)row;
+    if (options->growth < WEIR_GROWTH_DEFAULT || options->growth > WEIR_GROWTH_CALLBACK)
+        return weir__problem(problem, "there is no policy %d", options->growth);
+    if (callback && !options->growth_function)
+        return weir__problem(problem, "the callback policy needs growth_function");
+    if (!callback && options->growth_function)
+        return weir__problem(problem, "growth_function is set, but the policy is not callback");
+    if (options->growth_factor >= 0 && options->growth_factor <= 0)
+        return 1; /* the policy's default */
+    return factor_valid(options->growth, options->growth_factor, problem);
+}
+
+const struct weir_option_kind weir__option_growth = {
+    FUNCTIONS(growth_read, growth_spell, growth_is_set, growth_check)};

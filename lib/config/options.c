@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT */
+/* options.c: options as a whole: a caller's struct, options by their names, and what defaults mean.
+ *
+ * A caller's weir_options may be of another version of the library.  New fields come at the end of the struct, and
+ * `size' says which fields the caller knows.
+ */
+#include "config/option_kinds.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/result.h"
+#include "base/text.h"
+
+/* Writes the message, unless `message' is NULL.  Returns the status. */
+__attribute__((format(printf, 4, 5))) static weir_status
+refuse_option(weir_status status, char *message, size_t message_bytes, const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (message && message_bytes > 0)
+        vsnprintf(message, message_bytes, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* Writes the message about a text that a row does not accept.  `label` names the option, or is NULL for the row's
+ * name. */
+static weir_status no_parse(const struct weir_option_row *row, const char *label, const char *text,
+                            const struct weir_problem *problem, char *message,
+                            size_t message_bytes) {
+    char quoted[80];
+
+    weir__quote(text, quoted, sizeof quoted);
+    return refuse_option(WEIR_E_PARSE, message, message_bytes, "%s %s: %s; expected %s",
+                         label ? label : row->text.name, quoted, problem->text, row->text.accepts);
+}
+
+/* ---- the struct ---- */
+
+#define AT(member) offsetof(weir_options, member)
+
+/* The size of the first version. */
+#define SMALLEST_SIZE offsetof(weir_options, cache)
+
+/* A larger size was never initialised. */
+#define LARGEST_SIZE ((size_t)65536)
+
+/* Returns 1 if some version of weir_options has this size, else 0.  Each offset of a field is the size of a version. */
+static int is_size(size_t bytes) {
+    _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
+                   "a field behind peers, if it is no setting's, is named below");
+    if (bytes >= sizeof(weir_options))
+        return bytes <= LARGEST_SIZE;
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (weir__option_rows[i].offset == bytes)
+            return bytes >= SMALLEST_SIZE;
+    return bytes == AT(oom_callback) || bytes == AT(oom_callback_data);
+}
+
+/* Returns a message if `options' is NULL or its size is wrong, else NULL. */
+static const char *size_problem(const weir_options *options) {
+    if (!options)
+        return "options is NULL";
+    if (!is_size(options->size))
+        return "options.size is not a size of weir_options: call weir_options_init first";
+    return NULL;
+}
+
+/* Copies a caller's struct, whose size was checked, without fields that this library does not know. */
+static void copy_options(const weir_options *options, weir_options *out) {
+    memset(out, 0, sizeof *out);
+    memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+    out->size = sizeof *out;
+}
+
+void weir__options_give(const weir_options *from, weir_options *options) {
+    size_t size = options->size;
+
+    memcpy(options, from, size < sizeof *from ? size : sizeof *from);
+    options->size = size;
+}
+
+/* Returns 1 if all fields that this library does not know are 0, else 0. */
+static int tail_is_zero(const weir_options *options) {
+    const unsigned char *bytes = (const unsigned char *)options;
+
+    for (size_t i = sizeof *options; i < options->size; i++)
+        if (bytes[i] != 0)
+            return 0;
+    return 1;
+}
+
+weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
+                               size_t message_bytes) {
+    if (message && message_bytes > 0)
+        message[0] = '\0';
+    if (size_problem(options))
+        return refuse_option(WEIR_E_INVALID, message, message_bytes, "%s", size_problem(options));
+    copy_options(options, out);
+    return WEIR_OK;
+}
+
+weir_status weir_options_init_sized(weir_options *options, size_t bytes) {
+    if (!options || !is_size(bytes))
+        return weir__without_driver(WEIR_E_INVALID);
+    memset(options, 0, bytes);
+    options->size = bytes;
+    return WEIR_OK;
+}
+
+int weir__options_log(const weir_options *options) {
+    return options && options->size >= AT(log) + sizeof options->log &&
+                   options->log <= WEIR_LOG_DEBUG
+               ? options->log
+               : WEIR_LOG_NONE;
+}
+
+/* ---- defaults ---- */
+
+int weir__options_suballocate(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_MAPPED || o->engine == WEIR_ENGINE_BFC ||
+           o->engine == WEIR_ENGINE_BFC_FIXED;
+}
+
+int weir__options_can_open(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
+}
+
+/* Replaces every default by its value, except that of cache_limit, for which there is no amount. */
+static void fill_defaults(weir_options *options) {
+    if (options->engine == WEIR_ENGINE_DEFAULT)
+        options->engine = WEIR_ENGINE_POOL;
+    if (!options->device)
+        options->device = "cuda";
+    if (!options->profile)
+        options->profile = weir__option_no_file;
+    if (!options->oom_report)
+        options->oom_report = weir__option_no_file;
+    if (!options->peers)
+        options->peers = weir__option_no_peers;
+    if (options->decay_ms == 0)
+        options->decay_ms = WEIR_NO_DECAY;
+    if (options->cache == WEIR_SWITCH_DEFAULT)
+        options->cache = options->engine == WEIR_ENGINE_DIRECT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->harden == 0)
+        options->harden = WEIR_HARDEN_OFF;
+    if (options->stream_checks == WEIR_SWITCH_DEFAULT)
+        options->stream_checks = WEIR_SWITCH_ON;
+    if (options->registry == WEIR_SWITCH_DEFAULT)
+        options->registry = WEIR_SWITCH_ON;
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (weir__option_rows[i].kind == &weir__option_word &&
+            !weir__option_word_is_set(&weir__option_rows[i], options))
+            *(int *)mutable_field(&weir__option_rows[i], options) =
+                weir__option_rows[i].words[0].value;
+    if (options->growth == WEIR_GROWTH_DEFAULT)
+        options->growth =
+            options->engine == WEIR_ENGINE_BFC || options->engine == WEIR_ENGINE_BFC_FIXED
+                ? WEIR_GROWTH_BFC
+                : WEIR_GROWTH_EXACT;
+    if (options->growth == WEIR_GROWTH_STEP && options->growth_step == 0)
+        options->growth_step = UINT64_C(64) << 20;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_GEOMETRIC)
+        options->growth_factor = 2;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
+        options->growth_factor = 0.5;
+    if (options->keep_free.kind == WEIR_AMOUNT_DEFAULT)
+        options->keep_free.kind = WEIR_AMOUNT_BYTES;
+    if (options->prealloc_min.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
+    if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc = options->prealloc_min;
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT && options->engine == WEIR_ENGINE_BFC_FIXED)
+        options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL};
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT)
+        options->limit.kind = WEIR_AMOUNT_MAX;
+    if (options->grow_ahead.kind == WEIR_AMOUNT_DEFAULT)
+        options->grow_ahead.kind = WEIR_AMOUNT_BYTES;
+    if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
+        options->release_threshold.kind = WEIR_AMOUNT_MAX;
+    if (options->priority == 0)
+        options->priority = 100;
+    if (options->recovery_timeout_ms == 0)
+        options->recovery_timeout_ms = 1000;
+}
+
+/* ---- by name ---- */
+
+weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
+                             const char *text, char *message, size_t message_bytes) {
+    const struct weir_option_row *row = &weir__option_rows[setting];
+    struct weir_problem problem;
+    weir_options work;
+
+    if (message && message_bytes > 0)
+        message[0] = '\0';
+    copy_options(options, &work);
+    if (!row->kind->read(row, text, &work, &problem))
+        return no_parse(row, label, text, &problem, message, message_bytes);
+    weir__options_give(&work, options);
+    return WEIR_OK;
+}
+
+weir_status weir_options_set(weir_options *options, const char *name, const char *text,
+                             char *message, size_t message_bytes) {
+    const char *problem = size_problem(options);
+    char quoted[80];
+
+    if (!problem && (!name || !text))
+        problem = name ? "the text is NULL" : "the option's name is NULL";
+    if (problem)
+        return weir__without_driver(
+            refuse_option(WEIR_E_INVALID, message, message_bytes, "%s", problem));
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (strcmp(name, weir__option_rows[i].text.name) == 0)
+            return weir__without_driver(weir__option_set(options, (enum weir_setting)i, NULL, text,
+                                                         message, message_bytes));
+    weir__quote(name, quoted, sizeof quoted);
+    return weir__without_driver(refuse_option(WEIR_E_INVALID, message, message_bytes,
+                                              "there is no option %s: weir-settings(7) lists them",
+                                              quoted));
+}
+
+int weir__option_is_set(const weir_options *options, enum weir_setting setting) {
+    return weir__option_rows[setting].kind->is_set(&weir__option_rows[setting], options);
+}
+
+void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
+                       size_t bytes) {
+    weir_options work;
+
+    copy_options(options, &work);
+    fill_defaults(&work);
+    weir__option_rows[setting].kind->spell(&weir__option_rows[setting], &work, text, bytes);
+}
+
+weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
+                              size_t message_bytes) {
+    struct weir_problem problem;
+
+    if (message && message_bytes > 0)
+        message[0] = '\0';
+    if (weir__option_peers_scan(text, devices, &problem))
+        return WEIR_OK;
+    return no_parse(&weir__option_rows[WEIR_SETTING_PEERS], NULL, text, &problem, message,
+                    message_bytes);
+}
+
+weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
+                               size_t message_bytes) {
+    struct weir_problem problem;
+
+    if (message && message_bytes > 0)
+        message[0] = '\0';
+    if (weir__option_device_scan(text ? text : "cuda", driver, ordinal, &problem))
+        return WEIR_OK;
+    return no_parse(&weir__option_rows[WEIR_SETTING_DEVICE], NULL, text, &problem, message,
+                    message_bytes);
+}
+
+/* ---- completion ---- */
+
+/* Refuses a preallocation above the limit, if both have one kind: without a device, weir cannot compare others.  A
+ * preallocation from a variable of another program is capped later. */
+static weir_status hold_to_limit(const weir_options *filled, char *message, size_t message_bytes) {
+    char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
+
+    if (weir__foreign_prealloc(filled) || filled->prealloc.kind != filled->limit.kind ||
+        filled->limit.kind == WEIR_AMOUNT_MAX || filled->prealloc.value <= filled->limit.value)
+        return WEIR_OK;
+    weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
+    weir__amount_spell(&filled->limit, limit, sizeof limit);
+    return refuse_option(
+        WEIR_E_LIMIT, message, message_bytes,
+        "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher limit",
+        prealloc, limit);
+}
+
+/* Refuses a prealloc-min above prealloc, if both have one kind, or if prealloc is 0. */
+static weir_status hold_min(const weir_options *filled, char *message, size_t message_bytes) {
+    const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
+    const char *of_another = weir__foreign_prealloc(filled);
+    char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
+
+    if (all->kind == WEIR_AMOUNT_MAX ||
+        (least->kind == all->kind ? least->value <= all->value
+                                  : least->value == 0 || all->value > 0))
+        return WEIR_OK;
+    weir__amount_spell(all, prealloc, sizeof prealloc);
+    weir__amount_spell(least, min, sizeof min);
+    return refuse_option(WEIR_E_INVALID, message, message_bytes,
+                         "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
+                         of_another ? of_another : "prealloc", prealloc);
+}
+
+/* Checks that the engine can open its memory to other devices if the options name a device other than that of the
+ * allocator.  Returns E_NOT_SUPPORTED with a message if the engine cannot. */
+static weir_status check_peers(const weir_options *filled, char *message, size_t message_bytes) {
+    uint64_t devices = 0;
+    const char *driver;
+    int own = 0;
+
+    if (weir__options_can_open(filled) ||
+        weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
+        weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK ||
+        (devices != UINT64_MAX && (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) == 0))
+        return WEIR_OK;
+    return refuse_option(WEIR_E_NOT_SUPPORTED, message, message_bytes, "peers '%s': %s",
+                         filled->peers, WEIR_NOT_OPENED);
+}
+
+static weir_status check(const struct weir_option_row *row, const weir_options *options,
+                         char *message, size_t message_bytes) {
+    struct weir_problem problem;
+
+    return row->kind->check(row, options, &problem)
+               ? WEIR_OK
+               : refuse_option(WEIR_E_INVALID, message, message_bytes, "%s: %s; expected %s",
+                               row->text.name, problem.text, row->text.accepts);
+}
+
+/* Accepts a limit of 0, after which reserved memory does not grow. */
+weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
+    static const struct weir_option_row row = {
+        .text = {.name = "limit", .accepts = WEIR_SIZE_ACCEPTS},
+        .kind = &weir__option_amount,
+        .offset = offsetof(weir_options, limit)};
+    const weir_options options = {.limit = *limit};
+
+    return check(&row, &options, message, message_bytes);
+}
+
+weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
+                                   size_t message_bytes) {
+    static const weir_options defaults = {.size = sizeof defaults};
+    weir_options work;
+    weir_status status =
+        weir__options_take(options ? options : &defaults, &work, message, message_bytes);
+
+    if (status != WEIR_OK)
+        return status;
+    if (options && !tail_is_zero(options))
+        return refuse_option(
+            WEIR_E_INVALID, message, message_bytes,
+            "options has fields set that this version of the library does not know");
+    if (work.oom_callback_data && !work.oom_callback)
+        return refuse_option(WEIR_E_INVALID, message, message_bytes,
+                             "oom_callback_data: it is set without oom_callback; expected NULL");
+    for (size_t i = 0; i < WEIR_SETTING_COUNT && status == WEIR_OK; i++)
+        status = check(&weir__option_rows[i], &work, message, message_bytes);
+    if (status != WEIR_OK)
+        return status;
+    /* Hardening reports to the log. */
+    if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
+        work.log = WEIR_LOG_ERROR;
+    fill_defaults(&work);
+    status = hold_to_limit(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        status = hold_min(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        status = check_peers(&work, message, message_bytes);
+    if (status == WEIR_OK)
+        *out = work;
+    return status;
+}
