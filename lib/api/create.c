@@ -277,20 +277,16 @@ const char *weir__why_it_stays(const weir_allocator *a) {
                                                       : weir__why_not_told(a);
 }
 
-int weir__can_shrink(const weir_allocator *a) {
-    return !weir__why_it_stays(a);
-}
-
 /* Sets up decay and memory pressure.  The preallocation raises the floor of decay later. */
 static void set_decay(weir_allocator *a) {
     const weir_options *o = &a->options;
-    int off = o->decay_ms == UINT64_MAX || !weir__can_shrink(a);
+    int stays = weir__why_it_stays(a) != NULL, off = stays || o->decay_ms == UINT64_MAX;
     int in_requests = o->engine == WEIR_ENGINE_POOL || o->engine == WEIR_ENGINE_MAPPED;
 
     weir__decay_open(&a->reserve.decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
                      a->threshold < a->device.total ? a->threshold : 0, in_requests,
                      a->low > 0 ? a->high : 0);
-    a->reserve.pressure.in_requests = in_requests && weir__can_shrink(a);
+    a->reserve.pressure.in_requests = in_requests && !stays;
 }
 
 static weir_status open_engine(weir_allocator *a) {

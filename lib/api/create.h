@@ -75,7 +75,6 @@ void weir__prepare(weir_allocator *a);
 const char *weir__why_not_told(const weir_allocator *a);
 /* Returns why the reserved memory never goes back by itself, or NULL if it may. */
 const char *weir__why_it_stays(const weir_allocator *a);
-int weir__can_shrink(const weir_allocator *a);
 
 /* Give idle memory back until at most `keep` bytes are reserved, or until `wanted` bytes have gone.  May wait for the
  * device. */

@@ -34,7 +34,7 @@ static uint64_t could_give(weir_allocator *a, int may_wait, uint64_t *above) {
     weir_statistics figures;
 
     *above = 0;
-    if ((!weir__can_shrink(a) && !is_direct) ||
+    if ((weir__why_it_stays(a) && !is_direct) ||
         weir__slow_path_is(&a->device.slow_path, WEIR_SLOW_PATH_LOST))
         return 0;
     if (may_wait)

@@ -41,7 +41,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserved) 
         return cannot_preallocate(a, status);
     if (status == WEIR_OK) {
         weir__raise_to(&a->reserve.quota.promised, bytes);
-        weir__decay_raise_floor(&a->reserve.decay, bytes);
+        weir__raise_to(&a->reserve.decay.floor, bytes);
         weir__prepare(a);
     }
     if (status != WEIR_OK || reserved)

@@ -449,7 +449,7 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
 
 /* Returns 1 if a variable is probably a misspelt known name: it begins with one that has at least a third of its
  * letters behind `start', or at most two of its letters differ, and less than half of them. */
-static int is_near(const struct likeness *likeness, size_t start, size_t length) {
+static int is_misspelt(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
     return (likeness->prefix > 0 && (likeness->prefix - start) * 3 >= letters) ||
@@ -490,7 +490,7 @@ static void warn_own(struct reading *reading, const char *name, size_t length) {
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     if (likeness.is_known || !note_unknown(reading, name, length))
         return;
-    if (is_near(&likeness, OWN_START, length))
+    if (is_misspelt(&likeness, OWN_START, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is no variable of weir's and is ignored; did you mean %s?", name,
                   likeness.name);
@@ -506,7 +506,7 @@ static void warn_look_alike(struct reading *reading, const char *name, size_t le
 
     for (size_t i = 0; i < COMPAT_NAMES; i++)
         compare_name(&likeness, name, length, compat_names[i]);
-    if (likeness.name && !likeness.is_known && is_near(&likeness, 0, length) &&
+    if (likeness.name && !likeness.is_known && is_misspelt(&likeness, 0, length) &&
         note_unknown(reading, name, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is unknown and ignored; did you mean %s?", name, likeness.name);

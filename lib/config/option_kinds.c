@@ -252,7 +252,7 @@ const struct weir_option_kind weir__option_list = {
 
 /* ---- a text that the library keeps ---- */
 
-static const char *text_of(const struct weir_option_row *row, const weir_options *options) {
+static const char *kept_text(const struct weir_option_row *row, const weir_options *options) {
     return *(const char *const *)field(row, options);
 }
 
@@ -267,11 +267,11 @@ static int set_text(const struct weir_option_row *row, weir_options *options, co
 
 static void name_spell(const struct weir_option_row *row, const weir_options *options, char *text,
                        size_t bytes) {
-    snprintf(text, bytes, "%s", text_of(row, options));
+    snprintf(text, bytes, "%s", kept_text(row, options));
 }
 
 static int name_is_set(const struct weir_option_row *row, const weir_options *options) {
-    return text_of(row, options) != NULL;
+    return kept_text(row, options) != NULL;
 }
 
 /* ---- a device ---- */
@@ -317,7 +317,7 @@ static int device_read(const struct weir_option_row *row, const char *text, weir
 
 static int device_check(const struct weir_option_row *row, const weir_options *options,
                         struct weir_problem *problem) {
-    const char *text = text_of(row, options), *driver;
+    const char *text = kept_text(row, options), *driver;
     int ordinal;
 
     return !text || weir__option_device_scan(text, &driver, &ordinal, problem);
@@ -364,7 +364,7 @@ static int file_read(const struct weir_option_row *row, const char *text, weir_o
 
 static int file_check(const struct weir_option_row *row, const weir_options *options,
                       struct weir_problem *problem) {
-    const char *text = text_of(row, options);
+    const char *text = kept_text(row, options);
 
     return !text || file_valid(text, problem);
 }
@@ -437,7 +437,7 @@ static int peers_read(const struct weir_option_row *row, const char *text, weir_
 
 static int peers_check(const struct weir_option_row *row, const weir_options *options,
                        struct weir_problem *problem) {
-    const char *text = text_of(row, options);
+    const char *text = kept_text(row, options);
     uint64_t devices;
 
     return !text || weir__option_peers_scan(text, &devices, problem);

@@ -19,7 +19,7 @@ weir_status weir__ahead_open(struct weir_reserve *v, uint64_t low, uint64_t high
 /* Ends the thread after its current step.  NULL is allowed. */
 void weir__ahead_close(struct weir_ahead *a);
 
-/* Forgets what was learned of useless memory, after a trim that may have released it.  NULL is allowed. */
+/* Forgets which memory is useless, after a trim that may have released it.  NULL is allowed. */
 void weir__ahead_forget(struct weir_ahead *a);
 
 /* weir__ahead_hold waits for the current step.  No step begins until weir__ahead_go_on.  NULL is allowed. */

@@ -7,7 +7,7 @@
 
 /* This much memory above the need goes back at once. */
 #define LEAST ((uint64_t)64 << 20)
-enum { MOST_WINDOWS = 64 }; /* after which half of any amount is nothing */
+enum { MOST_WINDOWS = 64 }; /* 64 halves of any amount leave nothing */
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle) {
@@ -17,14 +17,6 @@ void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floo
     atomic_store(&d->floor, floor);
     atomic_store(&d->ends, half_life_ns);
     d->aim = UINT64_MAX;
-}
-
-void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
-    weir__raise_to(&d->floor, bytes);
-}
-
-void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
-    weir__lower_to(&d->floor, bytes);
 }
 
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause) {

@@ -33,12 +33,12 @@ struct weir_reserve;
 struct weir_decay {
     uint64_t
         half_life_ns; /* 0 if decay is off; this and the next two fields are fixed after weir__decay_open */
-    int in_requests; /* set if the engine can release memory without waiting */
-    uint64_t idle;   /* bytes that grow-ahead keeps idle */
-    _Atomic uint64_t floor;
-    _Atomic uint64_t ends; /* the end of the window; all times begin with the allocator */
-    _Atomic uint64_t last; /* the time of the last request that the engine served */
-    _Atomic uint64_t peak; /* the most bytes in use in this window */
+    int in_requests;        /* set if the engine can release memory without waiting */
+    uint64_t idle;          /* bytes that grow-ahead keeps idle */
+    _Atomic uint64_t floor; /* all threads see changes of the floor in one order */
+    _Atomic uint64_t ends;  /* the end of the window; all times begin with the allocator */
+    _Atomic uint64_t last;  /* the time of the last request that the engine served */
+    _Atomic uint64_t peak;  /* the most bytes in use in this window */
     _Atomic int grew;      /* set by engines if reserved memory grew for a request in this window */
     struct weir_lock lock; /* guards the next fields; nothing is called under it */
     uint64_t basis_reserved,
@@ -48,10 +48,6 @@ struct weir_decay {
 
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
-/* Raises the floor to `bytes'.  All threads see changes of the floor in one order. */
-void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
-/* Lowers the floor to `bytes'. */
-void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);
 /* Notes the bytes in use after a request at the time `now', and writes the time since the last request.  Returns 1 if
  * the window is over, else 0. */
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -237,7 +238,7 @@ weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, si
     atomic_fetch_add(&counters->prealloc.ns, weir__device_since(p->v->device, started));
     atomic_store(&counters->prealloc.asked, p->target);
     atomic_store(&counters->prealloc.kept, after.reserved);
-    weir__decay_raise_floor(&p->v->decay, weir__size_smaller(after.reserved, p->target));
+    weir__raise_to(&p->v->decay.floor, weir__size_smaller(after.reserved, p->target));
     weir__preallocation_close(p);
     if (lacks || !is_too_little(status))
         return status;

@@ -23,8 +23,8 @@ void weir__preallocation_close(struct weir_preallocation *p);
  * error `text' has the reason. */
 weir_status weir__preallocation_run(struct weir_preallocation *p, char *text, size_t text_bytes);
 
-/* Logs that only `reserved' of `asked' bytes are reserved, and why.  A share leaves `apart' bytes to others.  Any thread
- * may call it. */
+/* Logs that only `reserved' of `asked' bytes are reserved, and why.  A share leaves `apart' bytes to others.  Any
+ * thread may call it. */
 void weir__preallocation_tell(const struct weir_preallocation *p, uint64_t asked, uint64_t reserved,
                               uint64_t apart);
 

@@ -25,7 +25,8 @@ void weir__pressure_end(struct weir_pressure *r, uint64_t wanted) {
 }
 
 /* Releases memory without waiting.  Returns the bytes that went. */
-static uint64_t release(struct weir_reserve *v, const struct weir_request *r, uint64_t wanted) {
+static uint64_t release_wanted(struct weir_reserve *v, const struct weir_request *r,
+                               uint64_t wanted) {
     weir_statistics before = {.size = sizeof before};
     uint64_t keep;
 
@@ -52,7 +53,7 @@ static int look(struct weir_reserve *v, const struct weir_request *request) {
     } else if (now < r->due) {
         return 0;
     }
-    got = release(v, request, wanted);
+    got = release_wanted(v, request, wanted);
     r->due = now + (FIRST_PAUSE_NS << r->looks);
     if (++r->looks == MOST_LOOKS)
         want_less(r, wanted, 0);

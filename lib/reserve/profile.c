@@ -44,12 +44,12 @@ uint64_t weir__profile_target(const struct weir_profile *profile) {
     return largest_run(profile)->reserved;
 }
 
-static int is_near(uint64_t a, uint64_t b) {
+static int is_within_a_16th(uint64_t a, uint64_t b) {
     return (a > b ? a - b : b - a) <= b / 16;
 }
 
 /* Sets the need of a run that did not show its need by growth.  `target' is the run with the largest need. */
-static void expect(struct weir_profile_run *run, const struct weir_profile_run *target) {
+static void set_expected(struct weir_profile_run *run, const struct weir_profile_run *target) {
     double each = target->in_use > 0 ? (double)target->reserved / (double)target->in_use : 1.125;
 
     if ((double)run->in_use * each < (double)run->reserved)
@@ -71,8 +71,9 @@ void weir__profile_add(struct weir_profile *profile, struct weir_profile_run run
         at = &profile->last[profile->runs++ % WEIR_PROFILE_RUNS];
     *at = (struct weir_profile_run){0};
     target = largest_run(profile);
-    if (!grew || (is_near(run.in_use, target->in_use) && is_near(run.reserved, target->reserved)))
-        expect(&run, target);
+    if (!grew || (is_within_a_16th(run.in_use, target->in_use) &&
+                  is_within_a_16th(run.reserved, target->reserved)))
+        set_expected(&run, target);
     *at = run;
 }
 

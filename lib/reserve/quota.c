@@ -2,6 +2,7 @@
 /* quota.c: see quota.h. */
 #include "reserve/quota.h"
 
+#include "base/bounds.h"
 #include "base/size.h"
 #include "reserve/reserve.h"
 
@@ -133,7 +134,7 @@ void weir__quota_lower_floor(struct weir_reserve *v, uint64_t weights) {
     }
     if (most == UINT64_MAX)
         return;
-    weir__decay_lower_floor(&v->decay, weir__size_larger(most, atomic_load(&q->promised)));
+    weir__lower_to(&v->decay.floor, weir__size_larger(most, atomic_load(&q->promised)));
     /* Another thread may have raised `promised', and then the floor, before the floor was lowered here. */
-    weir__decay_raise_floor(&v->decay, atomic_load(&q->promised));
+    weir__raise_to(&v->decay.floor, atomic_load(&q->promised));
 }

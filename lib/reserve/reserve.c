@@ -50,28 +50,6 @@ static int lend(const struct weir_lender *caches, struct weir_request *r, enum w
     return caches && caches->lend(caches->context, r, what);
 }
 
-static int may_wait(const struct weir_reserve *v) {
-    return v->options->recovery_timeout_ms != UINT32_MAX;
-}
-
-/* The steps for a request that does not fit without growth, in order. */
-enum step { CATCH_UP, OWN, GROW, STEPS };
-
-/* Takes one step.  Returns 1 if a retry may succeed, else 0. */
-static int take_step(struct weir_reserve *v, struct weir_request *r,
-                     const struct weir_lender *caches, enum step step) {
-    switch (step) {
-    case CATCH_UP:
-        return weir__ahead_catch_up(v->ahead);
-    case OWN:
-        return lend(caches, r, WEIR_LEND_OWN);
-    default:
-        (void)lend(caches, r, WEIR_LEND_LATER);
-        r->flags |= WEIR_REQUEST_MAY_GROW;
-        return 1;
-    }
-}
-
 static weir_status serve(struct weir_reserve *v, struct weir_request *r,
                          const struct weir_lender *caches) {
     weir_status status = weir__oom_recovery_try(v, r);
@@ -79,16 +57,22 @@ static weir_status serve(struct weir_reserve *v, struct weir_request *r,
     if (status == WEIR_OK || r->at)
         return status;
     r->flags |= WEIR_REQUEST_WAS_DRY;
-    for (enum step step = CATCH_UP; status == WEIR_ENGINE_DRY && step < STEPS; step++)
-        if (take_step(v, r, caches, step))
-            status = weir__oom_recovery_try(v, r);
+    if (status == WEIR_ENGINE_DRY && weir__ahead_catch_up(v->ahead))
+        status = weir__oom_recovery_try(v, r);
+    if (status == WEIR_ENGINE_DRY && lend(caches, r, WEIR_LEND_OWN))
+        status = weir__oom_recovery_try(v, r);
+    if (status == WEIR_ENGINE_DRY)
+        (void)lend(caches, r, WEIR_LEND_LATER);
     r->flags |= WEIR_REQUEST_MAY_GROW;
+    if (status == WEIR_ENGINE_DRY)
+        status = weir__oom_recovery_try(v, r);
     if (weir__is_failure(status) && r->least > 0 && r->least < r->bytes) {
         r->bytes = r->least;
         r->dry_at = 0;
         status = weir__oom_recovery_try(v, r);
     }
-    if (weir__is_failure(status) && may_wait(v) && lend(caches, r, WEIR_LEND_ALL))
+    if (weir__is_failure(status) && v->options->recovery_timeout_ms != UINT32_MAX &&
+        lend(caches, r, WEIR_LEND_ALL))
         status = weir__oom_recovery_try(v, r);
     return weir__is_failure(status) ? weir__oom_recovery_run(v, r, caches, status) : status;
 }

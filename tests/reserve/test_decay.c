@@ -84,9 +84,9 @@ TEST(what_nobody_ever_used_goes) {
 TEST(the_floor_stays) {
     open_rule(3 * GIB);
     ANSWERS(5 * GIB, window(0, GIB, 5 * GIB));
-    weir__decay_raise_floor(&d, 2 * GIB); /* it is higher */
+    weir__raise_to(&d.floor, 2 * GIB); /* it is higher */
     ANSWERS(4 * GIB, window(1000, MIB, 5 * GIB));
-    weir__decay_raise_floor(&d, 4 * GIB);
+    weir__raise_to(&d.floor, 4 * GIB);
     ANSWERS(4 * GIB, window(2000, 0, 4 * GIB));
     ANSWERS(4 * GIB - 1, window(3000, 0, 4 * GIB - 1));
 }
