@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "api/allocator_internal.h"
+#include "base/bounds.h"
 #include "tests/fixtures/calls.h"
 #include "reserve/decay.h"
 #include "tests/fixtures/logged.h"
