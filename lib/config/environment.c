@@ -57,7 +57,7 @@ static struct {
     const char *_Atomic variable;
 } foreign;
 
-static void note_foreign(const weir_amount *amount, const char *variable) {
+void weir__foreign_prealloc_note(const weir_amount *amount, const char *variable) {
     atomic_store(&foreign.value, amount->value);
     atomic_store(&foreign.kind, amount->kind);
     atomic_store(&foreign.variable, variable);
@@ -146,7 +146,7 @@ static weir_status read_variable(struct reading *reading, enum weir_setting sett
     reading->sources.of[setting] = variable;
     if (setting == WEIR_SETTING_PREALLOC &&
         of) /* `weir run' read the variable of another program */
-        note_foreign(&with_it.prealloc, weir__text_keep(of, NULL));
+        weir__foreign_prealloc_note(&with_it.prealloc, weir__text_keep(of, NULL));
     return WEIR_OK;
 }
 
@@ -410,7 +410,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_DIRECT || (amount.value == 0 && has_profile))
         return;
     options->prealloc = amount;
-    note_foreign(&amount, prealloc_name);
+    weir__foreign_prealloc_note(&amount, prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
 }
 

@@ -489,9 +489,12 @@ static int amount_valid(const struct weir_option_row *row, const weir_amount *am
 
 static int set_amount(const struct weir_option_row *row, const weir_amount *amount,
                       weir_options *options, struct weir_problem *problem) {
+    weir_amount *set = mutable_field(row, options);
+
     if (!amount_valid(row, amount, problem))
         return 0;
-    *(weir_amount *)mutable_field(row, options) = *amount;
+    set->value = amount->value;
+    set->kind = amount->kind; /* member by member, so that the padding stays 0 */
     return 1;
 }
 

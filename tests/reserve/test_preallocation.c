@@ -192,7 +192,7 @@ TEST_EACH(2, what_a_variable_asks_is_held_to_the_limit) {
     give(take(1000, A), A);
     MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
     destroy();
-    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    options.prealloc = (weir_amount){.value = 500001, .kind = WEIR_AMOUNT_OF_TOTAL};
     EXPECT(WEIR_E_LIMIT, try_on(driver, &options));
 }
 

@@ -191,7 +191,7 @@ static void set_out(struct scene *s, const struct world *world, const struct sit
     s->options.log = WEIR_LOG_NONE;
     apply_settings(&s->options, it->settings);
     if (it->about & LATER)
-        preallocate_at_first(&s->options, s->options.prealloc.value);
+        s->is_later = 1;
     if (it->about & PROFILE)
         with_new_profile(&s->options);
     if (it->about & LEARNED)

@@ -105,6 +105,7 @@ struct scene {
     CUstream captured;
     CUdeviceptr ballast; /* takes memory from the device */
     int stage;           /* of the operation */
+    int is_later;        /* set if the first request preallocates */
 };
 
 static int has_caches(const struct scene *s) {
@@ -267,7 +268,9 @@ static weir_status want_many(struct scene *s, int count, size_t bytes, CUstream 
 
 static weir_status create(struct scene *s) {
     weir_allocator *a = NULL;
-    weir_status status = weir__allocator_create_on(&watched, &s->options, &a, NULL, 0);
+    weir_status status =
+        s->is_later ? weir__allocator_create_later(&watched, &s->options, &a, NULL, 0)
+                    : weir__allocator_create_on(&watched, &s->options, &a, NULL, 0);
 
     MUST((status == WEIR_OK) == (a != NULL));
     s->a = a;
