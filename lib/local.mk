@@ -89,7 +89,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/config/option_kinds.c \
 	lib/config/option_kinds.h \
 	lib/config/option_table.c \
-	lib/config/options.c \
+	lib/config/settings.c \
 	lib/config/settings.h \
 	lib/ipc/group.c \
 	lib/ipc/group.h \

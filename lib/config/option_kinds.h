@@ -3,7 +3,7 @@
  *
  * A row (option_table.c) has the name of an option, its field, its kind and its help.  A kind has four functions, which
  * read a text, write a text, check a value, and find out whether it is set.  One range check serves both texts and
- * fields that a program has set.  options.c uses the rows.
+ * fields that a program has set.  settings.c uses the rows.
  *
  * Must not know: the environment, which devices there are, what an option does.
  */
@@ -50,7 +50,7 @@ struct weir_option_row {
     const struct weir_option_kind *kind;
     size_t offset; /* the offset of the field, or of its first field, in weir_options */
     /* The words of a kind that has words; the last entry is NULL.  The first word is the default, unless
-     * fill_defaults() in options.c sets another. */
+     * fill_defaults() in settings.c sets another. */
     const struct weir_option_word *words;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* options.c: options as a whole: a caller's struct, options by their names, and what defaults mean.
+/* settings.c: options as a whole: a caller's struct, options by their names, and what defaults mean.
  *
  * A caller's weir_options may be of another version of the library.  New fields come at the end of the struct, and
  * `size' says which fields the caller knows.
