@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* test_output.c: text and JSON in memory of a fixed size, and in a file. */
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/output.h"
 #include "tests/fixtures/suite.h"
 
@@ -130,6 +125,4 @@ TEST(a_file_gets_the_text) {
     free(written);
 }
 
-int main(void) {
-    return run_tests("output", CK_FORK_GETENV);
-}
+SUITE("output", CK_FORK_GETENV);

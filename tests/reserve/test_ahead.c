@@ -6,12 +6,7 @@
  */
 #include "tests/fixtures/ahead.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tests/fixtures/logged.h"
 
@@ -488,6 +483,4 @@ TEST_EACH(2, a_limit_that_is_lowered_meanwhile_is_the_cause) {
     destroy(a);
 }
 
-int main(void) {
-    return run_tests("ahead", CK_FORK);
-}
+SUITE("ahead", CK_FORK);

@@ -5,9 +5,6 @@
  */
 #include "tests/fixtures/ahead.h"
 
-#include <pthread.h>
-#include <string.h>
-
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/logged.h"
 
@@ -450,6 +447,4 @@ TEST_WHERE(0, WAYS, is_not_pool_alone, a_hit_costs_what_it_did) {
     ck_assert_mem_eq(made[0], made[1], sizeof made[0]);
 }
 
-int main(void) {
-    return run_tests("ahead, played", CK_FORK);
-}
+SUITE("ahead, played", CK_FORK);

@@ -6,8 +6,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <string.h>
-
 #include "api/allocator_internal.h"
 #include "base/bounds.h"
 #include "tests/fixtures/calls.h"
@@ -497,6 +495,4 @@ TEST_EACH(2, where_there_is_nothing_to_give) {
     close_it();
 }
 
-int main(void) {
-    return run_tests("decay", CK_FORK_GETENV);
-}
+SUITE("decay", CK_FORK_GETENV);

@@ -637,6 +637,4 @@ TEST(what_was_lost_stays_lost) {
     give(half[3], A);
 }
 
-int main(void) {
-    return run_tests("limit", CK_FORK_GETENV);
-}
+SUITE("limit", CK_FORK_GETENV);

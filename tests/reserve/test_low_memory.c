@@ -7,11 +7,6 @@
  */
 #include "tests/fixtures/model_device.h"
 
-#include <pthread.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "api/allocator_internal.h"
 #include "tests/fixtures/blocks.h"
 #include "tests/fixtures/calls.h"
@@ -709,6 +704,4 @@ TEST(not_after_a_fork) {
     end_both();
 }
 
-int main(void) {
-    return run_tests("low_memory", CK_FORK_GETENV);
-}
+SUITE("low_memory", CK_FORK_GETENV);

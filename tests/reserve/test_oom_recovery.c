@@ -10,9 +10,6 @@
  */
 #include "tests/fixtures/under_test.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_kind.h"
 
@@ -675,6 +672,4 @@ TEST_EACH(WORLDS, it_is_asked_behind_shelves) {
     destroy();
 }
 
-int main(void) {
-    return run_tests("OOM recovery", CK_FORK_GETENV);
-}
+SUITE("OOM recovery", CK_FORK_GETENV);

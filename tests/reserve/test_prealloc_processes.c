@@ -7,14 +7,8 @@
 #include "tests/fixtures/preallocated.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "ipc/turn_lock.h"
 #include "tests/fixtures/own_file.h"
@@ -288,6 +282,4 @@ TEST(without_a_lock_it_goes_on) {
     ck_assert_uint_eq(stats_of(a).prealloc_kept, GIB);
 }
 
-int main(void) {
-    return run_tests("preallocation of processes", CK_FORK);
-}
+SUITE("preallocation of processes", CK_FORK);

@@ -3,9 +3,6 @@
  */
 #include "tests/fixtures/preallocated.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/text.h"
 #include "config/settings.h"
 
@@ -339,6 +336,4 @@ TEST_EACH(MAPPED, tables_have_a_bound) {
         MUST_LE(16 * MIB, stats_of(a).host_bytes);
 }
 
-int main(void) {
-    return run_tests("preallocation", CK_FORK);
-}
+SUITE("preallocation", CK_FORK);

@@ -3,14 +3,6 @@
  */
 #include "tests/fixtures/profiles.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 CASE("runs", 60, set_up, tear_down);

@@ -3,13 +3,6 @@
  */
 #include "tests/fixtures/profiles.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* ---- the rule -------------------------------------------------------------------------------- */
 
 static struct weir_profile learned;
