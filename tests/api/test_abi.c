@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* test_abi.c: the binary interface of version 1, as programs that are compiled today rely on it.
+/* test_abi.c: the binary interface of version 1, on which programs that are compiled today rely.
  *
- * Sizes, places and values are written out here a second time: a line that no longer compiles is a
- * break of every program in use.  A struct with a size of its own may grow at its end, and then its
- * line here changes; nothing else may.  Figures are those of LP64, which every platform with a CUDA
- * driver has but 32-bit Arm and Windows.
+ * The tests repeat sizes, places and values.  A line that no longer compiles is a break of every program in use.  A
+ * struct with a `size` member may grow at its end, and its line here then changes; nothing else may change.  Figures
+ * are those of LP64, which every platform with a CUDA driver has but 32-bit Arm and Windows.
  *
- * Assertions on sizes and places are static, so that they are made wherever the tests are built.  The tests that run
- * look at values, and at what the preprocessor cannot: that no status or word is missing here.
+ * Assertions on sizes and places are static, so that each build makes them.  The tests check values at run time, and
+ * that this file lacks no status or word.
  */
 #include <weir/weir.h>
 
@@ -264,7 +263,7 @@ VALUE(WEIR_HARDEN_ZERO_STREAM, 8);
 VALUE(WEIR_HARDEN_ZERO_ALWAYS, 16);
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
-/* Values that follow each other, from the first one on, by 1 or -1. */
+/* Checks values that follow each other by `step` (1 or -1), from `first` on. */
 #define IN_ORDER(first, step, ...)                                                                 \
     expect_in_order(__LINE__, first, step, (const int[]){__VA_ARGS__},                             \
                     sizeof((const int[]){__VA_ARGS__}) / sizeof(int))
@@ -300,7 +299,7 @@ TEST(values_are_those_of_version_1) {
     IN_ORDER(0, 1, WEIR_OOM_REPORT_AS_TEXT, WEIR_OOM_REPORT_AS_JSON);
 }
 
-/* Counted once more, so that a status or cause shows that was added to the lists and not above. */
+/* The test counts the values again, to find a status or cause that is in the lists but not above. */
 TEST(every_value_stands_above) {
     int statuses = 0, engines = 0, policies = 0, levels = 0;
 
@@ -320,7 +319,7 @@ TEST(every_value_stands_above) {
     ck_assert_int_eq(WEIR_OOM_REPORT_CAUSE_COUNT, 11);
 }
 
-/* A program that was linked against version 1 finds these with the types it was compiled for. */
+/* A program that was linked against version 1 finds functions with the types it was compiled for. */
 TEST(functions_have_their_types) {
     const char *(*version)(void) = weir_version;
     weir_status (*create)(const weir_options *, weir_allocator **) = weir_allocator_create;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_anywhere.c: blocks for those who name no stream, by every engine, on the device model, which tells of
- * a use that is not behind what another did with the same bytes. */
+/* test_anywhere.c: blocks that are allocated without a stream, on every engine.  The device model reports each use that
+ * is not ordered after the earlier uses of its bytes. */
 #include "api/allocator_internal.h"
 #include "tests/fixtures/every_kind.h"
 #include "tests/fixtures/model_device.h"
@@ -10,7 +10,7 @@ enum { THREADS = 6 };
 static weir_allocator *a;
 static uint64_t owners;
 
-/* Room for one large block, so that what is freed must serve again. */
+/* The limit leaves room for one large block, so that freed memory must be reused. */
 #define ROOM (64 * MIB)
 #define LARGE (40 * MIB)
 
@@ -55,7 +55,7 @@ TEST_EACH(WORLDS, what_a_stream_freed_is_over_before_any_has_it) {
     use(A, block, 1, 20 * MS);
     OK(weir_free(a, block, A));
     block = take_any(LARGE);
-    MUST_LE(20 * MS, weir__model_now_ns()); /* it was the only one there is */
+    MUST_LE(20 * MS, weir__model_now_ns()); /* there is memory for one block only */
     use(B, block, 2, MS);
     use(C, block, 2, MS);
     OK(weir_free_any(a, block));
@@ -74,14 +74,14 @@ TEST_EACH(WORLDS, what_any_used_is_over_before_a_stream_has_it) {
     MUST_LE(now + 30 * MS, weir__model_now_ns());
     OK(weir_alloc(a, LARGE, C, &block));
     use(C, block, 2, 10 * MS);
-    OK(weir_free_any(a, block)); /* one of a stream's may be given back so, too */
+    OK(weir_free_any(a, block)); /* frees a stream's block without a stream */
     block = take_any(LARGE);
     use(B, block, 3, 10 * MS);
     CU(driver->cuStreamSynchronize(B));
-    OK(weir_free(a, block, B)); /* and the other way round */
+    OK(weir_free(a, block, B)); /* frees a block without a stream on B */
 }
 
-/* Nothing is waited for where nothing of a stream's is reused. */
+/* A request waits for nothing if it reuses no stream's memory. */
 TEST_EACH(WORLDS, others_are_not_waited_for) {
     void *blocks[20];
     uint64_t now;
@@ -133,7 +133,7 @@ TEST_EACH(WORLDS, a_driver_that_refuses_leaves_nothing) {
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     MUST_EQ(check_identities(a).blocks, 0);
     block = take_any(MIB);
-    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 0); /* as the wait */
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 0); /* for the wait */
     weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(WEIR_E_NO_MEMORY, weir_free_any(a, block));
     MUST_EQ(check_identities(a).blocks, 1);
@@ -148,7 +148,7 @@ TEST_EACH(WORLDS, a_capture_elsewhere_goes_on) {
     int breaks = worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF;
 
     begin(_i);
-    for (int i = breaks ? 2 : 0; i < 3; i++) { /* see weir_alloc */
+    for (int i = breaks ? 2 : 0; i < 3; i++) { /* see weir_alloc for the modes */
         CUgraph graph;
         void *block;
 
@@ -181,7 +181,7 @@ TEST_EACH(WORLDS, threads_share_the_stream) {
     MUST_EQ(stats_of(a).frees, THREADS * 50);
 }
 
-/* Another thread makes the stream while one does: theirs is the one. */
+/* Another thread makes the stream while this one does.  The allocator uses the other thread's stream. */
 static struct weir_driver table;
 static int made;
 
@@ -202,7 +202,7 @@ TEST(who_is_slower_has_the_others_stream) {
     OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
     table.cuStreamCreate = create_late;
     OK(weir_free_any(a, take_any(MIB)));
-    MUST_EQ(made, 3); /* and one proves that a free waits for the device */
+    MUST_EQ(made, 3); /* one of them shows that a free waits for the device */
 }
 
 CASE("anywhere", 30, NULL, NULL);
@@ -214,7 +214,7 @@ TEST_EACH(WORLDS, who_is_not_served) {
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
     taken = take_any(MIB);
-    for (uint64_t k = 1, met = 1; met > 0; k++) { /* one of these is for the wait */
+    for (uint64_t k = 1, met = 1; met > 0; k++) { /* one of these calls is for the wait */
         weir_status status;
 
         weir__model_fail(WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, k, CUDA_ERROR_UNKNOWN, 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cuda_header.c: weir/cuda.h, over an allocator that only writes down how it was called.
+/* test_cuda_header.c: weir/cuda.h, with an allocator that only records its calls.
  *
- * Built three times: for legacy default streams; with CUDA_API_PER_THREAD_DEFAULT_STREAM for per-thread ones;
- * with WEIR_OVERRIDE, where CUDA's names are called instead of weir's.  The functions that the header calls are
- * defined here, CUDA's own too, so neither a device nor the library takes part.
+ * The file is built three times: for legacy default streams, for per-thread default streams
+ * (CUDA_API_PER_THREAD_DEFAULT_STREAM), and with WEIR_OVERRIDE, with which tests call CUDA's names.  This file defines
+ * all functions that the header calls, also CUDA's, so that no device and no library take part.
  */
 #include <weir/cuda.h>
 
@@ -15,12 +15,12 @@ static struct {
     weir_stream stream, asked;
     void *block, *looked_for;
     int opens, looks, allocs, frees, any_frees;
-    int cuda_frees, cuda_async_frees; /* that came to CUDA's own functions */
+    int cuda_frees, cuda_async_frees; /* calls of CUDA's own functions */
     weir_status open_status, look_status, range_status, call_status;
     int driver_result;
 } fake;
 
-/* Of the stream's device, and of the block. */
+/* The allocators of the stream's device and of the block. */
 #define OF_STREAM ((weir_allocator *)&fake)
 #define OF_BLOCK ((weir_allocator *)&fake.bytes)
 
@@ -133,7 +133,7 @@ TEST(a_pool_is_no_more_than_a_word) {
     ck_assert_ptr_eq(fake.stream, some_stream);
 }
 
-/* A graph's memory, say: its stream's allocator knows what to do with it. */
+/* The block may be memory of a graph, which the stream's allocator can free. */
 TEST(a_block_of_no_allocator_goes_to_that_of_the_stream) {
     fake.look_status = WEIR_E_NOT_OWNED;
     ck_assert_int_eq(FREE((void *)0x1000, some_stream), cudaSuccess);
@@ -149,7 +149,7 @@ TEST(blocks_of_cuda_go_to_cuda) {
     ck_assert_int_eq(fake.cuda_async_frees, 1);
     ck_assert_ptr_eq(fake.block, (void *)0x5000);
     ck_assert_ptr_eq(fake.stream, some_stream);
-    fake.call_status = WEIR_E_STREAM; /* a mistake of the program's is told */
+    fake.call_status = WEIR_E_STREAM; /* a mistake of the program is reported */
     ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorInvalidResourceHandle);
     ck_assert_int_eq(fake.cuda_async_frees, 1);
 }
@@ -159,7 +159,7 @@ TEST(cuda_free_takes_both) {
     ck_assert_int_eq(fake.any_frees, 1);
     ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
     ck_assert_ptr_eq(fake.block, (void *)0x1000);
-    ck_assert_int_eq(cudaFree(NULL), cudaErrorNotPermitted); /* programs start CUDA so */
+    ck_assert_int_eq(cudaFree(NULL), cudaErrorNotPermitted); /* this call starts CUDA */
     fake.range_status = WEIR_E_NOT_OWNED;
     ck_assert_int_eq(cudaFree((void *)0x5000), cudaErrorNotPermitted);
     fake.look_status = WEIR_E_NOT_OWNED;
@@ -181,7 +181,7 @@ TEST(stream_0_is_what_the_file_was_compiled_for) {
     ck_assert_ptr_eq(fake.stream, zero);
     ck_assert_int_eq(FREE(block, 0), cudaSuccess);
     ck_assert_ptr_eq(fake.stream, zero);
-    /* The explicit handles mean the same in every file. */
+    /* Explicit handles do not depend on how the file was compiled. */
     ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamLegacy), cudaStreamLegacy);
     ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamPerThread), cudaStreamPerThread);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_drop_in.c: what an allocator owes whoever puts it in the place of the driver's pools (drop_in.h).
+/* test_drop_in.c: the duties of an allocator that replaces the driver's pools (drop_in.h).
  *
- * That the programs before it notice nothing is shown by tests/adapters/check-drop-in.
+ * tests/adapters/check-drop-in tests that programs notice no difference.
  */
 #include "api/drop_in.h"
 #include "driver/model/model_inside.h"
@@ -32,7 +32,7 @@ static void end_if_there(void) {
 
 CASE("each world", 60, start, end_if_there);
 
-/* Refused without a word, and the capture goes on; beside it and after it all is as ever. */
+/* weir refuses the requests without a line in the log.  The capture goes on, and all else works during and after it. */
 TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
     CUstreamCaptureStatus status;
     void *none = NULL, *block;
@@ -55,7 +55,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, captured_requests_are_the_drivers) {
 
 /* ---- frees on streams of other contexts --------------------------------------------------------- */
 
-/* The stream that the block was requested on has it again only behind the work of the other context's stream. */
+/* The block's stream reuses the memory only after the work of the other context's stream. */
 TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
     static const size_t sizes[] = {1000, 600000, 9 * MIB};
     struct model_context *green = &weir__model.devices[0].green;
@@ -86,16 +86,16 @@ TEST_EACH(WORLDS, a_free_from_another_context_is_behind_its_work) {
         }
 }
 
-/* ---- frees of blocks that nobody uses any more ------------------------------------------------- */
+/* ---- frees of blocks whose uses are complete --------------------------------------------------- */
 
-/* Another stream has them at once, whatever their own is at. */
+/* Another stream gets the blocks at once, although the blocks' own stream is at work. */
 TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody) {
     static const size_t sizes[] = {1000, 70000, 600000, 9 * MIB};
     unsigned char *block[4], *again;
     uint64_t reserve;
 
     make(_i);
-    for (int i = 0; i < 200; i++) /* both have caches */
+    for (int i = 0; i < 200; i++) /* gives both streams caches */
         give(take(1000, i % 2 ? A : B), i % 2 ? A : B);
     for (int i = 0; i < 4; i++) {
         block[i] = take(sizes[i], A);
@@ -116,7 +116,7 @@ TEST_WHERE(0, WORLDS, shares_what_is_idle, blocks_that_are_done_serve_everybody)
     give(again, B);
 }
 
-/* A slot comes home to a stream that has it again while all others of its slab live. */
+/* A freed slot returns to a stream that reuses it while all other slots of its slab are live. */
 TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
     unsigned char *block[64];
     int found = 0;
@@ -142,8 +142,8 @@ TEST_EACH(WORLDS, a_slot_that_is_done_comes_home) {
 
 /* ---- streams that end ------------------------------------------------------------------------- */
 
-/* What its cache held serves others once its work is done, without a wait for the device, and whoever has
- * its handle next begins again. */
+/* Other streams reuse the memory of the stream's cache once its work is complete, without a wait for the device.  The
+ * next stream with the handle starts without a cache. */
 TEST_EACH(WORLDS, a_stream_ends) {
     unsigned char *block[40];
     CUstream stream, next;
@@ -161,7 +161,7 @@ TEST_EACH(WORLDS, a_stream_ends) {
     MUST_EQ(stats_of(a).cache_idle, 0);
     CU(driver->cuStreamSynchronize(stream));
     CU(driver->cuStreamDestroy(stream));
-    weir__drop_in_stream_ends(a, A); /* one that lives on may be told of too */
+    weir__drop_in_stream_ends(a, A); /* also for a stream that lives on */
     for (int i = 0; i < 40; i++)
         block[i] = take(300000 + (size_t)i * 20000, A);
     if (has_caches(_i))
@@ -177,7 +177,7 @@ TEST_EACH(WORLDS, a_stream_ends) {
     MUST_EQ(lines(), 0);
 }
 
-/* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
+/* Nothing changes if the stream has no cache, is not queried, or is not the stream that had the cache. */
 TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
     void *kept;
@@ -192,10 +192,10 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     fresh = make_stream();
     count_from_here();
     weir__drop_in_stream_ends(a, fresh);
-    if (has_caches(_i)) /* else only the engine could know */
+    if (has_caches(_i)) /* without caches only the engine could know */
         EXPECT_CALLS({0, 0});
     kept = take(1000, fresh);
-    weir__drop_in_stream_ends(a, fresh); /* too young to have one */
+    weir__drop_in_stream_ends(a, fresh); /* too young to have a cache */
     for (int i = 0; i < 300; i++)
         give(take(1000, fresh), fresh);
     CU(driver->cuStreamDestroy(fresh));
@@ -216,13 +216,13 @@ TEST_EACH(WORLDS, a_stream_ends_that_left_nothing) {
     MUST_EQ(lines(), 0);
 }
 
-/* The one that has the handle by now orders nothing of what was freed on the one before it. */
+/* The new stream with the handle does not order blocks that were freed on the old stream. */
 TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     unsigned char *block, *other[200];
     CUstream first, second;
 
     make(_i);
-    if (!has_caches(_i)) { /* what was freed on a stream is the engine's to order */
+    if (!has_caches(_i)) { /* the engine orders such frees */
         destroy_empty();
         return;
     }
@@ -234,7 +234,7 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     block = take(1000, A);
     give(block, first);
     busy(first, 50 * MS);
-    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamDestroy(first)); /* its work is still running */
     second = make_stream();
     MUST(second == first);
     weir__drop_in_stream_ends(a, second);
@@ -247,7 +247,7 @@ TEST_EACH(WORLDS, a_stream_ends_after_another_of_its_handle) {
     CU(driver->cuStreamDestroy(second));
 }
 
-/* A thread's own stream, too. */
+/* A default stream ends like any other, also a thread's own. */
 TEST_EACH(WORLDS, a_default_stream_ends) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     uint64_t idle;
@@ -264,7 +264,7 @@ TEST_EACH(WORLDS, a_default_stream_ends) {
 
 /* ---- trims ------------------------------------------------------------------------------------ */
 
-/* Trims as for a program that has these streams.  Returns the reserved memory that is left. */
+/* Trims as for a program that has these streams.  Returns the bytes that are still reserved. */
 static uint64_t trim(CUstream first, CUstream second) {
     const weir_stream streams[] = {first, second};
 
@@ -272,7 +272,7 @@ static uint64_t trim(CUstream first, CUstream second) {
     return stats_of(a).reserved;
 }
 
-/* Memory in use by work stays, without a wait; memory whose work is complete goes back. */
+/* A trim does not wait: it keeps memory that work still uses, and frees memory whose work is complete. */
 TEST_WHERE(0, WORLDS, has_trims, a_trim_waits_for_nothing) {
     CUstream stream[2];
     unsigned char *block;
@@ -315,7 +315,7 @@ TEST_WHERE(0, WORLDS, has_trims, a_trim_sees_what_the_legacy_stream_does) {
     MUST(weir__model_fault() == NULL);
 }
 
-/* What is nobody's, or begins elsewhere, is not freed, done or not. */
+/* A free of an unknown address, or of an address inside a block, fails, whether or not uses are complete. */
 TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     int host;
     unsigned char *small, *large, *young;
@@ -323,7 +323,7 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     make(_i);
     small = take(3000, A);
     large = take(3 * MIB, A);
-    young = take(3000, B); /* a stream without a cache */
+    young = take(3000, B); /* B has no cache */
     give(young, B);
     if (has_caches(_i)) {
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
@@ -335,7 +335,7 @@ TEST_EACH(WORLDS, what_is_no_block_is_not_done) {
     OK(weir__drop_in_free_done(a, large));
 }
 
-/* With no questions asked about streams, the handle's next owner is told apart by this alone. */
+/* weir queries no stream, so that only the call about the stream's end tells the handle's next stream apart. */
 TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
     weir_options options = options_of_world(_i, 512 * MIB);
     CUstream first, second;
@@ -351,13 +351,13 @@ TEST_WHERE(0, WORLDS, has_caches, a_handle_that_comes_again) {
     give(block, first);
     busy(first, 50 * MS);
     weir__drop_in_stream_ends(a, first);
-    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamDestroy(first)); /* its work is still running */
     second = make_stream();
     MUST(second == first && id_of(second) != before);
     for (int i = 0; i < 100; i++) {
         unsigned char *other = take(1000, second);
 
-        MUST(other != block); /* it is still in use there */
+        MUST(other != block); /* the first stream still uses the block */
         give(other, second);
     }
     CU(driver->cuStreamDestroy(second));
@@ -378,7 +378,7 @@ static void make_watched(int world) {
     weir__drop_in_stream_begins(a, watched);
 }
 
-/* Pairs of 1000 bytes, once the stream has a cache; how many questions were asked about it. */
+/* Makes pairs of 1000 bytes once the stream has a cache.  Returns the number of queries about the stream. */
 static uint64_t questions(CUstream stream) {
     for (int i = 0; i < 50; i++)
         give(take(1000, stream), stream);
@@ -399,7 +399,7 @@ TEST_WHERE(0, WORLDS, has_caches, who_is_watched_is_not_asked_about) {
     CU(driver->cuStreamDestroy(watched));
 }
 
-/* Its end was not seen, but that its handle is another's. */
+/* weir does not see the end of the stream, but that another stream has the handle. */
 TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next) {
     unsigned char *block;
     CUstream first;
@@ -412,26 +412,26 @@ TEST_WHERE(0, WORLDS, has_caches, who_was_watched_is_not_who_has_the_handle_next
     before = id_of(first);
     give(block, first);
     busy(first, 50 * MS);
-    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamDestroy(first)); /* its work is still running */
     watched = make_stream();
     MUST(watched == first && id_of(watched) != before);
     weir__drop_in_stream_begins(a, watched);
     for (int i = 0; i < 100; i++) {
         unsigned char *other = take(1000, watched);
 
-        MUST(other != block); /* it is still in use there */
+        MUST(other != block); /* the first stream still uses the block */
         give(other, watched);
     }
     weir__drop_in_stream_ends(a, watched);
     CU(driver->cuStreamDestroy(watched));
 }
 
-/* A watched stream may end, and another be created, by calls that are not seen. */
+/* A watched stream may end, and another stream begin, by calls that weir does not see. */
 TEST_WHERE(0, WORLDS, has_caches, who_is_watched_no_more_is_asked_about) {
     make_watched(_i);
     (void)questions(watched);
     watched = NULL;
-    weir__drop_in_stream_ends(a, A); /* which nobody has used */
+    weir__drop_in_stream_ends(a, A); /* A was never used */
     MUST_LE(questions(B), 100);
     weir__drop_in_stream_ends(a, B);
     MUST_LE(1, questions(B));
@@ -449,7 +449,7 @@ static void *give_on_own(void *block) {
     return NULL;
 }
 
-/* Each thread's own stream is another, and each context's. */
+/* Each thread and each context has another default stream. */
 TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart) {
     CUstream own = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     CUcontext second, popped;
@@ -467,7 +467,7 @@ TEST_WHERE(0, WORLDS, has_caches, default_streams_that_are_known_are_told_apart)
     run_in_thread(give_on_own, block);
     for (int i = 0; i < 100; i++) {
         other = take(1000, own);
-        MUST(other != block); /* the thread's stream is at work */
+        MUST(other != block); /* the other thread's stream is at work */
         give(other, own);
     }
     CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
@@ -492,7 +492,7 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
         destroy_empty();
         return;
     }
-    for (int stream = 0; stream < 2; stream++) { /* of one stream, and of two */
+    for (int stream = 0; stream < 2; stream++) { /* blocks on one stream, then on two */
         CUstream other = stream ? B : A;
 
         weir__drop_in_renew_peak(a);
@@ -509,13 +509,13 @@ TEST_EACH(WORLDS, a_peak_begins_anew) {
         give(small, other);
         give(large, A);
         MUST_EQ(weir__drop_in_peak(a), MIB + 1000);
-        MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this one does not */
+        MUST_EQ(stats_of(a).requested_peak, 5 * MIB + 1000); /* this peak is not reset */
     }
 }
 
 /* ---- a context that goes ----------------------------------------------------------------------- */
 
-/* Nothing of the driver's is touched any more: it may be gone. */
+/* The driver may be gone, so that weir makes no driver call any more. */
 TEST_EACH(WORLDS, a_context_goes) {
     void *block, *none = NULL;
 
@@ -533,7 +533,7 @@ TEST_EACH(WORLDS, a_context_goes) {
     EXPECT_CALLS({WEIR_ENTRY_cuMemFree, 0});
     MUST(none == NULL);
     MUST_EQ(lines(), 0);
-    a = NULL; /* which is lost with its context */
+    a = NULL; /* cannot be destroyed any more */
 }
 
 /* ---- memory without blocks --------------------------------------------------------------------- */
@@ -554,7 +554,7 @@ TEST_EACH(WORLDS, what_lies_in_its_memory) {
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* Failures that are told elsewhere are not in the log; what else there is to say is. */
+/* The log lacks failures that are reported elsewhere, and has all other lines. */
 TEST_EACH(WORLDS, failures_are_not_said_twice) {
     weir_options options = options_of_world(_i, 512 * MIB);
     void *none = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_ipc.c: blocks of the mapped engine that are shared (weir/share.h), in one process and between two.
  *
- * The other process is this program again: WEIR_TEST_IPC in its environment says what it does.
+ * The other process is this program again.  WEIR_TEST_IPC in its environment selects its part.
  */
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/exported.h"
@@ -34,7 +34,7 @@ TEST_EACH(ROWS(caches), both_sides_see_the_same_bytes) {
     ANSWERS(0, lines());
 }
 
-/* Any address of a block gives the block's text; the offset tells where in it. */
+/* Any address inside a block gives the block's text, and an offset into the text's memory. */
 TEST_EACH(ROWS(caches), an_address_inside) {
     unsigned char *block, *base;
     size_t first = 0, offset = 0;
@@ -58,7 +58,7 @@ TEST_EACH(ROWS(caches), an_address_inside) {
     give(a, block, A);
 }
 
-/* A block that ends where a physical allocation does has nothing of the next; one that begins there, nothing before. */
+/* A block that fills a physical allocation shares nothing of the allocations before and after it. */
 TEST(blocks_at_the_borders_of_pieces) {
     unsigned char *block[4], *base;
     char *text[4];
@@ -80,7 +80,7 @@ TEST(blocks_at_the_borders_of_pieces) {
     }
 }
 
-/* Small blocks share a physical allocation, and so a text. */
+/* Small blocks share a physical allocation, and therefore a text. */
 TEST_EACH(ROWS(caches), blocks_side_by_side) {
     unsigned char *one, *two, *base;
     char *text, *other;
@@ -104,7 +104,7 @@ TEST_EACH(ROWS(caches), blocks_side_by_side) {
     give(a, two, A);
 }
 
-/* Physical allocations that have moved are exported from where they are now, as often as they move. */
+/* A physical allocation that has moved is exported from its present address, however often it moves. */
 TEST_EACH(2, memory_that_was_moved) {
     unsigned char *block[4], *large, *base;
     size_t offset = 0;
@@ -115,14 +115,14 @@ TEST_EACH(2, memory_that_was_moved) {
         block[i] = take_marked(UNIT, 1);
     before = text_of(block[0], NULL);
     if (_i == 1)
-        busy(A, 5 * MS); /* they move before completion, and leave aliased mappings */
+        busy(A, 5 * MS); /* the move precedes completion, and leaves aliased mappings */
     give(a, block[0], A);
     give(a, block[2], A);
     large = take_marked(2 * UNIT, 100);
     MUST_EQ(reserve(a), 4 * UNIT);
     after = text_of(large, &offset);
     MUST(pieces_of(after) == 2 && offset == 0);
-    MUST(strstr(after, strrchr(before, ':') + 1) != NULL); /* the same descriptor */
+    MUST(strstr(after, strrchr(before, ':') + 1) != NULL); /* its descriptor did not change */
     base = open_text(after);
     expect_marked(base, 2 * UNIT, 100);
     OK(weir_ipc_close(base));
@@ -133,7 +133,7 @@ TEST_EACH(2, memory_that_was_moved) {
     give(a, block[3], A);
 }
 
-/* The descriptor goes with the physical allocation, and the next one's text is another. */
+/* The descriptor is closed with the physical allocation.  The next allocation has another text. */
 TEST(memory_that_goes_back) {
     size_t released = 0;
     unsigned char *block, *base;
@@ -187,7 +187,7 @@ TEST_EACH(ROWS(caches), a_receiver_keeps_the_memory) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-/* Nothing is unmapped under work, though the receiver does not say on which stream that is. */
+/* A close unmaps nothing that work uses, although the receiver names no stream. */
 TEST(a_close_waits_for_the_device) {
     unsigned char *block, *base, *twice;
     size_t offset = 0;
@@ -276,7 +276,7 @@ static int be_receiver(void) {
     return weir_ipc_close(base) == WEIR_OK ? 42 : 7;
 }
 
-/* Sends a block, and ends when it is told to. */
+/* Sends a block, and ends when the test says so. */
 static int be_sender(void) {
     struct letter letter = {.bytes = 20 * MIB};
     unsigned char *block;
@@ -293,7 +293,7 @@ static int be_sender(void) {
     return read(0, &word, 1) == 1 ? 42 : 3;
 }
 
-/* Outside of Check, whose assertions must not be met. */
+/* Runs the child's part outside of Check, whose assertions may not be used in a child. */
 static int be_child(const char *what) {
     struct weir_driver_failure failure;
 
@@ -306,7 +306,7 @@ static int be_child(const char *what) {
     return strcmp(what, "receive") == 0 ? be_receiver() : be_sender();
 }
 
-/* Returns 1 if the receiver reported that the kernel denies descriptors, else 0. */
+/* Returns 1 if the receiver reported that the kernel denies descriptors, 0 if not. */
 static int is_forbidden(const struct child *child, char *word) {
     if (read(child->from, word, 1) == 1 && *word != '#')
         return 0;
@@ -364,7 +364,7 @@ TEST(a_sender_that_ends) {
     MUST(status == WEIR_OK || strstr(message, "ptrace_scope"));
     MUST(write(child.to, "x", 1) == 1);
     MUST(waitid(P_PID, (id_t)child.pid, &is, WEXITED | WNOWAIT) == 0);
-    turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended"); /* nobody has waited for it yet */
+    turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended"); /* the child is not reaped yet */
     ANSWERS(42, ended(&child));
     turned_down(WEIR_E_NOT_OWNED, letter.text, "has ended");
     if (!ptrace) {
@@ -375,7 +375,7 @@ TEST(a_sender_that_ends) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-/* A child of fork() has neither side. */
+/* A child of fork() can neither export nor import. */
 TEST(a_forked_child) {
     void *block, *base;
     char *text;

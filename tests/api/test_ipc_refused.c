@@ -93,7 +93,7 @@ TEST(texts_that_are_wrong) {
         memcpy(word, text, i);
         word[i] = '\0';
         status = weir_ipc_open(word, NULL, &base, message, sizeof message);
-        if (status == WEIR_OK) { /* the part ends with a whole piece */
+        if (status == WEIR_OK) { /* this part ends after a whole piece */
             MUST(text[i] == ',');
             OK(weir_ipc_close(base));
         } else {
@@ -105,7 +105,7 @@ TEST(texts_that_are_wrong) {
     turned_down(WEIR_E_PARSE, word, "not a text");
     snprintf(word, length + 64, "%s,1.1.9223372036854775807", text);
     turned_down(WEIR_E_PARSE, word, "add up to no size");
-    snprintf(word, length + 64, "%s,1.1.2097152", text); /* standard output is no memory */
+    snprintf(word, length + 64, "%s,1.1.2097152", text); /* standard output is not memory */
     turned_down(WEIR_E_NOT_OWNED, word, "is not the block's memory any more");
     *strstr(text, "GPU-") = 'C';
     turned_down(WEIR_E_NO_DEVICE, text, "does not see the block's device CPU-");
@@ -114,7 +114,7 @@ TEST(texts_that_are_wrong) {
     give(a, block, A);
 }
 
-/* The sender's number is another process's now, or the sender has ended, or is in another namespace. */
+/* The sender's process id belongs to another process now, or the sender has ended, or is in another namespace. */
 TEST(senders_that_are_another) {
     char text[256], device[WEIR_UUID_BYTES];
     unsigned long long start = weir__process_start(getppid());
@@ -157,7 +157,7 @@ static CUresult tell_no_files(int *value, CUdevice_attribute what, CUdevice devi
     return result;
 }
 
-/* An allocator of a driver without the calls, or of a device without files, serves requests and shares nothing. */
+/* If the driver lacks the calls, or the device lacks file handles, weir serves requests and shares nothing. */
 TEST_EACH(2, drivers_that_cannot) {
     weir_options options = options_for(WEIR_SWITCH_ON);
     struct weir_driver table = *driver;
@@ -172,7 +172,7 @@ TEST_EACH(2, drivers_that_cannot) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST(lines() == 1 && strstr(logged, "weir_ipc_make: the driver and the device cannot share"));
     give(a, block, A);
-    end(); /* before the driver's table goes */
+    end(); /* needs the driver's table */
 }
 
 /* Whichever driver call fails, both sides can go on, and nothing stays open or mapped. */
@@ -201,7 +201,7 @@ TEST_EACH(ROWS(caches), a_failure_leaves_things_as_they_were) {
     }
 }
 
-/* The driver refuses a call, or the receiver has no such driver. */
+/* The driver refuses a call, or the receiver has another driver. */
 TEST(what_the_driver_answers) {
     static const struct {
         enum weir_driver_entry entry;
@@ -234,7 +234,7 @@ TEST(what_the_driver_answers) {
     give(a, block, A);
 }
 
-/* Descriptors go with an allocator whose device is lost, too. */
+/* The descriptors of an allocator are closed even if its device is lost. */
 TEST(a_lost_device) {
     unsigned char *block;
 #ifdef CAN_DENY
@@ -284,7 +284,7 @@ TEST(numbers_that_are_lost) {
 /* ---- lack of host resources ------------------------------------------------------------------------ */
 
 #ifdef CAN_DENY
-/* No number is left beyond those that are open. */
+/* Leaves room for `more` descriptors beyond the open ones. */
 static void allow_files(int more) {
     struct rlimit limit;
     int highest = 0;
@@ -293,7 +293,7 @@ static void allow_files(int more) {
         if (fcntl(i, F_GETFD) >= 0)
             highest = i;
     for (int i = 0; i < highest; i++)
-        (void)!fcntl(log_file, F_DUPFD_CLOEXEC, i); /* gaps, as well as some more */
+        (void)!fcntl(log_file, F_DUPFD_CLOEXEC, i); /* fills gaps, and adds some */
     highest = fcntl(log_file, F_DUPFD_CLOEXEC, 0);
     MUST(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     limit.rlim_cur = (rlim_t)(highest + 1 + more);
@@ -315,13 +315,13 @@ TEST(no_descriptor_is_left) {
 
     make(WEIR_SWITCH_OFF);
     block = take_marked(20 * MIB, 1);
-    allow_files(2); /* of three */
+    allow_files(2); /* three are needed */
     before = fcntl(log_file, F_DUPFD_CLOEXEC, 0);
     MUST(before >= 0 && close(before) == 0);
     EXPECT(WEIR_E_HOST_MEMORY, weir_ipc_make(a, block, NULL, 0, NULL, NULL));
     MUST_EQ(weir_last_driver_result(), CUDA_SUCCESS);
     ANSWERS(before,
-            fcntl(log_file, F_DUPFD_CLOEXEC, 0)); /* the failed call has closed its descriptors */
+            fcntl(log_file, F_DUPFD_CLOEXEC, 0)); /* the failed call closed its descriptors */
     close(before);
     allow_all_files();
     deny("fstat", 1, 0, EIO);
@@ -364,7 +364,7 @@ TEST(no_host_memory) {
     give(a, block, A);
 }
 
-/* The kernel's answers to calls that take descriptors. */
+/* Replaces syscall, so that a call on a descriptor gets the wanted answer. */
 static long denied_call;
 static int denied_with;
 

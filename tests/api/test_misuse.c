@@ -12,9 +12,9 @@
 
 enum way {
     AT_ONCE,
-    ON_ANOTHER_STREAM, /* a stray, of a slab */
+    ON_ANOTHER_STREAM, /* on a remote-free queue of its slab */
     BY_ANOTHER_THREAD, /* in the remote-free queue */
-    BEHIND_USES,       /* on its way home, or pending, as long as a stream is at work */
+    BEHIND_USES,       /* pending until a stream's work is complete */
     BOUND,
     AFTER_A_TRIM,
     WAYS
@@ -63,8 +63,8 @@ TEST_EACH((WORLDS * WAYS), freed_twice) {
     end();
 }
 
-/* Everything lies freed, merged or given back; then larger and smaller blocks lie there, and where none
- * of them begins, nothing can be freed. */
+/* All old blocks are freed, and merged or released.  Then larger and smaller blocks use the memory.  A free fails at
+ * each address where no block begins. */
 TEST_EACH(WORLDS, freed_after_it_was_handed_out_again) {
     enum { OLD = 60, NEW = 200 };
     void *old[OLD], *block[NEW];
@@ -100,7 +100,7 @@ TEST_EACH(WORLDS, freed_after_it_was_handed_out_again) {
     end();
 }
 
-/* Two threads free the same blocks, each all of them, in turn: one of each two is told. */
+/* Two threads free all of these blocks in turn.  One of the two frees of a block fails. */
 static pthread_barrier_t both;
 static void *disputed[SIZES * 20];
 static int accepted;
@@ -157,7 +157,7 @@ TEST_EACH(WORLDS, inside_of_blocks) {
         for (size_t k = 0; k < sizeof steps / sizeof steps[0]; k++)
             if (steps[k] < size_of(i) || (size_of(i) == 1 && steps[k] < 256))
                 expect_no_block(witness[i] + steps[k]);
-        /* The last byte, one past the end, and one before the beginning. */
+        /* The addresses are the last byte, the byte after the end, and the byte before the beginning. */
         if (size_of(i) > 1)
             expect_no_block(witness[i] + size_of(i) - 1);
         if (!is_witness(witness[i] + size_of(i)))
@@ -171,8 +171,8 @@ TEST_EACH(WORLDS, inside_of_blocks) {
     end();
 }
 
-/* A block of another allocator of any world: the first has the address of all the memory that the
- * allocator took from the driver. */
+/* Tests blocks of another allocator in any world.  The first block of an allocator has the address of all the memory
+ * that the allocator took from the driver. */
 static void other_allocators(void) {
     weir_allocator *others[WORLDS];
     void *block[WORLDS][SIZES];
@@ -216,7 +216,7 @@ TEST_EACH(WORLDS, of_others) {
     expect_no_block((void *)(UINTPTR_MAX - 255));
     expect_no_block((void *)(UINTPTR_MAX >> 1));
     expect_no_block((void *)((uintptr_t)1 << 57));
-    if (!is_bare_pool(_i)) { /* that frees them, as the driver does */
+    if (!is_bare_pool(_i)) { /* a pool alone frees these, like the driver */
         CU(driver->cuMemAlloc(&direct, MIB));
         expect_no_block((void *)(uintptr_t)direct);
         CU(driver->cuMemFree(direct));
@@ -228,7 +228,7 @@ TEST_EACH(WORLDS, of_others) {
     end();
 }
 
-/* A graph's block is freed outside of it, once after a launch. */
+/* A graph's block is freed outside of the graph, once for each launch. */
 TEST_EACH(2, a_graphs_block_is_freed_twice) {
     CUgraphExec exec;
     CUgraph graph;
@@ -239,7 +239,7 @@ TEST_EACH(2, a_graphs_block_is_freed_twice) {
     block = take(3000, C);
     CU(driver->cuStreamEndCapture(C, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
-    MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C)); /* not launched yet */
+    MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, C)); /* the graph has not run yet */
     CU(driver->cuGraphLaunch(exec, C));
     MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block + 256, C));
     give(block, C);
@@ -266,16 +266,16 @@ TEST_EACH(WORLDS, uses_of_what_is_no_block) {
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 1, B));
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 256 - 128, B));
         }
-        block = take(70000, C); /* of a stream without a cache, where it is no slab's */
+        block = take(70000, C); /* C has no cache, so this is no slab */
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block + 1, B));
         give(block, C);
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
         block = take(70000, A);
         OK(weir_use(a, block, B));
         busy(B, MS);
-        give(block, A); /* pending, or on its way home */
+        give(block, A); /* waits for the work of B */
         MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
-    } else { /* unseen: the notes are forgotten when the addresses are handed out */
+    } else { /* the notes are dropped with the block's next owner */
         OK(weir_use(a, block, B));
     }
     MISUSE(WEIR_E_INVALID, weir_use(a, NULL, B));
@@ -285,7 +285,7 @@ TEST_EACH(WORLDS, uses_of_what_is_no_block) {
     count_from_here();
     for (int i = 0; i < SIZES; i++)
         give(take(sizes[i], A), A);
-    MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0); /* nothing was noted */
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamWaitEvent), 0); /* no note has stayed */
     end();
 }
 
@@ -297,13 +297,13 @@ static void expect_no_stream(CUstream stream, int is_direct) {
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 512, stream, &none));
     MISUSE(WEIR_E_STREAM, weir_alloc(a, 3 * MIB, stream, &none));
     MUST(none == &none);
-    if (is_direct) /* its free waits for the device, whatever the stream is */
+    if (is_direct) /* its free waits for the device, on any stream */
         return;
     for (int i = 0; i < SIZES; i++)
         MISUSE(WEIR_E_STREAM, weir_free(a, witness[i], stream));
 }
 
-/* The model answers; a driver may crash. */
+/* The model reports the error, while a driver may crash. */
 TEST_EACH(WORLDS, unknown_streams) {
     int bare_direct = worlds[_i].kind == KIND_DIRECT && !has_caches(_i);
     CUstream gone;
@@ -325,8 +325,8 @@ TEST_EACH(WORLDS, unknown_streams) {
     end();
 }
 
-/* With something in its cache.  The free is not seen: what was freed there serves nobody before the
- * device was waited for. */
+/* The stream's cache has blocks.  The free cannot detect the end of the stream, but nobody gets its block before a wait
+ * for the device. */
 TEST_EACH(WORLDS, a_stream_that_is_gone) {
     unsigned char *block;
     CUstream gone;
@@ -345,11 +345,11 @@ TEST_EACH(WORLDS, a_stream_that_is_gone) {
     for (int i = 0; i < SIZES && has_caches(_i); i++)
         MISUSE(WEIR_E_STREAM, weir_alloc(a, sizes[i], gone, &(void *){NULL}));
     (void)weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST,
-                              1); /* live blocks are left */
+                              1); /* blocks are still live */
     OK(weir_allocator_destroy(a));
 }
 
-/* Nothing that waits for this device covers what runs there. */
+/* A wait for this device does not cover work of the other device. */
 TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     CUcontext other, popped;
     CUstream theirs;
@@ -366,10 +366,10 @@ TEST_WHERE(0, WORLDS, has_caches, a_stream_of_another_device) {
     expect_no_stream(theirs, 0);
     MISUSE(WEIR_E_STREAM, weir_bind(a, theirs));
     MISUSE(WEIR_E_STREAM, weir_unbind(a, theirs));
-    CU(driver->cuCtxPushCurrent(other)); /* and the default stream is theirs */
+    CU(driver->cuCtxPushCurrent(other)); /* the default stream is theirs, too */
     expect_no_stream(NULL, 0);
     CU(driver->cuCtxPopCurrent(&popped));
-    /* A handle of this device that means a stream of the other one by now. */
+    /* A handle of this device now means a stream of the other one. */
     CU(driver->cuStreamDestroy(A));
     CU(driver->cuCtxPushCurrent(other));
     theirs = make_stream();
@@ -394,10 +394,10 @@ TEST_EACH(WORLDS, bindings) {
     OK(weir_unbind(a, A));
     for (int i = 0; i < 3 && has_caches(_i); i++) {
         MISUSE(WEIR_E_INVALID, weir_unbind(a, A));
-        MISUSE(WEIR_E_INVALID, weir_unbind(a, C)); /* never heard of */
+        MISUSE(WEIR_E_INVALID, weir_unbind(a, C)); /* an unknown stream */
         MISUSE(WEIR_E_INVALID, weir_unbind(a, NULL));
     }
-    OK(weir_bind(a, A)); /* what is bound at the end is nobody's concern */
+    OK(weir_bind(a, A)); /* a stream may stay bound */
     end();
 }
 
@@ -419,7 +419,7 @@ TEST_EACH(WORLDS, null_arguments) {
     MISUSE(WEIR_E_INVALID, weir_alloc(a, SIZE_MAX, A, NULL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, A, &block));
     ck_assert_ptr_eq(block, &bytes);
-    OK(weir_alloc(a, 0, A, &block)); /* nothing is asked for, and nothing is had */
+    OK(weir_alloc(a, 0, A, &block)); /* a request of 0 bytes gets NULL */
     ck_assert_ptr_null(block);
     OK(weir_free(a, block, A));
     block = &bytes;
@@ -459,8 +459,8 @@ TEST_EACH(WORLDS, null_arguments) {
     end();
 }
 
-/* A program that was built against an older version, or against none, is told of its mistakes as far as it
- * has a log; one that is not to be trusted with its log is not. */
+/* A program that was built against an older version gets a line about each mistake if its log setting can be read, and
+ * otherwise none. */
 TEST(options_that_cannot_be) {
     weir_options options = options_of_world(0, 512 * MIB);
     weir_allocator *made = NULL;
@@ -468,11 +468,10 @@ TEST(options_that_cannot_be) {
     WRONG(weir_allocator_create(&options, NULL), "weir_allocator_create: allocator is NULL");
     options.device = "moddel";
     MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
-    options.device =
-        "cuda:63"; /* without a driver there is none, and with one there are not so many */
+    options.device = "cuda:63"; /* no driver has that many devices */
     MISUSE(WEIR_E_NO_DEVICE, weir_allocator_create(&options, &made));
     options.device = "moddel";
-    options.size = offsetof(weir_options, harden); /* as before hardening */
+    options.size = offsetof(weir_options, harden); /* the size before hardening */
     MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
     options.log = WEIR_LOG_DEBUG + 1;
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, &made));
@@ -483,7 +482,7 @@ TEST(options_that_cannot_be) {
     MUST(made == NULL);
 }
 
-/* One line says what the driver has against it, whichever call it is. */
+/* One line reports the driver's failure, whichever call fails. */
 TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
     static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
                                        CUDA_ERROR_OUT_OF_MEMORY};
@@ -502,7 +501,7 @@ TEST_EACH(3 * WORLDS, a_creation_that_the_driver_refuses) {
         met = weir__model_faults_met(NULL);
         weir__model_faults_clear();
         said = lines();
-        if (status == WEIR_OK) /* it did without, or with less */
+        if (status == WEIR_OK) /* succeeds without the call, or with less */
             (void)!weir_allocator_destroy(made);
         else if (said != 1 || (weir_last_driver_result() == (int)result &&
                                result != CUDA_ERROR_OUT_OF_MEMORY && !strstr(logged, " answered ")))

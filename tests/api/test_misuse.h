@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_misuse.h: what the parts of the suite of misuse share: witnesses, which nothing may harm. */
+/* test_misuse.h: the shared part of the misuse suite: witnesses, which no mistake may harm. */
 #ifndef WEIR_TEST_MISUSE_H
 #define WEIR_TEST_MISUSE_H
 
@@ -7,12 +7,12 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/every_world.h"
 
-/* Every block is the driver's own, and the driver frees what it knows. */
+/* Returns 1 if every block is the driver's own, so that the driver frees any address it knows. */
 static inline int is_bare_pool(int world) {
     return worlds[world].kind == KIND_POOL && !has_caches(world);
 }
 
-/* The call answers this, and one line says so. */
+/* Expects that status of the call, and one line in the log. */
 #define MISUSE(status, call)                                                                       \
     do {                                                                                           \
         (void)lines();                                                                             \
@@ -20,7 +20,7 @@ static inline int is_bare_pool(int world) {
         expect_lines(__LINE__, 1);                                                                 \
     } while (0)
 
-/* What is wrong with an argument, by its name. */
+/* Expects an invalid argument, and a line with the reason. */
 #define WRONG(call, why)                                                                           \
     do {                                                                                           \
         MISUSE(WEIR_E_INVALID, call);                                                              \
@@ -64,7 +64,7 @@ static inline void expect_patterns(void) {
 
 static inline void begin(int world) {
     a = make(world);
-    for (int round = 0; round < 30; round++) /* caches are there, and some of what they keep */
+    for (int round = 0; round < 30; round++) /* fills the caches */
         for (int i = 0; i < SIZES; i++)
             give(take(sizes[i], round % 2 ? A : B), round % 2 ? A : B);
     for (int i = 0; i < WITNESSES; i++) {
@@ -75,7 +75,7 @@ static inline void begin(int world) {
     (void)lines();
 }
 
-/* As it was when the witnesses had been made. */
+/* Expects the state that begin() left. */
 static inline void expect_unharmed(void) {
     unsigned char *more[WITNESSES];
     weir_statistics s = check_identities(a);
@@ -88,7 +88,7 @@ static inline void expect_unharmed(void) {
         memset(more[i], 0xee, size_of(i));
     }
     expect_patterns();
-    for (int i = 0; i < WITNESSES; i++) /* they do not lie in each other */
+    for (int i = 0; i < WITNESSES; i++) /* blocks do not overlap */
         MUST_EQ(first_other(more[i], 0xee, size_of(i)), size_of(i));
     for (int i = 0; i < WITNESSES; i++)
         give(more[i], i % 3 ? A : B);
@@ -106,7 +106,7 @@ static inline void end(void) {
     destroy_empty();
 }
 
-/* A thread of its own does that with a block. */
+/* Frees a block in a separate thread. */
 static struct errand {
     void *block;
     CUstream stream;
@@ -126,7 +126,7 @@ static inline weir_status free_elsewhere(void *block, CUstream stream) {
     return errand.status;
 }
 
-/* Freed, in whatever way: every further free is one too many. */
+/* Expects that every further free of the freed block fails. */
 static inline void expect_freed(void *block) {
     for (int i = 0; i < 2; i++) {
         MISUSE(WEIR_E_NOT_OWNED, weir_free(a, block, A));

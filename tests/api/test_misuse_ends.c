@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_misuse_ends.c: what is used after its end, and questions about addresses. */
+/* test_misuse_ends.c: uses of an allocator after its end, and queries about addresses. */
 #include "test_misuse.h"
 
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
@@ -22,7 +22,7 @@ TEST_EACH(WORLDS, destroyed_with_live_blocks) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-/* A bound stream's hits ask the driver for nothing, and know that they are in a child all the same. */
+/* Hits of a bound stream make no driver call, and still detect the fork. */
 static int child_is_refused(void) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     weir_allocator *made = NULL;
@@ -61,7 +61,7 @@ TEST_EACH(WORLDS, used_in_a_child) {
     end();
 }
 
-/* The context goes under the allocator's feet, as cudaDeviceReset does it. */
+/* The program resets the context, as cudaDeviceReset does. */
 TEST_EACH(WORLDS, used_after_a_reset) {
     const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
     CUmemoryPool pool = NULL;
@@ -79,7 +79,7 @@ TEST_EACH(WORLDS, used_after_a_reset) {
         refused++;
     }
     MUST(none == &none && refused == SIZES);
-    expect_lines(__LINE__, 1); /* said once */
+    expect_lines(__LINE__, 1); /* one line for all */
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[0], A));
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[1], B));
     EXPECT(WEIR_E_DEVICE_LOST, weir_use(a, witness[1], B));
@@ -95,10 +95,10 @@ TEST_EACH(WORLDS, used_after_a_reset) {
     EXPECT(WEIR_E_DEVICE_LOST, weir_profile_save(a, "/nonexistent/profile"));
     MUST(pool == NULL);
     MUST_EQ(stats_of(a).blocks, before.blocks);
-    OK(weir_allocator_destroy(a)); /* blocks are gone with the context */
+    OK(weir_allocator_destroy(a)); /* the blocks are gone with the context */
 }
 
-/* As the process ends, the driver goes before those who free their last blocks.  That is no error. */
+/* When a process ends, the driver may go before the owners of blocks free them.  That is no error. */
 TEST_EACH(WORLDS, used_after_the_driver_has_gone) {
     void *block = NULL;
     weir_status status = WEIR_OK;
@@ -109,7 +109,7 @@ TEST_EACH(WORLDS, used_after_the_driver_has_gone) {
         weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
     for (int i = 0; i < SIZES && status == WEIR_OK; i++)
         status = weir_alloc(a, sizes[i], B, &block);
-    if (status == WEIR_OK) /* of what weir had */
+    if (status == WEIR_OK) /* memory that weir had */
         status = weir_preallocate(a, 64 * MIB, NULL);
     EXPECT(WEIR_E_DEVICE_LOST, status);
     EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, witness[0], A));
@@ -117,8 +117,8 @@ TEST_EACH(WORLDS, used_after_the_driver_has_gone) {
     (void)weir_allocator_destroy(a);
 }
 
-/* Exit handlers and destructors run after the handlers that were registered last; libraries free their
- * blocks there.  `late`: the driver goes down first. */
+/* Exit handlers run in reverse order of registration, and destructors after them.  Libraries free their blocks there.
+ * `late`: the driver is shut down first. */
 static int at_exit, late;
 static void *kept[SIZES];
 
@@ -220,7 +220,7 @@ static void expect_whole_range(unsigned char *block, size_t bytes) {
     expect_range(block + bytes - 1, block, bytes);
 }
 
-/* Where blocks of other sizes were, so that what they left is on the way to the beginning. */
+/* Blocks of other sizes had the memory before, and may have left entries on the way to the block's beginning. */
 static void large_blocks(void) {
     unsigned char *small[64], *large;
 
@@ -264,7 +264,7 @@ TEST_EACH(WORLDS, which_block_an_address_is_in) {
         block = take(bytes, A);
         expect_whole_range(block, bytes);
         if (worlds[_i].kind != KIND_DIRECT && bytes % 256 != 0)
-            expect_no_range(block + bytes); /* the rest of what it was rounded up to */
+            expect_no_range(block + bytes); /* the padding is not part of the block */
         give(block, A);
         expect_no_range(block);
         expect_no_range(block + bytes / 2);
@@ -274,7 +274,7 @@ TEST_EACH(WORLDS, which_block_an_address_is_in) {
     end();
 }
 
-/* Gaps are nobody's. */
+/* Guards belong to no block. */
 TEST_EACH(WORLDS, which_hardened_block_an_address_is_in) {
     weir_options options = options_of_world(_i, 512 * MIB);
     unsigned char *block;
@@ -290,7 +290,7 @@ TEST_EACH(WORLDS, which_hardened_block_an_address_is_in) {
             expect_no_range(block - 1);
             expect_no_range(block + bytes);
             give(block, A);
-            expect_no_range(block); /* on its shelf */
+            expect_no_range(block); /* is on a shelf */
             block = NULL;
         }
         give(block, A);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report.c: why a request was refused, on the device model, on every engine.
+/* test_oom_report.c: the cause of a failed request, on the device model, on every engine.
  *
- * Each cause is brought about by what it is named for, and the setting that a report names first is tried: with it
- * the same requests are served.  Where several causes hold, the one that is told is the first of the header's order.
- * Here: what is told beside the cause, live blocks by size and stream, also where the host has no memory; and where.
+ * Each test produces the cause of its name, and tries the setting that the report names first, with which the request
+ * must succeed.  If several causes hold, the report names the first one in the header's order.  This file tests the
+ * rest of a report, such as live blocks by size and stream, also without host memory, and where reports go.
  */
 #include "test_oom_report.h"
 
@@ -29,7 +29,7 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     uint64_t of_a = cache ? id_of(A) : 0, of_b = cache ? id_of(B) : 0;
 
     make_for(_i, 256 * MIB, "");
-    for (int i = 0; i < 100; i++) { /* streams get their caches, and leave slabs behind */
+    for (int i = 0; i < 100; i++) { /* gives streams caches, and leaves free slabs */
         void *gone[2];
 
         OK(weir_alloc(a, 40000, A, &gone[0]));
@@ -49,7 +49,7 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
         take(100 * KIB, B);
     take(777, B);
     take(5 * MIB, A);
-    OK(weir_free(a, block[--blocks], A)); /* live no more */
+    OK(weir_free(a, block[--blocks], A)); /* a free block is in no group */
     REFUSED(LIMIT, 250 * MIB, A);
     if (is_bare(_i, KIND_POOL)) {
         MUST_EQ(v.group_count, 0);
@@ -65,14 +65,14 @@ TEST_EACH(WORLDS, live_blocks_by_size_and_stream) {
     MUST_EQ(v.ungrouped, 0);
 }
 
-/* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
+/* Blocks of one size are grouped by stream.  Of two groups with equal totals, that of larger blocks is first. */
 TEST_EACH(WORLDS, streams_tell_groups_apart) {
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
     make_for(_i, 256 * MIB, "");
     take(20 * MIB, A);
     take(100 * KIB, B);
-    OK(weir_free(a, block[--blocks], B)); /* of no slab, and live no more */
+    OK(weir_free(a, block[--blocks], B)); /* a whole block, and not live any more */
     take(20 * MIB, B);
     take(20 * MIB, B);
     take(10 * MIB, A);
@@ -84,8 +84,8 @@ TEST_EACH(WORLDS, streams_tell_groups_apart) {
     expect_group(2, 10 * MIB, 2, id_of(A));
 }
 
-/* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
- * device. */
+/* Small blocks of an ended stream have no stream once its handle is another stream's.  Memory that the stream freed
+ * waits for the device. */
 TEST_EACH(WORLDS, blocks_outlive_their_stream) {
     CUstream stream, next;
     uint32_t at = 0;
@@ -123,7 +123,7 @@ static void oom_report_without_host_memory(void) {
     refuse_for_good = 0;
 }
 
-/* It says less then: of more sizes than a small table has places. */
+/* Without host memory the report groups only the sizes that fit into a small table. */
 TEST_EACH(WORLDS, without_host_memory) {
     enum { PLACES = 48 };
     weir_oom_report with;
@@ -154,7 +154,7 @@ TEST_EACH(WORLDS, without_host_memory) {
     MUST_LE(1, v.ungrouped);
 }
 
-/* Nor does a small table take blocks of one size for one stream's. */
+/* A small table does not join blocks of one size on several streams either. */
 TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     enum { STREAMS = 40 };
 
@@ -164,7 +164,7 @@ TEST_EACH(WORLDS, without_host_memory_streams_are_apart) {
     for (int i = 0; i < STREAMS; i++) {
         CUstream stream;
 
-        for (int skip = i * i % 5; skip >= 0; skip--) /* ids with gaps between */
+        for (int skip = i * i % 5; skip >= 0; skip--) /* leaves gaps between ids */
             CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         take(MIB, stream);
     }
@@ -190,7 +190,7 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
     weir_allocator *other;
 
     make_for(_i, 256 * MIB, "");
-    EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v)); /* nothing was refused */
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, &v)); /* no request has failed */
     REFUSED(LIMIT, 300 * MIB, A);
     EXPECT(WEIR_E_INVALID, weir_last_oom_report(NULL, &v));
     EXPECT(WEIR_E_INVALID, weir_last_oom_report(a, NULL));
@@ -205,14 +205,14 @@ TEST_EACH(WORLDS, what_it_refuses_itself) {
     options.limit = bytes_amount(64 * MIB);
     OK(weir_allocator_create(&options, &other));
     v.size = sizeof v;
-    EXPECT(WEIR_E_INVALID, weir_last_oom_report(other, &v)); /* by another */
+    EXPECT(WEIR_E_INVALID, weir_last_oom_report(other, &v)); /* the other one has no failure */
     OK(weir_allocator_destroy(other));
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_last_oom_report(a, &v));
     weir__slow_path_set(&a->device.slow_path, WEIR_SLOW_PATH_LOST, 0);
 }
 
-/* The host gives a new allocator the address of one that has gone, though not every time. */
+/* A new allocator may get the host address of a destroyed one, though not every time. */
 TEST(the_next_at_an_address_has_refused_nothing) {
     int any = 0;
 
@@ -234,7 +234,7 @@ TEST(the_next_at_an_address_has_refused_nothing) {
         printf("# no address came again\n");
 }
 
-/* What the driver does not tell is not known, and the cause is drawn from the rest. */
+/* Figures that the driver does not report are unknown.  The cause follows from the other figures. */
 TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     make_for(_i, 256 * MIB, "");
     take(200 * MIB, A);
@@ -251,10 +251,10 @@ TEST_EACH(WORLDS, where_the_driver_does_not_answer) {
     oom_report_without(WEIR_ENTRY_cuCtxPushCurrent);
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(v.graphs, 0);
-    MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
+    MUST_EQ(weir_last_driver_result(), 0); /* still the limit's refusal */
 }
 
-/* A child of fork has nothing to ask about. */
+/* A child of fork cannot query the report. */
 TEST_EACH(WORLDS, not_after_a_fork) {
     make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
@@ -263,7 +263,7 @@ TEST_EACH(WORLDS, not_after_a_fork) {
     oom_report_now();
 }
 
-/* ---- beside others --------------------------------------------------------------------------- */
+/* ---- at work beside other threads ------------------------------------------------------------ */
 
 static atomic_int others_go_on;
 
@@ -286,7 +286,7 @@ static void *come_and_go(void *stream) {
     return NULL;
 }
 
-/* It is come to while all of it changes: each figure is one that was there. */
+/* The report is made while other threads change the figures.  Each figure in it was true at some time. */
 TEST_EACH(WORLDS, beside_threads_at_work) {
     pthread_t thread[2];
     void *none = NULL;
@@ -311,7 +311,7 @@ TEST_EACH(WORLDS, beside_threads_at_work) {
     MUST(pthread_join(thread[1], NULL) == 0);
 }
 
-/* ---- unasked --------------------------------------------------------------------------------- */
+/* ---- reports without a query ----------------------------------------------------------------- */
 
 static char told_path[] = "/tmp/weir-oom-report-XXXXXX.json";
 
@@ -324,7 +324,7 @@ static void start_telling(void) {
     options.oom_report = told_path;
 }
 
-/* Lines in the file; all of them speak of that cause. */
+/* Returns the number of lines in the file.  Checks that all lines report that cause. */
 static int told(const char *cause) {
     char line[4096], start[64];
     FILE *file = fopen(told_path, "r");
@@ -350,7 +350,7 @@ static void ask(size_t bytes, int served) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-/* Where there is none for the name of the file, there is no allocator. */
+/* Without host memory for the file's name, the allocator is not created. */
 TEST(without_host_memory_for_the_name) {
     options = options_for(_i, 256 * MIB);
     start_telling();
@@ -373,7 +373,7 @@ TEST_EACH(WORLDS, the_first_of_each_cause_is_told) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     make();
-    memset(told_path, 0, 0); /* the name was copied */
+    memset(told_path, 0, 0); /* weir has copied the name */
     ask(100 * MIB, 1);
     MUST_EQ(told("limit"), 0);
     ask(300 * MIB, 0);
@@ -395,7 +395,7 @@ static int frees_one(const weir_oom *oom, void *data) {
     return 1;
 }
 
-/* What is served in the end was not refused; what is refused in the end is told once. */
+/* A request that the callback rescues is not reported.  One that fails in the end is reported once. */
 TEST_EACH(WORLDS, a_callback_is_asked_before) {
     options = options_for(_i, 256 * MIB);
     start_telling();
@@ -416,40 +416,40 @@ TEST_EACH(WORLDS, a_callback_is_asked_before) {
     MUST(unlink(told_path) == 0);
 }
 
-/* Who stands in the place of the driver's pools tells by itself, when nobody else serves the request. */
+/* A drop-in allocator reports a failure itself, after the driver has refused the request as well. */
 TEST_EACH(WORLDS, a_stand_in_tells_by_itself) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     if (_i % 2)
         options.harden = WEIR_HARDEN_GUARD;
     make();
-    MUST(!weir__oom_report_new(a, &v)); /* nothing was refused */
+    MUST(!weir__oom_report_new(a, &v)); /* no request has failed */
     weir__drop_in_begin(a, NULL);
     ask(300 * MIB, 0);
     MUST_EQ(told("limit"), 0);
     MUST(weir__oom_report_new(a, &v));
     MUST_EQ(v.cause, WEIR_OOM_REPORT_LIMIT);
     MUST_EQ(told("limit"), 1);
-    MUST(!weir__oom_report_new(a, &v)); /* no news */
+    MUST(!weir__oom_report_new(a, &v)); /* no new failure */
     MUST_EQ(told("limit"), 1);
     end();
     MUST(unlink(told_path) == 0);
 }
 
-/* A program that asks again and again is not looked at for ever. */
+/* weir does not examine every failure of a program that repeats its request. */
 TEST_EACH(WORLDS, not_all_of_them_are_looked_at) {
     options = options_for(_i, 256 * MIB);
     start_telling();
     make();
     for (int i = 0; i < 64; i++)
         ask(300 * MIB, 0);
-    ask(5 * GIB, 0); /* another cause, and too late */
+    ask(5 * GIB, 0); /* another cause, but too late */
     MUST_EQ(told("limit"), 1);
     end();
     MUST(unlink(told_path) == 0);
 }
 
-/* A callback may ask for one itself. */
+/* Queries the report in the callback. */
 static int judges(const weir_oom *oom, void *data) {
     weir_oom_report *judged = data;
 
@@ -468,7 +468,7 @@ TEST_EACH(WORLDS, a_callback_may_ask) {
     MUST_EQ(v.asked, 300 * MIB);
 }
 
-/* A request of a graph: nothing is asked of its stream, and the capture stays. */
+/* A report of a graph's request makes no call on its stream, and the capture goes on. */
 TEST_EACH(WORLDS, under_capture) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     void *none = NULL;
@@ -497,7 +497,7 @@ static CUgraph end_capture(void) {
     return graph;
 }
 
-/* Of a request under capture that is refused, by the driver or by the limit of its pool. */
+/* Checks the report of a captured request that the driver or the limit of its pool refuses. */
 static void refused_to_a_graph(size_t bytes, weir_status status, const char *advice) {
     void *none;
 
@@ -512,7 +512,7 @@ static void refused_to_a_graph(size_t bytes, weir_status status, const char *adv
     CU(driver->cuGraphDestroy(end_capture()));
 }
 
-/* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
+/* A graph cannot use idle reserved memory, so that the report advises a trim first.  Live blocks cannot be trimmed. */
 TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
     make_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0, "");
     OK(weir_preallocate(a, 3584 * MIB, NULL));
@@ -527,7 +527,7 @@ TEST_WHERE(0, WORLDS, keeps_idle, a_graph_beside_reserve) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_IN_USE);
 }
 
-/* Nor what the caches' regions have idle within a limit that the driver does not know. */
+/* A graph cannot use the caches' idle regions either, within a limit that the driver does not know. */
 TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
     void *node;
 
@@ -550,7 +550,7 @@ TEST_EACH(WORLDS, a_graph_beside_reserve_and_a_limit) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* What a file has, which goes. */
+/* Checks the beginning and the end of a file, and removes it. */
 static void expect_file(const char *path, const char *begins, char ends) {
     char text[4096];
     FILE *file = fopen(path, "r");
@@ -561,14 +561,14 @@ static void expect_file(const char *path, const char *begins, char ends) {
     MUST(strncmp(text, begins, strlen(begins)) == 0 && text[bytes - 1] == ends);
 }
 
-/* The allocator is made all the same, and failures are told. */
+/* The allocator is created in spite of the bad path, and failures are reported. */
 TEST(a_place_that_cannot_be_is_said) {
     char said[] = "/tmp/weir-said-XXXXXX";
     int error = dup(STDERR_FILENO), file = mkstemp(said);
 
     options = options_for(0, 256 * MIB);
     MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
-    options.log = WEIR_LOG_ERROR; /* who wants to hear of no more than that does not */
+    options.log = WEIR_LOG_ERROR; /* errors alone hide the warning */
     options.oom_report = "/nonexistent/another";
     make();
     end();
@@ -576,7 +576,7 @@ TEST(a_place_that_cannot_be_is_said) {
     options.oom_report = "/nonexistent/file";
     make();
     end();
-    make(); /* of which it is said no more */
+    make(); /* logs no further warning */
     end();
     MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
     expect_file(
@@ -597,7 +597,7 @@ TEST(where_it_is_told) {
     expect_file(path, "weir: ", '\n');
     weir__oom_report_write(&some, json);
     expect_file(json, "{\"cause\"", '\n');
-    for (int i = 0; i < 3; i++) { /* where there is no such file, too */
+    for (int i = 0; i < 3; i++) { /* standard error, a bad path, and an interrupted write */
         file = open(said, O_CREAT | O_RDWR | O_TRUNC, 0600);
         MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
 #ifdef CAN_DENY
@@ -615,22 +615,22 @@ TEST(where_it_is_told) {
                     '\n');
     }
 #ifdef CAN_DENY
-    deny("write", 1, 0, EIO); /* it is lost, then */
+    deny("write", 1, 0, EIO); /* the report is lost */
     weir__oom_report_write(&some, "stderr");
     MUST_EQ(deny_none(), 1);
 #endif
     MUST_EQ(weir__oom_report_problem("off"), 0);
     MUST_EQ(weir__oom_report_problem("stderr"), 0);
-    MUST_EQ(weir__oom_report_problem(said + strlen("/tmp/")), 0); /* which would be made */
+    MUST_EQ(weir__oom_report_problem(said + strlen("/tmp/")), 0); /* a file that could be created */
     MUST_EQ(weir__oom_report_problem("/abcd"), access("/", W_OK) == 0 ? 0 : EACCES);
     MUST_EQ(weir__oom_report_problem("/nonexistent/file"), ENOENT);
     MUST_EQ(weir__oom_report_problem("/tmp"), EISDIR);
     MUST_EQ(weir__oom_report_problem("/dev/null"), 0);
-    weir__oom_report_write(&some, "abcd"); /* a name that is shorter than an ending */
+    weir__oom_report_write(&some, "abcd"); /* shorter than the ending of a name */
     expect_file("abcd", "weir: ", '\n');
 }
 
-/* What a file does not take, or no more than the beginning of, is told all the same, and why it is not there. */
+/* If a file takes no report, or only its beginning, the report goes to standard error with the reason. */
 TEST(where_there_is_no_space) {
     char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
     const char *to[] = {"/dev/full", path};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report.h: what the parts of the suite of OOM reports share: an allocator that refuses, and what its report says.
+/* test_oom_report.h: the shared part of the OOM report suite: an allocator that fails, and checks of its report.
  *
- * Must not know: how a report is come to.
+ * Must not know: how a report is made.
  */
 #ifndef WEIR_TEST_OOM_REPORT_H
 #define WEIR_TEST_OOM_REPORT_H
@@ -15,8 +15,8 @@
 enum { MOST = 64 };
 
 static weir_allocator *a;
-static weir_options options; /* of it */
-static weir_oom_report v;    /* the last that was asked for */
+static weir_options options; /* of the allocator */
+static weir_oom_report v;    /* the last report */
 static void *block[MOST];
 static int blocks;
 
@@ -49,22 +49,22 @@ static inline int is(int world, int kind) {
     return worlds[world].kind == kind;
 }
 
-/* Blocks are the driver's. */
+/* Returns 1 if all blocks are the driver's own. */
 static inline int is_bare(int world, int kind) {
     return is(world, kind) && worlds[world].cache == WEIR_SWITCH_OFF;
 }
 
-/* Worlds that a test is for.  A fixed arena has all that it will. */
+/* Returns 1 if the reserved memory can grow.  A fixed arena cannot. */
 static inline int has_growth(int world) {
     return !is(world, KIND_FIXED);
 }
 
-/* Else all that is freed is the driver's at once. */
+/* Returns 1 if the world keeps freed memory.  The direct engine returns all of it to the driver at once. */
 static inline int keeps_idle(int world) {
     return !is(world, KIND_DIRECT);
 }
 
-/* It knows which of its memory waits for a stream. */
+/* Returns 1 if the engine knows which memory waits for a stream. */
 static inline int has_order(int world) {
     return !is_bare(world, KIND_DIRECT) && !is_bare(world, KIND_POOL);
 }
@@ -107,7 +107,7 @@ static inline void end_if_there(void) {
         end();
 }
 
-/* Asks for the report, whose figures are those of the allocator. */
+/* Queries the report, whose figures must be those of the allocator. */
 static inline void oom_report_now(void) {
     weir_statistics s = stats_of(a);
 
@@ -125,14 +125,14 @@ static inline void oom_report_now(void) {
     }
 }
 
-/* Asks for it where that call fails. */
+/* Queries the report while that driver call fails. */
 static inline void oom_report_without(enum weir_driver_entry entry) {
     weir__model_fail(entry, 1, CUDA_ERROR_UNKNOWN, 1);
     OK(weir_last_oom_report(a, &v));
     weir__model_faults_clear();
 }
 
-/* The report's lines are no longer than a terminal's. */
+/* Checks that the report's lines fit a terminal. */
 static inline void check_lines(void) {
     char text[4096], *line = text;
 
@@ -145,7 +145,7 @@ static inline void check_lines(void) {
     }
 }
 
-/* A request that must be refused, for that cause; what is available is as weir_last_failure has it. */
+/* Makes a request that must fail for that cause.  The available memory must agree with weir_last_failure. */
 static inline void refused_for(int line, int cause, size_t bytes, CUstream stream) {
     weir_failure r = {.size = sizeof r};
     void *none = NULL;
@@ -170,7 +170,7 @@ static inline void refused_for(int line, int cause, size_t bytes, CUstream strea
 }
 #define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_OOM_REPORT_##cause, bytes, stream)
 
-/* The same where there is more to say about than the cause. */
+/* Makes a request that must fail for any cause. */
 static inline void oom_report_of_failure(size_t bytes) {
     void *none = NULL;
 
@@ -178,7 +178,7 @@ static inline void oom_report_of_failure(size_t bytes) {
     oom_report_now();
 }
 
-/* The report names that setting, the (at + 1)th; with that value, if it is not NULL. */
+/* Expects that setting at that place in the report, with that value unless it is NULL. */
 static inline void expect_setting(int at, const char *name, const char *value) {
     ck_assert_msg(v.settings[at].name != NULL, "no setting");
     ck_assert_str_eq(v.settings[at].name, name);
@@ -210,7 +210,7 @@ static inline void expect_json(const char *words) {
     expect_words(WEIR_OOM_REPORT_AS_JSON, words);
 }
 
-/* The allocator goes, and what comes has those settings beside these. */
+/* Ends the allocator, and makes one with the settings of the report as well. */
 static inline void make_as_told(void) {
     weir_options before = options;
 
@@ -221,7 +221,7 @@ static inline void make_as_told(void) {
     options = before;
 }
 
-/* With those settings the request is served. */
+/* Checks that the request succeeds with those settings. */
 static inline void serves_as_told(size_t bytes) {
     make_as_told();
     take(bytes, A);
@@ -233,7 +233,7 @@ static inline void fill_to_the_limit(void) {
         take(9 * MIB, A);
 }
 
-/* A graph that has so much memory for a launch, and after it. */
+/* Launches a graph that has that much memory during and after a launch. */
 static inline CUgraphExec run_graph(size_t bytes) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -255,7 +255,7 @@ static inline CUgraphExec run_graph(size_t bytes) {
     return exec;
 }
 
-/* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
+/* Frees all memory on a stream that is at work, so that another stream would have to wait. */
 static inline void fill_and_free_behind_work(void) {
     for (int i = 0; i < 12; i++)
         take(16 * MIB, B);
@@ -264,7 +264,7 @@ static inline void fill_and_free_behind_work(void) {
     blocks = 0;
 }
 
-/* A report made by hand. */
+/* A report with made-up figures. */
 static const weir_oom_report some = {.size = sizeof some,
                                      .limit = UINT64_MAX,
                                      .reserved = 3 << 20,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report_idle.c: requests that idle memory would serve, if it lay together or waited for no stream. */
+/* test_oom_report_idle.c: idle memory would serve these requests, if it were in one piece or waited for no stream. */
 #include "test_oom_report.h"
 
 static void make_gaps(void) {
@@ -46,20 +46,20 @@ static void make_small_gaps(size_t limit, size_t bytes) {
     CU(driver->cuCtxSynchronize());
 }
 
-/* No page of which is idle: nothing is there to be put together, but more is available. */
+/* The idle pieces have no whole page to put together, but the device has more memory. */
 TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     int is_pool = is(_i, KIND_POOL) || is(_i, KIND_DIRECT);
     size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
     CUdeviceptr others;
 
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL))
-        return; /* whose pieces are not known */
+        return; /* the pieces are not known */
     make_for(_i, limit, "");
     make_small_gaps(limit, bytes);
     REFUSED(FRAGMENTED, 2 * bytes, A);
     MUST_LE(1, v.largest_free_block);
     expect_only("limit", is_pool ? "64MiB" : "4MiB");
-    CU(driver->cuMemAlloc(&others, device_free())); /* or it cannot */
+    CU(driver->cuMemAlloc(&others, device_free())); /* the device has no more memory */
     REFUSED(FRAGMENTED, 2 * bytes, A);
     expect_setting(0, "packing", "compact");
     CU(driver->cuMemFree(others));
@@ -69,7 +69,7 @@ TEST_EACH(WORLDS, what_is_idle_lies_in_small_pieces) {
     take(2 * bytes, A);
 }
 
-/* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
+/* A pool cannot report the largest idle piece of its preallocated memory, but the memory serves. */
 TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     options = options_for(_i, 512 * MIB);
     if (!is(_i, KIND_FIXED))
@@ -85,7 +85,7 @@ TEST_WHERE(0, WORLDS, keeps_idle, what_is_idle_lies_in_one_piece) {
     take(480 * MIB, A);
 }
 
-/* Drivers without ids have no caches, and those without virtual memory no mapped arena. */
+/* Drivers without ids have no caches, and drivers without virtual memory have no mapped arena. */
 TEST_EACH(WORLDS, what_older_drivers_can_try) {
     struct weir_driver table = *driver;
 
@@ -102,9 +102,9 @@ TEST_EACH(WORLDS, what_older_drivers_can_try) {
         expect_setting(0, "packing", "compact");
         expect_setting(1, "engine", "mapped");
     } else {
-        expect_setting(0, "limit", NULL); /* no other way */
+        expect_setting(0, "limit", NULL); /* no other setting would help */
     }
-    end(); /* before the driver's table goes */
+    end(); /* needs the driver's table */
 }
 
 static void make_on_old(struct weir_driver *table) {
@@ -113,7 +113,7 @@ static void make_on_old(struct weir_driver *table) {
     OK(weir__allocator_create_on(table, &options, &a, NULL, 0));
 }
 
-/* There is no other way than a limit that is higher, and the device has no room for that either. */
+/* Only a higher limit would help, for which the device has no room. */
 TEST_EACH(WORLDS, no_limit_would_do) {
     struct weir_driver table;
     CUdeviceptr others;
@@ -138,10 +138,10 @@ TEST_EACH(WORLDS, no_limit_would_do) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_FRAGMENTED);
     expect_setting(0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
-    end(); /* before the driver's table goes */
+    end(); /* needs the driver's table */
 }
 
-/* None is set: the device has the request, but not in the steps that its pools take. */
+/* No limit is set.  The device has room for the request, but not for the growth steps of its pool. */
 TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
     CUdeviceptr others;
 
@@ -158,7 +158,7 @@ TEST_EACH(WORLDS, no_limit_is_told_where_none_forbids_it) {
     CU(driver->cuMemFree(others));
 }
 
-/* A graph has nothing of what is idle, and it is the driver that refuses it: the limit has room already. */
+/* A graph cannot use idle memory.  The driver refuses the request, for which the limit has room. */
 TEST_WHERE(0, WORLDS, is_mapped, no_limit_is_in_the_way) {
     void *none = NULL;
 
@@ -189,25 +189,25 @@ TEST_WHERE(0, WORLDS, has_order, what_is_idle_waits_for_a_stream) {
     take(160 * MIB, A);
 }
 
-/* It would serve in one piece, also what is more than a limit that was set since. */
+/* The pending memory would serve in one piece, even a request above a limit that was set since. */
 TEST_EACH(WORLDS, more_than_a_limit_waits_for_a_stream) {
     if (!is_bare(_i, KIND_MAPPED))
-        return; /* others have none of that size, or take regions again */
+        return; /* other worlds cannot serve that size, or free regions */
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
-    REFUSED(PENDING, 192 * MIB, A); /* all of it */
+    REFUSED(PENDING, 192 * MIB, A); /* all pending memory */
     make_as_told();
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     take(192 * MIB, A);
 }
 
-/* It has waited as long as it may: streams may wait for each other, or it longer. */
+/* The request has waited as long as it may.  A longer wait, or internal dependencies, would help. */
 TEST_EACH(WORLDS, what_waiting_would_do) {
     options = options_for(_i, 256 * MIB);
     if (!is(_i, KIND_FIXED))
-        return; /* where a trim waits for the device, nothing pends any more */
+        return; /* a trim that waits leaves nothing pending */
     for (int on = 0; on < 2; on++) {
         options.internal_dependencies = on ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
         options.recovery_timeout_ms = on ? 700 : 20;
@@ -216,7 +216,7 @@ TEST_EACH(WORLDS, what_waiting_would_do) {
         for (int i = 0; i < 12; i++)
             take(16 * MIB, B);
         busy(B, 2000 * MS);
-        if (on) { /* what a stream waits for, another may not */
+        if (on) { /* noted uses of a second stream */
             for (int i = 1; i <= 12; i++)
                 OK(weir_use(a, block[i], C));
             busy(C, 4000 * MS);
@@ -230,7 +230,7 @@ TEST_EACH(WORLDS, what_waiting_would_do) {
     }
 }
 
-/* Pieces that live blocks keep apart: what is pending of them is in the way only if the rest would not do. */
+/* Live blocks keep the pieces apart.  Pending pieces are the cause only if the complete ones are not enough. */
 TEST_EACH(WORLDS * 2, pending_pieces) {
     int world = _i / 2, most = _i % 2;
     void *live[MOST];
@@ -256,10 +256,10 @@ TEST_EACH(WORLDS * 2, pending_pieces) {
         OK(weir_free(a, live[i], B));
 }
 
-/* Of several streams the one that most waits for comes first; what several use is not one's. */
+/* The stream with the most pending bytes is listed first.  Memory that several streams use has no stream. */
 TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     if (is_bare(_i, KIND_DIRECT) || is_bare(_i, KIND_POOL) || !is_roomy())
-        return; /* with few addresses a mapped arena has its pieces elsewhere */
+        return; /* with few addresses a mapped arena places blocks elsewhere */
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     take(30 * MIB, B);
     take(60 * MIB, C);
@@ -275,7 +275,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     blocks = 0;
     take(MIB, A);
     REFUSED(PENDING, 150 * MIB, A);
-    MUST_EQ(v.group_count, 1); /* what is pending is live no more */
+    MUST_EQ(v.group_count, 1); /* pending blocks are not live */
     MUST_EQ(v.groups[0].total, MIB);
     MUST_EQ(v.pending_streams, 3);
     MUST_EQ(v.pending_by[0].stream, id_of(C));
@@ -286,7 +286,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_several) {
     MUST_LE(30 * MIB, v.pending_by[2].bytes);
 }
 
-/* Of more streams than there is room for, those that most waits for. */
+/* If more streams are pending than the report can list, it lists those with most bytes. */
 TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     enum { STREAMS = WEIR_OOM_REPORT_STREAMS + 2 };
     CUstream stream[STREAMS];
@@ -296,7 +296,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     for (int i = 0; i < STREAMS; i++) {
         CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
-        take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some of them equal */
+        take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some sizes are equal */
         busy(stream[i], 200 * MS);
     }
     for (int i = 0; i < STREAMS; i++)
@@ -309,7 +309,7 @@ TEST_EACH(WORLDS, what_is_idle_waits_for_many) {
     MUST_LE(24 * MIB, v.pending_by[WEIR_OOM_REPORT_STREAMS - 1].bytes);
 }
 
-/* What the caches of other streams hold waits for those, what its own holds for nobody. */
+/* Cached memory of other streams waits for those streams.  The stream's own cache waits for none. */
 TEST_EACH(WORLDS, what_is_idle_is_its_own) {
     if (worlds[_i].cache == WEIR_SWITCH_OFF)
         return;
@@ -326,23 +326,23 @@ TEST_EACH(WORLDS, what_is_idle_is_its_own) {
     MUST_EQ(v.pending_by[0].stream, id_of(B));
 }
 
-/* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
+/* Enough memory is idle, so that pending work is the cause, not fragmentation, the limit or the device. */
 TEST_WHERE(0, WORLDS, has_order, the_nearest_cause_is_told) {
     CUdeviceptr others;
 
     make_for(_i, 256 * MIB, "recovery-timeout=0");
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     fill_and_free_behind_work();
-    REFUSED(PENDING, 160 * MIB, A); /* the limit forbids more, too */
+    REFUSED(PENDING, 160 * MIB, A); /* the limit is too low as well */
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     fill_to_the_limit();
-    REFUSED(LIMIT, 2 * GIB, A); /* and the device has too little, whatever the limit */
+    REFUSED(LIMIT, 2 * GIB, A); /* the device is too full as well */
     end();
     CU(driver->cuMemFree(others));
 }
 
-/* Whoever frees first is told of another state. */
+/* The report describes the state after a free. */
 TEST_EACH(WORLDS, nothing_stands_in_its_way_any_more) {
     make_for(_i, 256 * MIB, "");
     fill_to_the_limit();

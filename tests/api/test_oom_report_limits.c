@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report_limits.c: requests that a limit refuses, and the limit that would do. */
+/* test_oom_report_limits.c: requests that a limit refuses, and the limit that would be enough. */
 #include "test_oom_report.h"
 
 CASE("limit", 60, start_device, end_if_there);
@@ -15,7 +15,7 @@ TEST_EACH(WORLDS, the_limit) {
     take(96 * MIB, A);
 }
 
-/* Requests and frees as a seed has them, until one is refused: 0. */
+/* Makes random requests and frees.  Returns 0 if one fails, otherwise 1. */
 static int can_work(uint64_t seed) {
     CUstream streams[2] = {A, B};
 
@@ -36,7 +36,7 @@ static int can_work(uint64_t seed) {
     return 1;
 }
 
-/* One limit is an estimate, since under it all else lies in other places; who does as told each time gets there. */
+/* An advised limit is an estimate, since it gives blocks other addresses.  Repeated advice leads to success. */
 TEST_EACH(WORLDS, advice_leads_there) {
     enum { MOST_TIMES = 16 };
     int all = 0;
@@ -57,20 +57,20 @@ TEST_EACH(WORLDS, advice_leads_there) {
         }
         end();
     }
-    ck_assert_int_gt(all, 12); /* else there was little to be told */
+    ck_assert_int_gt(all, 12); /* otherwise there was little advice */
 }
 
-/* More than the limit at once, with nothing in use. */
+/* The request alone is above the limit. */
 TEST_EACH(WORLDS, the_limit_at_once) {
     make_for(_i, 256 * MIB, "");
     REFUSED(LIMIT, 300 * MIB, A);
     serves_as_told(300 * MIB);
 }
 
-/* Nor is more than a little of it told to be tried. */
+/* The advised value is little above the need, for a small limit too. */
 TEST_EACH(WORLDS, a_small_limit) {
     if (is(_i, KIND_POOL) || (is(_i, KIND_DIRECT) && !is_bare(_i, KIND_DIRECT)))
-        return; /* which has no such */
+        return; /* these worlds have no small limits */
     make_for(_i, 4 * MIB, "");
     take(3 * MIB, A);
     REFUSED(LIMIT, 5 * MIB / 4, A);
@@ -80,7 +80,7 @@ TEST_EACH(WORLDS, a_small_limit) {
     take(5 * MIB / 4, A);
 }
 
-/* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
+/* The limit leaves less than a page of a mapped arena.  No other process holds the missing memory. */
 TEST_EACH(WORLDS, a_limit_below_a_page) {
     static const struct {
         size_t limit, asked;
@@ -103,7 +103,7 @@ TEST_EACH(WORLDS, a_limit_below_a_page) {
         }
 }
 
-/* The same of what --keep-free makes of it. */
+/* Here --keep-free leaves less than a page. */
 TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
     options = options_for(_i, 0);
     options.keep_free = bytes_amount(device_free() - 5 * MIB / 4);
@@ -115,7 +115,7 @@ TEST_WHERE(0, WORLDS, is_mapped, no_page_is_left_to_it) {
     serves_as_told(900 * KIB);
 }
 
-/* No limit is set: what forbids it is what is to be left. */
+/* No limit is set.  The memory that must be left to others forbids the request. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     make_for(_i, 0, "keep-free=3840MiB");
     fill_to_the_limit();
@@ -129,7 +129,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others) {
     take(96 * MIB, A);
 }
 
-/* The limit is a little higher: both forbid it. */
+/* The limit is a little higher than the memory that keep-free leaves, and forbids the request, too. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
     make_for(_i, 288 * MIB, "keep-free=3840MiB");
     REFUSED(LIMIT, 512 * MIB, A);
@@ -139,7 +139,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_limit) {
     serves_as_told(512 * MIB);
 }
 
-/* The limit alone forbids it: there is enough to leave. */
+/* Only the limit forbids the request; keep-free leaves enough. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
     make_for(_i, 256 * MIB, "keep-free=64MiB");
     REFUSED(LIMIT, 300 * MIB, A);
@@ -148,7 +148,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_below_what_may_be_had) {
     serves_as_told(300 * MIB);
 }
 
-/* Leaving nothing would not do. */
+/* Even without keep-free the device has too little memory. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CUdeviceptr other;
 
@@ -156,12 +156,12 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_left_to_others_and_a_full_device) {
     CU(driver->cuMemAlloc(&other, 3 * GIB));
     REFUSED(OTHERS, 2 * GIB, A);
     end();
-    make(); /* and its limit is what they have left */
+    make(); /* the limit is now what others have left */
     REFUSED(OTHERS, 2 * GIB, A);
     CU(driver->cuMemFree(other));
 }
 
-/* Which has a number like any other. */
+/* The default stream has an id like any other. */
 TEST_EACH(WORLDS, on_the_default_stream) {
     make_for(_i, 64 * MIB, "");
     REFUSED(LIMIT, 200 * MIB, NULL);
@@ -171,7 +171,7 @@ TEST_EACH(WORLDS, on_the_default_stream) {
     expect_text("\n  request     for stream id ");
 }
 
-/* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
+/* Expects that the program's limit forbids the request.  Only a setting that forbids it as well is advised. */
 static void refused_by_the_program(size_t bytes, const char *also) {
     REFUSED(LIMIT, bytes, A);
     MUST_EQ(v.limit_is_set, 1);
@@ -188,7 +188,7 @@ static void refused_by_the_program(size_t bytes, const char *also) {
     expect_json(",\"limit_is_set\":true,");
 }
 
-/* A limit as it is now counts, not as it was. */
+/* The report describes the present limit, not an older one. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
     make_for(_i, 0, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
@@ -201,15 +201,14 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_later) {
     MUST_EQ(v.limit_is_set, 0);
 }
 
-/* That of the options is a little higher: both forbid it. */
+/* The limit of the options is a little higher than the program's, and forbids the larger requests, too. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
     make_for(_i, 256 * MIB, "");
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(200 * MIB, NULL);
     refused_by_the_program(256 * MIB, NULL);
     refused_by_the_program(300 * MIB, "limit");
-    OK(weir_set_limit(a,
-                      bytes_amount(v.set_limit))); /* which is no more than that of the options */
+    OK(weir_set_limit(a, bytes_amount(v.set_limit))); /* the limit of the options */
     REFUSED(LIMIT, 300 * MIB, A);
     MUST_EQ(v.limit_is_set, 0);
     MUST_EQ(v.set_limit, 0);
@@ -220,21 +219,21 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_below_another) {
     take(300 * MIB, A);
 }
 
-/* What is left to others does not stand against it, as long as it leaves as much. */
+/* keep-free does not forbid a request if it leaves enough. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     make_for(_i, 0, "keep-free=3584MiB");
-    OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
+    OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* not a whole number of units */
     refused_by_the_program(200 * MIB, NULL);
     OK(weir_set_limit(a, bytes_amount(v.set_limit)));
     take(200 * MIB, A);
     OK(weir_set_limit(a, bytes_amount(100 * MIB)));
-    refused_by_the_program(100 * MIB, NULL); /* more is in use than that */
+    refused_by_the_program(100 * MIB, NULL); /* more than the limit is in use */
     MUST_LE(v.limit, 100 * MIB);
     end();
     options.keep_free = bytes_amount(3968 * MIB);
     make();
     OK(weir_set_limit(a, bytes_amount(256 * MIB)));
-    REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
+    REFUSED(LIMIT, 512 * MIB, A); /* both limits forbid it */
     MUST_EQ(v.keep_free, 3968 * MIB);
     expect_only("keep-free", NULL);
     expect_text("limit: --keep-free keeps ");
@@ -245,7 +244,7 @@ TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_set_beside_what_is_left) {
     take(512 * MIB, A);
 }
 
-/* As much as that the device cannot hold, so no limit is the advice. */
+/* Expects no advice, because the device cannot hold a limit that is high enough. */
 static void refused_by_any_limit(size_t bytes, const char *limit) {
     REFUSED(LIMIT, bytes, A);
     expect_none();
@@ -262,12 +261,12 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     void *held;
 
     options = options_for(_i, 3 * GIB);
-    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* no other process exists */
     make();
     take(2 * GIB, A);
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");
     end();
-    if (is(_i, KIND_FIXED)) { /* which has what there is, however much more it is told to have */
+    if (is(_i, KIND_FIXED)) { /* a fixed arena cannot grow, whatever its limit */
         options.limit = bytes_amount(5 * GIB);
         make();
         take(2 * GIB, A);
@@ -281,7 +280,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     take(2 * GIB, A);
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB; ");
     end();
-    options.limit = bytes_amount(512 * MIB); /* beside others */
+    options.limit = bytes_amount(512 * MIB); /* others hold memory */
     CU(driver->cuMemAlloc(&others, 2 * GIB));
     make();
     refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 512MiB, of which 0B is in use");
@@ -289,7 +288,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     oom_report_now();
     expect_setting(0, "limit", "2304MiB");
     end();
-    options.limit = bytes_amount(GIB); /* and beside what is idle of theirs */
+    options.limit = bytes_amount(GIB); /* another allocator has idle memory */
     OK(weir_allocator_create(&options, &other));
     make();
     OK(weir_alloc(other, 960 * MIB, A, &held));
@@ -302,7 +301,7 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     OK(weir_allocator_destroy(other));
     if (worlds[_i].kind == KIND_DIRECT)
         return;
-    options.limit = bytes_amount(3 * GIB); /* and in the place of what is idle of its own */
+    options.limit = bytes_amount(3 * GIB); /* this allocator has idle memory */
     make();
     OK(weir_preallocate(a, GIB, NULL));
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * GIB + 256 * MIB, A, &held));
@@ -310,11 +309,10 @@ TEST_EACH(WORLDS, a_limit_that_the_device_cannot_hold) {
     expect_setting(0, "limit", "3328MiB");
 }
 
-/* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
- * packing. */
+/* A whole idle piece serves a request above the limit.  Idle pieces do not serve one, with any packing. */
 TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
     if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
-        return; /* which has no growth, or puts pieces together */
+        return; /* no growth, or pieces are joined */
     make_for(_i, 0, "");
     for (int i = 0; i < 8; i++)
         take(40 * MIB, A);
@@ -322,13 +320,13 @@ TEST_EACH(WORLDS, more_than_a_limit_that_was_set_later) {
     CU(driver->cuCtxSynchronize());
     if (is(_i, KIND_REGIONS)) {
         OK(weir_set_limit(a, bytes_amount(144 * MIB)));
-        REFUSED(FRAGMENTED, 144 * MIB, A); /* which the limit allows for */
+        REFUSED(FRAGMENTED, 144 * MIB, A); /* allowed by the limit */
     }
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     refused_by_the_program(144 * MIB, NULL);
 }
 
-/* Nor is it a share any more. */
+/* A limit that the program sets replaces a share. */
 TEST_WHERE(0, WORLDS, has_growth, a_limit_that_was_a_share) {
     options = options_for(_i, 0);
     options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};

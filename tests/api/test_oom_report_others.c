@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report_others.c: requests that the device has no room for: others, graphs or live blocks have it. */
+/* test_oom_report_others.c: requests that exceed the device's memory: others, graphs or live blocks hold it. */
 #include "test_oom_report.h"
 
 #include <sys/resource.h>
@@ -10,7 +10,7 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CUdeviceptr others;
 
     options = options_for(_i, 0);
-    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    options.registry = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* no other process exists */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make();
     take(64 * MIB, A);
@@ -18,7 +18,7 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     MUST_LE(3 * GIB, v.others);
     MUST_LE(v.others, 3 * GIB + 512 * MIB);
     MUST_EQ(v.graphs + v.other_allocators, 0);
-    expect_none(); /* they were first, so that it could not have had it from the beginning */
+    expect_none(); /* others were first, so that prealloc would not help */
     end();
     CU(driver->cuMemFree(others));
     make();
@@ -29,7 +29,7 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
         expect_none();
     } else {
         expect_setting(0, "prealloc", NULL);
-        CU(driver->cuMemFree(others)); /* they come later */
+        CU(driver->cuMemFree(others)); /* others come later */
         make_as_told();
         CU(driver->cuMemAlloc(&others, 2 * GIB + 512 * MIB));
         take(64 * MIB, A);
@@ -39,12 +39,12 @@ TEST_WHERE(0, WORLDS, has_growth, others_have_the_device) {
     CU(driver->cuMemFree(others));
 }
 
-/* Which is not more than the limit allows. */
+/* The advised prealloc is within the limit. */
 TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CUdeviceptr others;
 
     if (!is(_i, KIND_REGIONS) && !is(_i, KIND_MAPPED))
-        return; /* others have all of theirs, or less, or none */
+        return; /* the other worlds get all of the memory, or less, or none */
     make_for(_i, 72 * MIB, "");
     CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
     REFUSED(OTHERS, 66 * MIB, A);
@@ -57,7 +57,7 @@ TEST_EACH(WORLDS, others_have_what_a_limit_allows) {
     CU(driver->cuMemFree(others));
 }
 
-/* As much was to be preallocated, and others had come by then. */
+/* Others had taken the memory before it could be preallocated. */
 TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     CUdeviceptr others;
 
@@ -70,9 +70,9 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     REFUSED(OTHERS, 2 * GIB, A);
     expect_none();
     REFUSED(OTHERS, 2 * GIB + 256, A);
-    expect_setting(0, "prealloc", NULL); /* more */
+    expect_setting(0, "prealloc", NULL); /* more than the setting had */
     REFUSED(OTHERS, 4 * GIB, A);
-    expect_setting(0, "prealloc", "4GiB"); /* all that there was */
+    expect_setting(0, "prealloc", "4GiB"); /* the whole device */
     expect_text(v.largest > v.largest_free_block
                     ? "MiB would fit now: weir can add or move memory\n"
                     : "MiB would fit now\n");
@@ -80,7 +80,7 @@ TEST_EACH(WORLDS, others_had_what_was_preallocated) {
     CU(driver->cuMemFree(others));
 }
 
-/* Of the same process: what they hold idle OOM recovery takes; what they have in use counts. */
+/* The other allocator is in this process.  OOM recovery reclaims its idle memory; memory in use counts as a cause. */
 TEST_WHERE(0, WORLDS, has_growth, another_allocator_has_the_device) {
     weir_allocator *other;
     void *held;
@@ -107,7 +107,7 @@ TEST_WHERE(0, WORLDS, has_growth, graphs_have_the_device) {
     exec = run_graph(3 * GIB);
     make();
     REFUSED(GRAPHS, 2 * GIB, A);
-    expect_none(); /* they had it before */
+    expect_none(); /* the graph had the memory before */
     end();
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
@@ -139,14 +139,14 @@ TEST_EACH(WORLDS, more_than_there_is) {
     make_for(_i, 0, "");
     REFUSED(TOO_LARGE, 5 * GIB, A);
     expect_none();
-    REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
+    REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* an overflow if anything is added */
     expect_none();
-    REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
+    REFUSED(TOO_LARGE, SIZE_MAX, A); /* not taken for an unknown value */
     expect_text("could not allocate 16777216TiB on model:0\n");
     expect_json(",\"asked\":18446744073709551615,");
 }
 
-/* A driver may refuse what it says is free: that is nobody's doing here. */
+/* A driver may refuse memory that it reports as free. */
 TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
@@ -162,7 +162,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     MUST_EQ(v.cause, WEIR_OOM_REPORT_DRIVER);
     MUST_EQ(v.driver_result, CUDA_ERROR_OUT_OF_MEMORY);
     MUST_EQ(v.no_descriptors, 0);
-    MUST(v.largest < GIB); /* what is free is no promise then */
+    MUST(v.largest < GIB); /* free memory is no promise then */
     expect_none();
     expect_text("cause       driver: the driver answers CUDA_ERROR_OUT_OF_MEMORY with ");
     expect_text("what the driver lacks");
@@ -170,7 +170,7 @@ TEST_WHERE(0, WORLDS, has_growth, what_is_free_is_refused) {
     weir__model_faults_clear();
 }
 
-/* The model, as the driver, needs one to make memory behind addresses. */
+/* The model, like a driver, needs a file descriptor to create memory that can be mapped. */
 TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     struct rlimit before, none_left;
     void *none = NULL;
@@ -187,10 +187,10 @@ TEST_WHERE(0, WORLDS, is_mapped, no_file_descriptor_is_left) {
     MUST_EQ(v.no_descriptors, 1);
     expect_text("free: no file descriptor is left\n");
     expect_text("\n  Raise the limit of open files (ulimit -n): no setting makes room.\n");
-    take(GIB, A); /* as told */
+    take(GIB, A); /* the advice was right */
 }
 
-/* Graphs and others: who has more. */
+/* The report names graphs or others, whichever hold more. */
 TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     CUdeviceptr others;
     CUgraphExec exec;
@@ -211,25 +211,25 @@ TEST_WHERE(0, WORLDS, has_growth, the_larger_part_is_told) {
     CU(driver->cuMemFree(others));
 }
 
-/* MiB that each has, and the request beyond what is free. */
+/* The MiB that graphs and others hold, and the MiB that the request exceeds the free memory by. */
 static const struct {
     size_t graphs, others, lacks;
     int cause;
 } parts[] = {
-    {128, 192, 64, WEIR_OOM_REPORT_GRAPHS}, /* others have no more than a context takes */
+    {128, 192, 64, WEIR_OOM_REPORT_GRAPHS}, /* others hold no more than a context */
     {0, 192, 64, WEIR_OOM_REPORT_IN_USE},
-    {1024, 1536, 2048, WEIR_OOM_REPORT_OTHERS}, /* neither has enough */
+    {1024, 1536, 2048, WEIR_OOM_REPORT_OTHERS}, /* alone, each part is too small */
     {1536, 1024, 2048, WEIR_OOM_REPORT_GRAPHS},
     {1024, 192, 1152, WEIR_OOM_REPORT_GRAPHS},
-    {0, 1024, 2048, WEIR_OOM_REPORT_IN_USE}, /* nor do both */
+    {0, 1024, 2048, WEIR_OOM_REPORT_IN_USE}, /* both together are too small */
     {0, 256, 64,
-     WEIR_OOM_REPORT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
+     WEIR_OOM_REPORT_IN_USE}, /* equal to a context's share, to the lack, or to the other part */
     {256, 192, 320, WEIR_OOM_REPORT_IN_USE},
     {128, 64, 128, WEIR_OOM_REPORT_GRAPHS},
     {512, 512, 256, WEIR_OOM_REPORT_GRAPHS},
     {1024, 1024, 1536, WEIR_OOM_REPORT_OTHERS},
     {512, 1024, 1024, WEIR_OOM_REPORT_OTHERS},
-    {1024, 1536, 2560, WEIR_OOM_REPORT_OTHERS}, /* all of the device */
+    {1024, 1536, 2560, WEIR_OOM_REPORT_OTHERS}, /* the whole device */
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -246,7 +246,7 @@ TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
         exec = run_graph(parts[at].graphs * MIB);
     CU(driver->cuMemAlloc(&others, parts[at].others * MIB));
     if (at % 2 == 0)
-        options.limit = bytes_amount(4 * GIB); /* does not stand against it */
+        options.limit = bytes_amount(4 * GIB); /* too high to matter */
     make();
     if (parts[at].lacks > parts[at].graphs + parts[at].others)
         take(GIB + 512 * MIB, A);
@@ -260,7 +260,7 @@ TEST_EACH((WORLDS * PARTS), parts_of_the_device) {
     }
 }
 
-/* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
+/* If the driver reports neither memory of graphs nor free memory, the report has the rest. */
 TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     struct weir_driver table = *driver;
     CUdeviceptr others;
@@ -277,11 +277,11 @@ TEST_EACH(WORLDS, where_the_driver_cannot_tell) {
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB + 256 * MIB, A, &none));
     OK(weir_last_oom_report(a, &v));
     MUST_EQ(v.graphs, 0);
-    MUST_LE(3 * GIB, v.others); /* they are anybody's then */
+    MUST_LE(3 * GIB, v.others); /* graphs count as others */
     MUST_EQ(v.cause, WEIR_OOM_REPORT_OTHERS);
     oom_report_without(WEIR_ENTRY_cuMemGetInfo);
     MUST_EQ(v.others, UINT64_MAX);
-    MUST_EQ(v.cause, WEIR_OOM_REPORT_OTHERS); /* nothing else stands in its way */
+    MUST_EQ(v.cause, WEIR_OOM_REPORT_OTHERS); /* the only cause left */
     CU(driver->cuMemFree(others));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));

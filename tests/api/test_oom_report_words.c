@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom_report_words.c: how a report is written. */
+/* test_oom_report_words.c: the text and the JSON of a report. */
 #include "test_oom_report.h"
 
 CASE("words", 60, start_device, end_if_there);
@@ -38,7 +38,7 @@ TEST_EACH(WORLDS, it_is_written) {
     MUST_EQ(weir_oom_report_text(NULL, 0, text, sizeof text), 0);
     v.size = 8;
     MUST_EQ(weir_oom_report_text(&v, 0, text, sizeof text), 0);
-    ck_assert_int_eq(setenv("WEIR_LIMIT", "256MiB", 1), 0); /* as the options were read from */
+    ck_assert_int_eq(setenv("WEIR_LIMIT", "256MiB", 1), 0); /* the options' own variable */
     oom_report_now();
     expect_text("GiB free).\n  Try --limit ");
     expect_text(" (WEIR_LIMIT=");
@@ -108,7 +108,7 @@ TEST(each_cause_has_a_sentence) {
     expect_text("or end them (weir info --processes):\n");
     v.others = UINT64_MAX;
     expect_text("\n  Trim the other pools, or free their blocks");
-    v.other_allocators = 0; /* there are none to trim */
+    v.other_allocators = 0; /* no other pools to trim */
     expect_text("or end them (weir info --processes):\n");
     v.cause = WEIR_OOM_REPORT_GRAPHS;
     v.graphs = 3 << 20;
@@ -154,7 +154,7 @@ TEST(each_cause_has_a_sentence) {
                         ? "\n  Trim before the capture (weir_trim), "
                         : "no setting makes room");
     }
-    expect_text("it would be served now"); /* one that there is not yet */
+    expect_text("it would be served now"); /* a cause of later versions */
     ck_assert_str_eq(weir_oom_report_cause_word(-1), "unknown");
 }
 
@@ -164,13 +164,13 @@ TEST(lists_as_words) {
     v.pending_streams = 2;
     v.pending_by[0].bytes = 1024;
     v.pending_by[0].stream = 7;
-    v.pending_by[1].bytes = 2048; /* of nobody that is known */
+    v.pending_by[1].bytes = 2048; /* an unknown stream */
     v.group_count = 2;
     v.groups[0] = (weir_oom_report_group){.bytes = 10, .blocks = 2, .total = 20, .stream = 9};
     v.groups[1] = (weir_oom_report_group){.bytes = 5, .blocks = 1, .total = 5};
     v.ungrouped = 4096;
     v.settings[0] = (weir_oom_report_setting){.name = "limit", .value = "1GiB"};
-    v.settings[1] = (weir_oom_report_setting){.name = "another"}; /* which has no variable */
+    v.settings[1] = (weir_oom_report_setting){.name = "another"}; /* a setting without a variable */
     v.settings[2] = (weir_oom_report_setting){.name = "growth"};
     expect_text("\n  Try --limit 1GiB --another  --growth \n      (WEIR_LIMIT=1GiB ");
     expect_text("2KiB waits for ");

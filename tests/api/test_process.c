@@ -48,7 +48,7 @@ static weir_allocator *for_stream(weir_stream stream) {
     return a;
 }
 
-/* Device memory in use, by device. */
+/* Returns the bytes of device memory in use. */
 static uint64_t used_on(int device) {
     size_t free_bytes, total;
     CUcontext popped;
@@ -86,11 +86,11 @@ TEST(the_environment_holds_for_each) {
     setenv("WEIR_PREALLOC", "64MiB", 1);
     begin(2, "model");
     for (int i = 0; i < 2; i++) {
-        MUST_EQ(stats_of(of(i)).reserved, 0); /* until the first request */
+        MUST_EQ(stats_of(of(i)).reserved, 0); /* nothing before the first request */
         OK(weir_alloc(of(i), MIB, stream_of[i], &block));
         MUST_EQ(stats_of(of(i)).prealloc_got, 64 * MIB);
         EXPECT(WEIR_E_LIMIT, weir_alloc(of(i), 100 * MIB, stream_of[i], &block));
-        setenv("WEIR_LIMIT", "32MiB", 1); /* read no more */
+        setenv("WEIR_LIMIT", "32MiB", 1); /* not read any more */
     }
 }
 
@@ -112,7 +112,7 @@ TEST(what_is_wrong_is_told) {
     EXPECT(WEIR_E_PARSE, weir_device_allocator(1, &a));
     EXPECT(WEIR_E_PARSE, weir_stream_allocator(stream_of[1], &a));
     MUST(a == NULL);
-    unsetenv("WEIR_LIMIT"); /* it is read until one is made */
+    unsetenv("WEIR_LIMIT"); /* read until an allocator exists */
     OK(weir_device_allocator(1, &a));
     EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
 }
@@ -140,7 +140,7 @@ TEST(a_stream_has_the_one_of_its_device) {
     CUcontext popped;
 
     begin(DEVICES, "model:2");
-    /* A default stream is the current context's; none is current at first. */
+    /* A default stream belongs to the current context.  No context is current at first. */
     MUST(for_stream(NULL) == of(2));
     for (int i = 0; i < DEVICES; i++) {
         MUST(for_stream(stream_of[i]) == of(i));
@@ -152,7 +152,7 @@ TEST(a_stream_has_the_one_of_its_device) {
     }
 }
 
-/* A context on a device that nobody uses would take memory there. */
+/* A query must not make a context on an unused device, which would take memory there. */
 TEST(a_question_makes_nothing) {
     uint64_t gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
 
@@ -160,7 +160,7 @@ TEST(a_question_makes_nothing) {
     gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
     MUST(for_stream(stream_of[1]) == of(1));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), gets + 1);
-    /* Once it is there the driver is asked for the stream's context, and no more. */
+    /* Later queries only look up the stream's context. */
     gets = weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
     MUST(for_stream(stream_of[1]) == of(1));
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent), gets);
@@ -188,7 +188,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
     begin(2, "model");
     weir_options_init(&o);
     OK(weir_options_from_env(&o, NULL, 0));
-    OK(weir_allocator_create(&o, &own)); /* on device 0, beside the process's own */
+    OK(weir_allocator_create(&o, &own)); /* on device 0, beside the process's allocator */
     EXPECT(WEIR_E_INVALID, weir_process_trim(NULL));
     EXPECT(WEIR_E_INVALID, weir_process_trim(&none));
     for (int i = 0; i < 2; i++) {
@@ -206,7 +206,7 @@ TEST(a_trim_of_the_process_is_one_of_all_devices) {
     MUST_LE(3 * GIB, memory.released);
     MUST_LE(memory.reserved, 2 * live + 128 * MIB);
     weir__drop_in_lose(of(1));
-    OK(weir_process_trim(&memory)); /* what was lost is no memory of the process */
+    OK(weir_process_trim(&memory)); /* lost memory does not count */
     MUST_EQ(memory.in_use, live);
     MUST_EQ(memory.released, 0);
     OK(weir_allocator_destroy(own));
@@ -230,11 +230,11 @@ TEST(a_driver_that_refuses_is_told) {
 TEST(devices_that_cannot_be_counted) {
     begin(2, "model");
     weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
-    MUST(for_stream(stream_of[0]) == of(0)); /* the one that there always is */
+    MUST(for_stream(stream_of[0]) == of(0)); /* device 0 always exists */
     MUST(of(1) != of(0));
 }
 
-/* The context of a stream whose device has no allocator yet. */
+/* The stream's device has no allocator yet, and its context cannot be entered. */
 TEST(a_context_that_cannot_be_entered) {
     weir_allocator *a = NULL;
 
@@ -261,7 +261,7 @@ TEST(a_device_that_is_not_there) {
     MUST(a == NULL);
 }
 
-/* With what is set, but for what bears on no failure. */
+/* The line lists the variables that are set, except those that cannot cause a failure. */
 TEST(why_a_device_has_none_is_told) {
     weir_allocator *a = NULL;
 
@@ -275,14 +275,14 @@ TEST(why_a_device_has_none_is_told) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-/* Also where there is no room for the reason. */
+/* weir logs the failure even if the host has no memory for the reason. */
 TEST(a_process_without_memory_is_told) {
     weir_status status = WEIR_E_PARSE;
     weir_allocator *a = NULL;
 
     begin(1, "model");
     catch_log();
-    for (uint64_t k = 1; status == WEIR_E_PARSE; k++) { /* what a variable says is read first */
+    for (uint64_t k = 1; status == WEIR_E_PARSE; k++) { /* variables are read first */
         refuse_in = k;
         status = weir_device_allocator(0, &a);
         (void)lines();
@@ -293,7 +293,7 @@ TEST(a_process_without_memory_is_told) {
 }
 #endif
 
-/* Once in the log that nobody has set, and in one that was as it is there. */
+/* The failure is logged once in the default log, and as often as the log setting wants otherwise. */
 TEST_EACH(3, what_cannot_be_preallocated_is_said) {
     static const char *const logs[] = {NULL, "none", "error"};
     static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
@@ -325,7 +325,7 @@ TEST_EACH(2, a_block_has_the_one_that_made_it) {
     OK(weir_alloc(of(2), MIB, stream_of[2], (void **)&blocks[0][0]));
     OK(weir_block_allocator(blocks[0][0], &a));
     MUST(a == of(2));
-    OK(weir_block_allocator(&a, &a)); /* the only one is not asked */
+    OK(weir_block_allocator(&a, &a)); /* the only allocator is not queried */
     for (int i = 0; i < DEVICES; i++)
         for (int k = 0; k < 3; k++)
             OK(weir_alloc(of(i), sizes[k], stream_of[i], (void **)&blocks[i][k]));
@@ -344,7 +344,7 @@ TEST(without_records_it_cannot_be_told) {
     void *block;
 
     setenv("WEIR_CACHE", "off", 1);
-    setenv("WEIR_ENGINE", "pool", 1); /* an arena has its own */
+    setenv("WEIR_ENGINE", "pool", 1); /* arenas know their blocks */
     begin(2, "model");
     OK(weir_alloc(of(1), MIB, stream_of[1], &block));
     OK(weir_block_allocator(block, &a));
@@ -370,12 +370,12 @@ TEST(a_child_of_fork_is_refused) {
         _exit(child_is_refused() ? 0 : 1);
 }
 
-/* ---- a fork while another thread is about to make the first */
+/* ---- a fork while another thread is about to make the first allocator */
 
 static sem_t logs, may_log;
 static atomic_int holds_lines;
 
-/* For the library's log: the line of whoever makes the first waits as long as it is told to. */
+/* Replaces write in the library's log.  The line of a thread that makes an allocator waits for the test. */
 ssize_t write(int file, const void *bytes, size_t count) {
     if (file == STDERR_FILENO && atomic_exchange(&holds_lines, 0)) {
         sem_post(&logs);
@@ -406,7 +406,7 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     child = fork();
     MUST(child >= 0);
     if (child == 0) {
-        alarm(10); /* rather than wait for a lock that nobody holds */
+        alarm(10); /* limits a wait for a lock that has no owner */
         _exit(child_is_refused() ? 0 : 1);
     }
     sem_post(&may_log);
@@ -419,7 +419,7 @@ TEST(a_child_born_before_the_first_was_made_is_refused) {
     }
 }
 
-/* ---- of which engine */
+/* ---- engines ---- */
 
 static void expect_engine(int device, int engine) {
     MUST_EQ(of(device)->options.engine, engine);
@@ -431,7 +431,7 @@ TEST(nobody_names_an_engine) {
     expect_engine(1, WEIR_ENGINE_MAPPED);
 }
 
-/* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
+/* weir does not preallocate for JAX, unless JAX uses CUDA's pools. */
 TEST_EACH(2, what_a_framework_preallocates_is_its_own) {
     void *block;
 
@@ -452,7 +452,7 @@ static const struct {
     {"WEIR_ENGINE", "mapped", WEIR_ENGINE_MAPPED},
     {"WEIR_ENGINE", "bfc", WEIR_ENGINE_BFC},
     {"WEIR_ENGINE", "bfc-fixed", WEIR_ENGINE_BFC_FIXED},
-    /* where a framework takes its memory, which is no engine of weir's */
+    /* these choose where a framework takes its memory, not an engine */
     {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_MAPPED},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "true", WEIR_ENGINE_MAPPED},
     {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", WEIR_ENGINE_MAPPED},
@@ -466,7 +466,7 @@ TEST_EACH(ROWS(named), what_is_named_is_had) {
     expect_engine(0, named[_i].engine);
 }
 
-/* The device cannot map, or has no addresses left; each device for itself. */
+/* The device cannot map, or has no addresses left.  Each device is tried separately. */
 TEST_EACH(3, where_nothing_can_be_mapped) {
     static const struct {
         enum weir_driver_entry entry;
@@ -506,7 +506,7 @@ static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on
                : driver->cuDeviceGetAttribute(value, attribute, on);
 }
 
-/* Nor a driver: nothing is tried. */
+/* If the device or its driver cannot map, weir does not try. */
 TEST_EACH(2, a_device_that_cannot_map) {
     struct weir_driver table;
 
@@ -520,7 +520,7 @@ TEST_EACH(2, a_device_that_cannot_map) {
     expect_choice(driver, 0, WEIR_ENGINE_MAPPED);
 }
 
-/* Where there were no addresses they are not asked for again: what was lost with a context keeps its own. */
+/* weir does not ask again for addresses that were out.  Memory that was lost with a context keeps its addresses. */
 TEST(addresses_that_are_out_stay_out) {
     uint64_t reserves;
 
@@ -534,7 +534,7 @@ TEST(addresses_that_are_out_stay_out) {
     expect_choice(driver, 1, WEIR_ENGINE_MAPPED);
 }
 
-/* Memory that keeps from both says nothing of addresses. */
+/* A lack of memory for both engines does not mean a lack of addresses. */
 TEST(what_keeps_from_both) {
     weir_allocator *a = NULL;
     weir_options options;
@@ -550,7 +550,7 @@ TEST(what_keeps_from_both) {
     expect_choice(driver, 0, WEIR_ENGINE_MAPPED);
 }
 
-/* What is wrong with either is told of the first. */
+/* weir reports a mistake in the settings for the first engine. */
 TEST(settings_that_no_engine_takes) {
     weir_allocator *a = NULL;
 
@@ -564,7 +564,7 @@ TEST(settings_that_no_engine_takes) {
     expect_engine(0, WEIR_ENGINE_MAPPED);
 }
 
-/* As frameworks capture: what is requested there is the graph's. */
+/* Frameworks capture like this.  A request in a capture belongs to the graph. */
 TEST(captured_requests_are_served) {
     CUgraphExec exec;
     CUgraph graph;
@@ -584,7 +584,7 @@ TEST(captured_requests_are_served) {
     CU(driver->cuGraphDestroy(graph));
 }
 
-/* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
+/* Each device saves a profile when the process ends, unless it has no profile or is lost. */
 TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
 
@@ -593,7 +593,7 @@ TEST(each_saves_its_profile_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
-        setenv("WEIR_ENGINE", "pool", 1); /* Valgrind has no addresses for four mapped ranges */
+        setenv("WEIR_ENGINE", "pool", 1); /* Valgrind lacks addresses for four mapped ranges */
         begin(4, "model");
         for (int i = 0; i < 4; i++) {
             if (i == 2)
@@ -619,8 +619,8 @@ static void *take_one(void *unused) {
     return unused;
 }
 
-/* Neither a driver that answers nothing any more, nor a thread that does not let go of an allocator's lock, keeps the
- * process from its end, which comes without a profile; and the log says which it was. */
+/* The process ends without a profile if a driver does not answer, or if a thread does not release an allocator's lock.
+ * The log names the reason. */
 TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
     static const char *const told[] = {
         "weir: warning: no answer from the driver within 2 s: the process ends without its profile",
@@ -635,17 +635,16 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
-        setenv("WEIR_ENGINE", _i ? "bfc" : "pool",
-               1); /* the driver has the figures of the latter */
+        setenv("WEIR_ENGINE", _i ? "bfc" : "pool", 1); /* the driver has the figures of a pool */
         setenv("WEIR_LOG", "info", 1);
         begin(1, "model");
         if (weir_alloc(of(0), 5 * MIB, stream_of[0], &block) != WEIR_OK)
             _exit(1);
-        (void)alarm(15); /* else it would be there for ever */
+        (void)alarm(15); /* ends a process that hangs */
         if (_i) {
             sem_init(&logs, 0, 0);
             sem_init(&may_log, 0, 0);
-            atomic_store(&holds_lines, 1); /* it grew, it says, under its lock */
+            atomic_store(&holds_lines, 1); /* growth logs under the lock */
             if (pthread_create(&thread, NULL, take_one, NULL) != 0 || sem_wait(&logs) != 0)
                 _exit(2);
         } else {
@@ -655,11 +654,11 @@ TEST_EACH(2, who_hangs_is_not_waited_for_at_exit) {
     }
     (void)lines();
     ck_assert_msg(strstr(logged, told[_i]) != NULL, "%s", logged);
-    snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */
+    snprintf(command, sizeof command, "rmdir %s", folder); /* the folder is empty */
     ANSWERS(0, system(command));
 }
 
-/* The mathematics library: all programs of the suite have it. */
+/* Finds the mathematics library, which all programs of the suite have. */
 static int find_library(struct dl_phdr_info *object, size_t bytes, void *path) {
     (void)bytes;
     if (!strstr(object->dlpi_name, "/libm.so"))
@@ -668,7 +667,7 @@ static int find_library(struct dl_phdr_info *object, size_t bytes, void *path) {
     return 1;
 }
 
-/* Any library of that name will do. */
+/* Loads any library under the name of the preload. */
 static int load_preload(void) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64], from[200];
     void *library;
@@ -684,11 +683,11 @@ static int load_preload(void) {
     return library != NULL;
 }
 
-/* The preload's allocator, which is beneath then, has the settings. */
+/* The preload's allocator, which is then beneath this one, has the settings. */
 TEST_EACH(2, under_the_preload_it_has_no_reserve_of_its_own) {
     void *block;
 
-    if (!load_preload()) /* musl has it in the C library */
+    if (!load_preload()) /* musl has no separate library */
         return;
     setenv("WEIR_PREALLOC", "512MiB", 1);
     setenv("WEIR_LIMIT", "1GiB", 1);

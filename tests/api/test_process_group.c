@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_process_group.c: an allocator in a process group, by the public functions alone: the environment names the group.
+/* test_process_group.c: an allocator in a process group, by public functions alone.  The environment names the group.
  *
- * Contexts count as an estimate, so limits here are that and what is available.
+ * A context counts as an estimate, so that limits here are that estimate and the available memory.
  */
 #include <weir/weir.h>
 
@@ -38,7 +38,7 @@ static weir_status create(const char *engine, weir_allocator **allocator) {
     return weir_allocator_create(&options, allocator);
 }
 
-/* Takes blocks until it is refused: how many. */
+/* Allocates blocks until a request fails.  Returns the number of blocks. */
 static int fill(weir_allocator *a, void **block) {
     int count = 0;
 
@@ -86,11 +86,11 @@ TEST_EACH(4, test_allocators_of_a_process_have_it_together) {
     int count;
 
     ck_assert_int_eq(create("mapped", &a), WEIR_OK);
-    ck_assert_int_eq(create(engines[_i], &b), WEIR_OK); /* one context for both */
+    ck_assert_int_eq(create(engines[_i], &b), WEIR_OK); /* both share a context */
     ck_assert_int_eq(fill(a, one), MOST);
     ck_assert_int_eq(fill(b, two), 0);
     give(a, one, MOST);
-    count = fill(b, two); /* what the other had idle */
+    count = fill(b, two); /* idle memory of the other allocator */
     ck_assert_int_gt(count, 0);
     give(b, two, count);
     ck_assert_int_eq(weir_allocator_destroy(b), WEIR_OK);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_public_api.c: weir as a program uses it: one header, one library, the environment.
  *
- * Plain C, no test framework, nothing internal: what stands here is what a reader of the manual would
- * write.  The default allocator is set up by variables, several threads share it, figures and events
- * are read, a trace is parsed; then an allocator of one's own with a growth policy of one's own.
+ * The program is plain C without a test framework or internal functions, as a reader of the manual would write it.
+ * Variables set up the default allocator, and several threads share it.  The program reads figures and events, parses a
+ * trace, and makes its own allocator with its own growth policy.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void check(int holds, const char *what) {
     failures += !holds;
 }
 
-/* The per-thread default stream: as cudaStreamPerThread. */
+/* Returns the per-thread default stream, like cudaStreamPerThread. */
 static weir_stream own_stream(void) {
     return (weir_stream)0x2;
 }
@@ -27,7 +27,7 @@ static weir_stream own_stream(void) {
 struct worker {
     pthread_t thread;
     weir_allocator *allocator;
-    int refused; /* a request or a free was */
+    int refused; /* a request or a free failed */
 };
 
 static void *work(void *arg) {
@@ -74,7 +74,7 @@ static void test_default_allocator(void) {
     check(weir_trim(allocator, 0, NULL) == WEIR_OK, "idle memory can be given back");
 }
 
-/* Always twice what was asked. */
+/* Returns twice the size of the request. */
 static size_t twice(const weir_growth_state *state, void *context) {
     ++*(int *)context;
     return 2 * state->request;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_public_library.c: the shared library as a program outside sees it.
+/* test_public_library.c: the shared library from the view of a program.
  *
- * What the functions do is conformance.c's matter, which links all of the code; here stands only
- * what can go wrong between the code and libweir.so: a name that the symbol map forgot, an internal
- * one that it lets out, a version that is not the package's.
+ * conformance.c tests the functions, with all code linked in.  This file tests faults between the code and libweir.so:
+ * a public name that the symbol map lacks, an internal name that it exports, or a version that is not the package's.
  */
 #include <weir/weir.h>
 
@@ -14,7 +13,7 @@
 
 CASE("shared", 4, NULL, NULL);
 
-/* The program itself exports nothing, so what is found here comes from the library. */
+/* The program itself exports nothing, so that dlsym finds the library's names. */
 TEST(internal_names_stay_inside) {
     ck_assert_msg(dlsym(RTLD_DEFAULT, "weir_alloc") != NULL, "not linked to the shared library");
     ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "weir__driver_open"));

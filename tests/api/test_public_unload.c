@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_public_unload.c: a program that opens the shared library by its name, and closes it again while it is in use.
+/* test_public_unload.c: a program opens the shared library by its name, and closes it while it is in use.
  *
- * Threads of the library's, and what it does as the process ends, have their code in it.
+ * The library's threads, and its work at the end of the process, have their code in the library.
  */
 #include <weir/weir.h>
 
@@ -13,7 +13,7 @@
 
 static void *library;
 
-/* Not linked, so it is asked for. */
+/* Finds a symbol with dlsym, because the program is not linked to the library. */
 static void *symbol(const char *name) {
     void *found = dlsym(library, name);
 

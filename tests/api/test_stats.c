@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_stats.c: the books alone, and the public structs of every size that a caller may have.
+/* test_stats.c: the counters alone, and the public structs of every size that a caller may have.
  *
- * The identities of weir/stats.h are checked by conformance.c after each step of its random runs;
- * here stand the edges: empty, full and overflowing rings, counters raised by more threads than have
- * a stripe of their own, structs shorter and longer than the library's.
+ * conformance.c checks the identities of weir/stats.h after each step of its random runs.  This file tests the edges:
+ * empty, full and overflowing rings, counters raised by more threads than have their own stripe, structs shorter and
+ * longer than the library's.
  */
 #include "tests/fixtures/support.h"
 
@@ -34,19 +34,19 @@ TEST(growth_and_giving_back_are_counted_apart) {
     note(WEIR_EVENT_POLICY, 0, 20);
     note(WEIR_EVENT_PREALLOC, 0, 3);
     note(WEIR_EVENT_TRIM, 1, 50);
-    note(WEIR_EVENT_RECOVERY, 1, 7); /* nobody asked for that one */
+    note(WEIR_EVENT_RECOVERY, 1, 7); /* not counted: no caller asked for it */
     weir__counters_read(&counters, &s);
     ck_assert_uint_eq(s.growths, 3);
     ck_assert_uint_eq(s.growth_bytes, 123);
     ck_assert_uint_eq(s.trims, 1);
     ck_assert_uint_eq(s.trim_bytes, 50);
-    ck_assert_uint_eq(s.stall_ns, 30); /* what is given back is no stall */
-    /* what the books do not know is left alone */
+    ck_assert_uint_eq(s.stall_ns, 30); /* a release is no stall */
+    /* figures that counters do not have stay unchanged */
     ck_assert_uint_eq(s.reserved, 77);
     weir__counters_close(&counters);
 }
 
-/* The ring at every fill, with every `after' near its ends. */
+/* The test fills the ring to every level, with every `after' near its ends. */
 TEST(the_ring_at_every_fill) {
     const uint64_t ring = WEIR_KEPT_EVENTS;
     weir_event events[16];
@@ -88,7 +88,7 @@ static void *raise_counters(void *arg) {
     return NULL;
 }
 
-/* All at once, so that none gets another's number. */
+/* All threads run at once, so that each has another number. */
 TEST(more_threads_than_stripes) {
     weir_statistics s = {.size = sizeof s};
 
@@ -137,8 +137,8 @@ static void close_allocator(void) {
 
 CASE("sizes", 4, open_allocator, close_allocator);
 
-/* Every size from that of `size` itself to beyond the library's: what fits is copied, nothing behind
- * it is touched, and size tells how much. */
+/* The test uses every size from that of `size` to more than the library's.  weir copies what fits, leaves the memory
+ * after it alone, and sets `size`. */
 TEST(statistics_of_every_size) {
     weir_statistics whole = stats_of(a);
     union {
@@ -211,7 +211,7 @@ TEST(failures_of_every_size) {
     EXPECT(WEIR_E_INVALID, weir_last_failure(&out.r));
 }
 
-/* The time of an event is virtual on the model, like every other, and counts from creation. */
+/* The time of an event is virtual on the model, like every other time, and counts from the creation. */
 TEST(times_count_from_creation) {
     weir_event event;
     size_t count;

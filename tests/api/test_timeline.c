@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_timeline.c: what stays of counters and slices in bounded memory, and how it is written.
+/* test_timeline.c: the counters and slices that stay in bounded memory, and their JSON text.
  *
- * What is written is read back line by line: an event a line. */
+ * The tests read the text line by line, one event a line. */
 #include <inttypes.h>
 
 #include "tests/fixtures/refuse.h"
@@ -46,8 +46,8 @@ static void write_text(void) {
             text[i] = '\0';
 }
 
-/* The line behind another one (NULL: the first), or NULL.  Searches in all of the text at once take for ever under
- * AddressSanitizer. */
+/* Returns the line after another one, or the first one after NULL, or NULL at the end.  A search in all of the text
+ * takes very long under AddressSanitizer. */
 static const char *next_line(const char *line) {
     const char *next = line ? line + strlen(line) + 1 : text;
 
@@ -106,7 +106,7 @@ TEST(test_as_it_was) {
     EXPECT_TEXT("\"name\":\"prog \\\"x\\\"\\u000a\"");
 }
 
-/* The largest value of a counter in what was written. */
+/* Returns the largest value of a counter in the text. */
 static uint64_t largest(const char *counter) {
     uint64_t most = 0, value;
     char key[64];
@@ -121,7 +121,7 @@ static uint64_t largest(const char *counter) {
     return most;
 }
 
-/* Each counter has its peak elsewhere, for one moment. */
+/* Each counter has its peak at another time, for one moment. */
 TEST(test_peaks_stay) {
     enum { MANY = 10 * WEIR_TIMELINE_POINTS + 17 };
 
@@ -135,10 +135,10 @@ TEST(test_peaks_stay) {
     ck_assert_uint_eq(largest("requested"), 1000000);
     ck_assert_uint_eq(largest("in use"), 2000000);
     ck_assert_uint_eq(largest("reserved"), 3000000);
-    EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserved\":2}"); /* how it ended */
+    EXPECT_TEXT("\"args\":{\"requested\":1,\"in use\":1,\"reserved\":2}"); /* the last values */
 }
 
-/* A point stands where its first value was: never later than its peak, never two of the same time. */
+/* A point has the time of its first value, so that it is never later than its peak.  No two points have one time. */
 TEST(test_points_in_order) {
     uint64_t last = 0, whole, part, points = 0;
 
@@ -161,7 +161,7 @@ TEST(test_points_in_order) {
     ck_assert_uint_gt(points, WEIR_TIMELINE_POINTS / 2);
 }
 
-/* Whatever the number of parts, the first and the last value are there, and no peak and no dip is lost. */
+/* For any number of parts, the first and the last value stay, and no peak and no dip is lost. */
 TEST(test_extents) {
     enum { VALUES = 1000, MOST = 16 };
     struct weir_timeline_extent parts[VALUES + 1];
@@ -194,7 +194,7 @@ TEST(test_extents) {
     }
 }
 
-/* Where neighbours were put together the last part still tells how it ended. */
+/* If neighbours were joined, the last part still has the last values. */
 TEST(test_extents_of_many) {
     struct weir_timeline_extent parts[64];
     size_t parts_there;
@@ -222,7 +222,7 @@ TEST(test_events_behind_each_other) {
 
 TEST(test_no_slice_is_dropped_unsaid) {
     const uint64_t more = 1000;
-    const weir_event late = {.sequence = 6}; /* five events before it are missing */
+    const weir_event late = {.sequence = 6}; /* five events before this one are missing */
 
     for (uint64_t i = 0; i < WEIR_TIMELINE_SLICES + more; i++)
         weir__timeline_failure(timeline, i, i);
@@ -239,7 +239,7 @@ static void step(uint64_t from, uint64_t to) {
     add_event(0, &event);
 }
 
-/* Steps of several threads, in the order of their ends. */
+/* The steps are of several threads, in the order of their ends. */
 TEST(test_slices_of_a_lane_do_not_overlap) {
     step(1000, 5000);
     step(3000, 8000);
@@ -253,7 +253,7 @@ TEST(test_slices_of_a_lane_do_not_overlap) {
     ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 3);
 }
 
-/* Of those that begin together the longest lies around the others; with more lanes than there are the last has all. */
+/* The longest of steps that begin together encloses the rest.  The last lane has all steps that find no lane. */
 TEST(test_steps_that_begin_together) {
     for (uint64_t i = 0; i < 20; i++)
         step(1000, 2000 + 1000 * (i % 4));
@@ -271,7 +271,7 @@ TEST(test_odd_iterations) {
         "\"ts\":5.000,\"dur\":0.000,\"cat\":\"iteration\",\"name\":\"a\\\\b\\u007f\\u00c3\"");
 }
 
-/* Points that were put together are known by their peaks, and the end as it was. */
+/* Joined points keep their peaks, and the last point stays unchanged. */
 TEST(test_the_end_of_many) {
     static struct weir_timeline_extent extent[WEIR_TIMELINE_POINTS];
     size_t extents;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_trace.c: good traces read as they stand, and a corpus of bad ones, each refused with its line.
+/* test_trace.c: good traces, which are read unchanged, and bad ones, each refused with its line.
  *
- * Every case is read several times, with sources that bring 1, 7 or many bytes at once: where a line
- * is cut must not matter.
+ * Each case is read several times, with sources that return 1, 7 or many bytes at once, because the result must not
+ * depend on where a line is cut.
  */
 #include <weir/trace.h>
 
@@ -40,7 +40,7 @@ static weir_trace_reader *reader_over(struct text *text) {
     return reader;
 }
 
-/* Reads to the end or the first error; the events go to `out` (at most `most`). */
+/* Reads to the end or the first error, and writes at most `most` events to `out`. */
 static weir_status read_all(weir_trace_reader *reader, weir_trace_event *out, size_t most,
                             size_t *count) {
     weir_trace_event event;
@@ -64,7 +64,7 @@ static void check_bad_bytes(const char *trace, size_t bytes, const char *message
 
         ck_assert_int_eq(read_all(reader, NULL, 0, &count), WEIR_E_PARSE);
         ck_assert_str_eq(weir_trace_message(reader), message);
-        /* for good, and nothing is written */
+        /* the error stays, and nothing is written */
         ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
         ck_assert_int_eq(event.operation, 'q');
         ck_assert_str_eq(weir_trace_message(reader), message);
@@ -87,7 +87,7 @@ static size_t check_good(const char *trace, weir_trace_event *out, size_t most) 
         ck_assert_msg(read_all(reader, out, most, &count) == WEIR_OK, "%s",
                       weir_trace_message(reader));
         ck_assert_str_eq(weir_trace_message(reader), "");
-        ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK); /* still the end */
+        ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK); /* the end stays */
         ck_assert_int_eq(event.operation, 0);
         weir_trace_reader_destroy(reader);
     }
@@ -297,7 +297,7 @@ TEST(test_nul_bytes) {
                     "line 1: a NUL byte: this is not a trace, or a damaged one");
 }
 
-/* A good trace cut at any byte is refused or read, never worse; cut within a line it is refused. */
+/* A good trace that is cut at any byte is read or refused.  One that is cut within a line is refused. */
 TEST(test_cut_anywhere) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
 
@@ -316,7 +316,7 @@ TEST(test_cut_anywhere) {
         }
 }
 
-/* Any byte of a good trace replaced by any other: an answer, and no reading outside the buffer. */
+/* Every single change of a byte in a good trace gives a result, and no read outside of the buffer. */
 TEST(test_any_byte_changed) {
     static const char good[] = "# weir-trace 1\n0 a 1 8 0\n1 u 1 3\n2 w 3 0\n3 f 1 8 0\n4 m last\n";
     char trace[sizeof good];
@@ -368,7 +368,7 @@ TEST(test_source_that_does_not_say_why) {
     weir_trace_reader_destroy(reader);
 }
 
-/* What followed an error is nothing. */
+/* A reader whose last read failed has no fields. */
 TEST(test_fields_behind_an_error) {
     static const char trace[] = "0 a 1 8 0 dev=2\n0 a 1 8 0 dev=3\n";
     struct text text = {trace, sizeof trace - 1, 100};
@@ -429,7 +429,7 @@ TEST(test_invalid_arguments) {
     weir_trace_reader_destroy(NULL);
 }
 
-/* Half a million lines with many live ids; the time is printed, not judged. */
+/* The trace has half a million lines with many live ids.  The time is printed but not checked. */
 TEST(test_many_lines) {
     enum { LIVE = 50000, ROUNDS = 5 };
     size_t room = (size_t)LIVE * ROUNDS * 2 * 40, used = 0, count;
