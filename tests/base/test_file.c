@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_file.c: files of weir's own in a program that has closed the descriptors 0 to 2, or has a limit for files. */
+/* test_file.c: weir's files in a program that has closed the descriptors 0 to 2, or that has a limit on file sizes. */
 #include <sys/resource.h>
 
 #include "base/file.h"
@@ -25,7 +25,7 @@ static void tear_down(void) {
     remove_folder();
 }
 
-/* Check itself writes to descriptors. */
+/* Returns the exit status of `work` in a child process, because Check itself writes to descriptors. */
 static int status_of(int (*work)(void)) {
     int status;
     pid_t pid = fork();
@@ -78,7 +78,7 @@ static int open_each(void) {
         return 5;
     EXPECT_ABOVE(group.alive.number);
     EXPECT_ABOVE(group.others.number);
-    for (int i = 0; i <= STDERR_FILENO; i++) /* nothing was left there */
+    for (int i = 0; i <= STDERR_FILENO; i++) /* the standard three are still closed */
         if (fstat(i, &is) == 0)
             return 7;
     return 0;
@@ -126,7 +126,7 @@ static int write_each(void) {
     char why[WEIR_GROUP_WHY];
     int file = weir__file_open("a", O_RDWR | O_CREAT, 0600);
 
-    if (weir__registry_open(&near, "device") != 0) /* which gets a slot behind the limit */
+    if (weir__registry_open(&near, "device") != 0) /* its slot lies beyond the limit */
         return 1;
     for (int i = 0; i < 10; i++)
         if (weir__registry_open(&near, "device") != 0)
@@ -157,7 +157,7 @@ TEST(test_no_write_of_weirs_ends_the_program) {
     ANSWERS(0, status_of(write_each));
 }
 
-/* The program's own signal stays pending; and its own writes end it as ever. */
+/* A signal that the program itself raised stays pending. */
 static int write_beside_the_programs(void) {
     int file = weir__file_open("a", O_RDWR | O_CREAT, 0600);
     sigset_t set;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_histogram.c: quantiles within their promise, exact maximum, sum and count. */
+/* test_histogram.c: quantiles within their documented error, exact maximum, sum and count. */
 #include "base/histogram.h"
 #include "tests/fixtures/support.h"
 
@@ -26,7 +26,7 @@ TEST(test_small_values_are_exact) {
     ck_assert_uint_eq(h.total, 32);
 }
 
-/* One value alone: every quantile is that value, since the bound is cut to the maximum. */
+/* With one value alone every quantile is that value, because the bound is cut to the maximum. */
 TEST(test_one_value_anywhere) {
     for (int bit = 0; bit < 64; bit++)
         for (int step = -1; step <= 1; step++) {
@@ -112,8 +112,8 @@ TEST(test_threads_lose_nothing) {
     ck_assert_uint_eq(h.max, ADDS - 1);
 }
 
-/* A value is counted before its bucket is: what is read then is the largest.  Numbers that a double has no half
- * of are ranks all the same. */
+/* A thread counts a value before it counts the value's bucket.  If a reader misses the bucket, the quantile is the
+ * maximum.  A total of 2^60, which is too large for a double to add 0.5, still gives correct ranks. */
 TEST(test_sums_that_do_not_agree) {
     atomic_store(&h.total, 5);
     atomic_store(&h.max, 9);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* test_map.c: the map against a plain array, and what it does when host memory runs out.
+/* test_map.c: compares the map with a plain array, and lets the host run out of memory.
  *
- * The map is compiled in here with a calloc that a test can let fail.
+ * The test compiles the map with a calloc that can fail.
  */
 #include "tests/fixtures/suite.h"
 
 static int refuse; /* calloc fails */
-static int asked;  /* how often it was called */
+static int asked;  /* calls of calloc */
 
 static void *refusing_calloc(size_t count, size_t bytes) {
     asked++;
@@ -33,7 +33,7 @@ static uint64_t key_of(size_t i) {
     return 0x7f0000000000 + 256 * (uint64_t)i;
 }
 
-/* Keys first to last, each with its number as the value. */
+/* Puts the keys first to last, each with its number as the value. */
 static void fill(size_t first, size_t last) {
     for (size_t i = first; i <= last; i++)
         ck_assert_int_eq(weir__map_put(&map, key_of(i), i), 1);
@@ -79,7 +79,7 @@ TEST(a_second_put_replaces_the_value) {
     ck_assert_uint_eq(value, 22);
 }
 
-/* The largest and smallest keys and values there can be. */
+/* The test puts the largest and smallest possible keys and values. */
 TEST(keys_and_values_may_be_anything_but_key_0) {
     uintptr_t value = 1;
 
@@ -93,7 +93,7 @@ TEST(keys_and_values_may_be_anything_but_key_0) {
 
 CASE("host memory", 4, begin, end);
 
-/* Filled to each border at which the next new key makes the map grow. */
+/* The test fills the map to each size at which the next new key makes the map grow. */
 TEST(a_key_that_is_there_needs_no_memory) {
     uintptr_t value;
     size_t filled = 0;
@@ -145,8 +145,8 @@ static size_t random_below(size_t limit) {
 
 CASE("random", 60, begin, end);
 
-/* Keys that crowd together, so that most deletions move something; `there` and `values` say what
- * the map must hold.  The map fills and empties in turn. */
+/* Keys crowd together, so that most deletions move an entry.  `there` and `values` are the expected contents.  The map
+ * fills and empties in turn. */
 TEST_EACH(4, a_long_random_run_as_the_array) {
     static uint64_t keys[KEYS];
     static uintptr_t values[KEYS];

@@ -11,7 +11,7 @@ static void begin(void) {
     out = (struct weir_output){.text = text, .bytes = sizeof text};
 }
 
-/* Checks the whole text, and empties it. */
+/* Checks the whole text, and clears it. */
 static void expect(const char *wanted) {
     ck_assert_str_eq(text, wanted);
     ck_assert_uint_eq(out.length, strlen(wanted));
@@ -21,7 +21,7 @@ static void expect(const char *wanted) {
 CASE("output", 30, begin, NULL);
 
 TEST(values_of_each_kind) {
-    const char *volatile none = NULL; /* the compiler shall not see that the text is NULL */
+    const char *volatile none = NULL; /* hides the NULL from the compiler */
 
     weir__put_json(&out, "{'text':%s,'none':%s,'zero':%ju", "a", none, (uintmax_t)0);
     weir__put_json(&out, ",'most':%ju,'unknown':%ju", (uintmax_t)UINT64_MAX - 1,
@@ -73,7 +73,7 @@ TEST(damaged_characters_are_escaped) {
     expect_string("\xf5\xff", "\"\\u00f5\\u00ff\"");
 }
 
-/* Whatever the size of the memory, the text is cut there, ends with a NUL, and its whole length is known. */
+/* The text is cut to any size of memory, and ends with a NUL.  Its whole length is known. */
 TEST(a_text_that_does_not_fit_is_cut) {
     const char *whole = "{\"a\":\"b\\\"c\",\"d\":[1,2]}";
 
@@ -97,7 +97,7 @@ TEST(a_text_that_does_not_fit_is_cut) {
     ck_assert_uint_eq(out.length, 5);
 }
 
-/* A copy of the writer brings a text back, so that a caller can undo what does not fit. */
+/* A caller can undo text that does not fit by restoring a copy of the writer. */
 TEST(a_copy_of_the_writer_undoes) {
     struct weir_output before;
 

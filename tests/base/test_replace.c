@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_replace.c: a file is written as a whole, or stays; what links, pipes and folders of everybody's do to that. */
+/* test_replace.c: weir replaces a file as a whole or not at all; links, pipes, folders that everybody may write. */
 #include <grp.h>
 
 #include "tests/fixtures/deny.h"
@@ -46,7 +46,7 @@ static mode_t mode_of(const char *path) {
     return is.st_mode;
 }
 
-/* Nothing but so many files is in the folder. */
+/* Checks that the folder holds those names and no more. */
 static void holds(const char *names) {
     char command[128];
 
@@ -66,7 +66,7 @@ TEST(there_is_none) {
     holds("file private ");
 }
 
-/* Whoever has the old one open has it to the end. */
+/* A program that has the old file open reads the old contents to the end. */
 TEST(one_takes_the_place_of_another) {
     char old[8] = "";
     int file;
@@ -95,12 +95,12 @@ TEST(what_cannot_be_leaves_all_as_it_was) {
     ANSWERS(EISDIR, put(folder, "new"));
     memset(name, 'x', sizeof name);
     name[NAME_MAX] = '\0';
-    ANSWERS(ENAMETOOLONG, put(name, "new")); /* there is no room for a name beside it */
+    ANSWERS(ENAMETOOLONG, put(name, "new")); /* the temporary name would be too long */
     has("file", "old");
     holds("file ");
 }
 
-/* What lies where it is made is not written to, and stays. */
+/* weir neither writes to nor removes a file or link that already has the temporary name. */
 TEST(names_beside_that_are_taken) {
     char beside[64];
 
@@ -131,7 +131,7 @@ TEST(a_link_stays_and_its_file_is_replaced) {
     ANSWERS(0, stat("link", &after));
     MUST(before.st_ino != after.st_ino);
     MUST_EQ(after.st_mode, S_IFREG | 0600);
-    ANSWERS(0, unlink("there/file")); /* it leads nowhere yet */
+    ANSWERS(0, unlink("there/file")); /* the link now leads nowhere */
     ANSWERS(0, put("link", "newer"));
     MUST(S_ISLNK(mode_of("link")));
     has("there/file", "newer");
@@ -140,12 +140,12 @@ TEST(a_link_stays_and_its_file_is_replaced) {
     holds("link loop second there ");
 }
 
-/* In a folder in which everybody may write others could say where the file goes. */
+/* In a folder in which everybody may write, a link of another user could redirect the file. */
 TEST(others_links_in_a_folder_of_everybodys) {
     make("victim", "kept", 0644);
     ANSWERS(0, symlink("victim", "own"));
     ANSWERS(0, symlink("victim", "other"));
-    if (lchown("other", 12345, 12345) != 0) /* it takes root */
+    if (lchown("other", 12345, 12345) != 0) /* needs root */
         return;
     ANSWERS(0, chmod(".", 01777));
     ANSWERS(EACCES, put("other", "new"));
@@ -153,7 +153,7 @@ TEST(others_links_in_a_folder_of_everybodys) {
     ANSWERS(0, put("own", "own"));
     has("victim", "own");
     ANSWERS(0, seteuid(12345));
-    ANSWERS(EPERM, put("own", "new")); /* root's may be followed, but its file not replaced */
+    ANSWERS(EPERM, put("own", "new")); /* follows root's link, but cannot replace root's file */
     ANSWERS(0, seteuid(0));
     has("victim", "own");
     ANSWERS(0, chmod(".", 0755));
@@ -163,7 +163,7 @@ TEST(others_links_in_a_folder_of_everybodys) {
 
 enum { NOBODY = 65534, ANOTHER = 12345 };
 
-/* As a user to whom modes apply, in a process of its own: what weir__replace_file answers. */
+/* Returns the result of weir__replace_file in a child process of a user to whom file modes apply. */
 static int put_as_nobody(const char *path, const char *text) {
     pid_t child = fork();
     int status = -1;
@@ -177,9 +177,9 @@ static int put_as_nobody(const char *path, const char *text) {
     return WEXITSTATUS(status);
 }
 
-/* Its mode says whether others may put links into it; and what is in it is replaced all the same. */
+/* The folder's mode says whether others may create links there.  Its files can be replaced, but not listed. */
 TEST(a_folder_that_cannot_be_read) {
-    if (geteuid() != 0) { /* nobody else can become another, or give files away */
+    if (geteuid() != 0) { /* only root can change its user, or give files away */
         printf("# a folder that cannot be read: it takes root\n");
         return;
     }
@@ -198,7 +198,7 @@ TEST(a_folder_that_cannot_be_read) {
     ANSWERS(0, chmod("dark", 0333));
     ANSWERS(EACCES, put_as_nobody("dark/link", "newest"));
     has("dark/file", "newer");
-    ANSWERS(0, chmod("dark", 0500)); /* where nothing can be put beside it */
+    ANSWERS(0, chmod("dark", 0500)); /* no temporary file can be created */
     ANSWERS(EACCES, put_as_nobody("dark/file", "newest"));
     has("dark/file", "newer");
 }
@@ -212,7 +212,7 @@ TEST(a_link_in_the_root_folder) {
 
 CASE("others", 30, set_up, tear_down);
 
-/* As a shell's redirection has it, behind what is there. */
+/* weir appends to what standard output already has, like a shell's redirection. */
 TEST(what_is_no_plain_file_is_written_to) {
     int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
     char path[32], text[16] = "";
@@ -235,7 +235,7 @@ TEST(what_is_no_plain_file_is_written_to) {
 
 CASE("files", 30, set_up, tear_down);
 
-/* A name of one letter at the end of folders whose names are as long as names may be. */
+/* The path is a name of one letter, below folders whose names are as long as names may be. */
 TEST(a_name_beside_that_is_too_long) {
     char path[PATH_MAX] = "";
 
@@ -264,7 +264,7 @@ TEST(names_beside_that_are_all_taken) {
 
 CASE("others", 30, set_up, tear_down);
 
-/* Where standard error goes, too, and where neither is open. */
+/* weir appends to the file of standard error, too.  If both streams are closed, weir replaces the file. */
 TEST(what_standard_error_goes_to) {
     int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
 
@@ -282,7 +282,7 @@ TEST(what_standard_error_goes_to) {
 #ifdef CAN_DENY
 CASE("denied", 30, set_up, tear_down);
 
-/* Its name need not be on the disk. */
+/* weir need not synchronise the folder, which holds the name of the new file. */
 TEST(a_folder_that_cannot_be_opened) {
     deny("open", 2, 0, EACCES);
     ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
@@ -305,8 +305,8 @@ static void prepare(int state) {
         ANSWERS(0, symlink("/dev/null", "file"));
 }
 
-/* With the k-th call denied, for each k: all is new, or as it was, and why is told; nothing is left beside, unless it
- * could not be removed, and nothing open. */
+/* Denies the k-th call, for each k.  The file is then new or as before, and weir returns the error.  No temporary file
+ * stays, unless it could not be removed, and no descriptor stays open. */
 static void deny_each(int state, int for_good) {
     int files = files_open(), why, is_folder_denied;
 
@@ -340,7 +340,7 @@ TEST_EACH(2 * STATES, each_call_denied) {
     deny_each(_i / 2, _i % 2);
 }
 
-/* Through a link to what is still to be made, too. */
+/* weir returns a failure of fsync if the caller asked for fsync, also through a link to a missing file. */
 TEST_EACH(PIPE, what_does_not_come_to_the_disk_is_told) {
     prepare(_i);
     deny("fsync", 1, 0, EIO);

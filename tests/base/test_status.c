@@ -8,7 +8,7 @@
 
 /* ------------------------------------------------------------------- statuses ---- */
 
-/* Values never change once released: they are written out again here. */
+/* Values never change once released, so the test repeats them. */
 static const struct {
     weir_status status;
     int value;
@@ -92,7 +92,7 @@ static void catch_stderr(void) {
     log_end = ends[0];
 }
 
-/* What was written since catch_stderr. */
+/* Returns the text that was written since catch_stderr. */
 static const char *caught(void) {
     static char text[8192];
     ssize_t length;
@@ -140,7 +140,7 @@ TEST(test_log_keeps_errno) {
     close(saved_stderr);
 }
 
-/* A long line is cut but stays a line. */
+/* A line that is too long is cut, but still ends with a newline. */
 TEST(test_long_log_line) {
     char text[5000];
     const char *line;

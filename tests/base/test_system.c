@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_system.c: what weir asks of the system beneath it, where that does not answer: what a process is, a thread of
- * its own, a file's name, a lock between processes. */
+/* test_system.c: weir's use of the operating system, also when a call fails: the state of a process, threads, names of
+ * files, locks between processes, and the log. */
 #include <sched.h>
 #include <sys/time.h>
 
@@ -36,7 +36,7 @@ TEST(a_process_that_cannot_be_asked) {
         ANSWERS(UINT64_MAX, weir__process_start(getpid()));
         MUST_LE(1, deny_none());
     }
-    for (int i = 0; i < 4; i++) { /* it may end between the two */
+    for (int i = 0; i < 4; i++) { /* the process may end between open and read */
         deny("read", 1, 0, with[i]);
         ANSWERS(with[i] == ESRCH ? 0 : UINT64_MAX, weir__process_start(getpid()));
         MUST_EQ(deny_none(), 1);
@@ -62,7 +62,7 @@ TEST(a_process_that_is_stopped) {
     ANSWERS(0, weir__process_is_stopped(pid));
 }
 
-/* 4,000 for the start, as the kernel writes it. */
+/* The start time is 4,000.  The fields are in the kernel's format. */
 #define ALL_FIELDS(flags, threads)                                                                 \
     " 1 2 3 4 5 " flags " 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
 #define FIELDS(threads) ALL_FIELDS("4194304", threads)
@@ -75,7 +75,7 @@ TEST(what_is_told_of_a_process) {
                 {"7 (a) Z (b) R" FIELDS("3"), 4000},
                 {"7 (name) Z" FIELDS("1"), 0},
                 {"7 (name) X" FIELDS("1"), 0},
-                {"7 (name) Z" FIELDS("2"), 4000}, /* the first thread alone has ended */
+                {"7 (name) Z" FIELDS("2"), 4000}, /* only the first thread has ended */
                 {"", UINT64_MAX},
                 {"7 (name S" FIELDS("1"), UINT64_MAX},
                 {"7 (name) S 1 2 3", UINT64_MAX}};
@@ -88,14 +88,14 @@ TEST(what_is_told_of_a_process) {
     }
 }
 
-/* By a signal, or by who traces it. */
+/* A process is stopped by a signal, or by its tracer. */
 TEST(a_process_that_does_nothing) {
     static const struct {
         const char *text;
         int is;
     } told[] = {{"7 (name) T" FIELDS("1"), 1},
                 {"7 (name) t" FIELDS("1"), 1},
-                {"7 (T) S" FIELDS("1"), 0}, /* it sleeps */
+                {"7 (T) S" FIELDS("1"), 0}, /* sleeps */
                 {"7 (name) T 1 2 3", 0}};
 
     for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
@@ -105,14 +105,14 @@ TEST(a_process_that_does_nothing) {
     }
 }
 
-/* Its bit is 4. */
+/* The kernel's flag for an ending process is 4. */
 TEST(a_process_that_is_ending) {
     static const struct {
         const char *text;
         int is;
     } told[] = {{"7 (name) R" ALL_FIELDS("4194308", "2"), 1},
                 {"7 (name) Z" ALL_FIELDS("4194308", "2"), 1},
-                {"7 (name) Z" ALL_FIELDS("4194308", "1"), 0}, /* it has ended */
+                {"7 (name) Z" ALL_FIELDS("4194308", "1"), 0}, /* has ended */
                 {"7 (name) S" ALL_FIELDS("4194304", "2"), 0},
                 {"7 (name) S 1 2 3", 0}};
 
@@ -195,8 +195,8 @@ static void wake(int unused) {
 }
 
 TEST(work_is_waited_for_so_long) {
-    static atomic_int done;                           /* a thread may outlast this */
-    struct sigaction on_alarm = {.sa_handler = wake}; /* no call is begun again */
+    static atomic_int done;                           /* a thread may outlast the test */
+    struct sigaction on_alarm = {.sa_handler = wake}; /* interrupts a wait */
     struct itimerval soon = {.it_value = {0, 20000}};
 
     ANSWERS(0, sigaction(SIGALRM, &on_alarm, NULL));
@@ -208,7 +208,7 @@ TEST(work_is_waited_for_so_long) {
         (void)nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
     ANSWERS(1, atomic_exchange(&done, 0));
 #ifdef CAN_DENY
-    refuse_in = 1; /* then the caller does it */
+    refuse_in = 1; /* without host memory the caller does the work */
     ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
     ANSWERS(1, atomic_exchange(&done, 0));
     deny("pthread_create", 1, 0, EAGAIN);
@@ -238,7 +238,7 @@ TEST(a_file_loses_its_own_name_alone) {
     file = make_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(-1, access(path, F_OK));
-    ANSWERS(0, weir__runfile_unname(file, path)); /* it has none */
+    ANSWERS(0, weir__runfile_unname(file, path)); /* the file has no name any more */
     other = make_file(path);
     ANSWERS(0, weir__runfile_unname(file, path));
     ANSWERS(0, access(path, F_OK));
@@ -249,7 +249,7 @@ TEST(a_file_loses_its_own_name_alone) {
     close(other);
 }
 
-/* Another file system has the same numbers, as the first folders of these have. */
+/* A file of another file system may have this file's inode number, as the top folders of /proc and /sys do. */
 TEST(a_file_of_that_number_elsewhere) {
     int file = open("/proc", O_RDONLY | O_DIRECTORY);
     struct stat is, named;
@@ -257,12 +257,12 @@ TEST(a_file_of_that_number_elsewhere) {
     if (file < 0 || fstat(file, &is) != 0 || lstat("/sys", &named) != 0 ||
         is.st_ino != named.st_ino || is.st_dev == named.st_dev)
         return;
-    ANSWERS(0, weir__runfile_unname(file, "/sys")); /* else it could not */
+    ANSWERS(0, weir__runfile_unname(file, "/sys")); /* removing /sys would fail */
     close(file);
 }
 
 #ifdef CAN_DENY
-/* Of what cannot be looked at nothing goes; what has gone by itself is no mistake. */
+/* weir keeps a name whose file it cannot examine.  A name that is already gone is no error. */
 TEST(a_name_that_cannot_be_taken) {
     static const struct {
         const char *call;
@@ -289,7 +289,7 @@ TEST(a_name_that_cannot_be_taken) {
 
 static char lock_name[32];
 
-/* Folders of everybody's are used, too: no other run of this suite has the name. */
+/* The name of the lock is unique to this run of the suite, because some of the folders are shared by all programs. */
 static void set_up_lock(void) {
     set_up();
     snprintf(lock_name, sizeof lock_name, "system-%ld", (long)getpid());
@@ -299,7 +299,7 @@ static void path_in(const char *where, char path[128]) {
     snprintf(path, 128, "%s/weir-%lu-%s.lock", where, (unsigned long)geteuid(), lock_name);
 }
 
-/* Taken where it can be; then it excludes. */
+/* Expects that the lock's file is in that folder, and that the lock excludes others. */
 static void expect_lock(const char *where) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
     char path[128];
@@ -310,7 +310,7 @@ static void expect_lock(const char *where) {
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, weir__process_lock_try(&other, lock_name));
     weir__process_lock_give(&one);
-    ANSWERS(-1, access(path, F_OK)); /* it goes with who had it */
+    ANSWERS(-1, access(path, F_OK)); /* the owner removes the file */
     ANSWERS(1, weir__process_lock_try(&other, lock_name));
     ANSWERS(0, access(path, F_OK));
     weir__process_lock_give(&other);
@@ -319,7 +319,7 @@ static void expect_lock(const char *where) {
 
 CASE("locks", 30, set_up_lock, tear_down);
 
-/* Who has it never meets another who does. */
+/* Two processes never hold the lock at one time. */
 TEST(many_take_it_in_turn) {
     char path[128], turn[160];
     pid_t pid[3];
@@ -352,7 +352,7 @@ TEST(many_take_it_in_turn) {
     ANSWERS(-1, access(path, F_OK));
 }
 
-/* By who clears a folder away: who has it then does not remove the next one's. */
+/* A cleaner removed the lock's file.  The first owner must not remove the file of the next owner. */
 TEST(a_lock_that_was_swept) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE,
                              third = WEIR_PROCESS_LOCK_NONE;
@@ -377,17 +377,17 @@ TEST(folders_that_will_not_do) {
     longest[0] = '/';
     longest[5000] = '\0';
     expect_lock(folder);
-    MUST(setenv("WEIR_RUN_FOLDER", longest, 1) == 0); /* no other in its place */
+    MUST(setenv("WEIR_RUN_FOLDER", longest, 1) == 0); /* weir tries no other folder */
     ANSWERS(-1, weir__process_lock_try(&none, lock_name));
     ANSWERS(ENAMETOOLONG, errno);
-    MUST(setenv("WEIR_RUN_FOLDER", folder + 1, 1) == 0); /* from where the process is */
+    MUST(setenv("WEIR_RUN_FOLDER", folder + 1, 1) == 0); /* weir ignores a relative path */
     expect_lock("/dev/shm");
     MUST(unsetenv("WEIR_RUN_FOLDER") == 0);
     expect_lock("/dev/shm");
     free(longest);
 }
 
-/* A process of a login session and one of a service. */
+/* A process of a login session and a process of a service share the lock. */
 TEST_EACH(2, the_same_lock_whatever_the_environment) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE;
     int status;
@@ -413,7 +413,7 @@ TEST(a_file_of_another_user) {
 
     path_in("/dev/shm", path);
     close(open(path, O_CREAT | O_WRONLY, 0666));
-    if (chown(path, 65534, 65534) != 0) { /* it takes root */
+    if (chown(path, 65534, 65534) != 0) { /* needs root */
         ANSWERS(0, unlink(path));
         return;
     }
@@ -425,12 +425,12 @@ TEST(a_file_of_another_user) {
         weir__process_lock_give(&own);
     }
     expect_lock("/tmp");
-    ANSWERS(0, access(path, F_OK)); /* another did */
+    ANSWERS(0, access(path, F_OK)); /* another user's file stays */
     ANSWERS(0, unlink(path));
 }
 
 #ifdef CAN_DENY
-/* Where the system refuses, there is no lock, and why is told; the next one is had. */
+/* If a system call fails, there is no lock, and errno has the reason.  The next attempt succeeds. */
 TEST(a_lock_with_each_call_denied) {
     int files = files_open();
 
@@ -449,7 +449,7 @@ TEST(a_lock_with_each_call_denied) {
             ANSWERS(1, weir__process_lock_try(&own, lock_name));
             weir__process_lock_give(&own);
         }
-    deny("flock", 1, 0, EINTR); /* it is tried again, by who waits */
+    deny("flock", 1, 0, EINTR); /* only a caller that waits retries */
     {
         struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
 
@@ -463,7 +463,7 @@ TEST(a_lock_with_each_call_denied) {
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* What has been written there since; the end of the file is cut off again. */
+/* Expects that text in the log, and empties the log. */
 static void expect_log(int file, const char *wanted) {
     char text[2048];
     ssize_t bytes = pread(file, text, sizeof text - 1, 0);
@@ -482,7 +482,7 @@ static uint64_t clock_ns(void) {
 
 CASE("waits", 30, set_up, tear_down);
 
-/* Of two processes on one processor each waits for the other; a thread that sleeps waits for no processor. */
+/* Two processes on one processor wait for each other.  A thread that sleeps waits for no processor. */
 TEST(waits_for_a_processor) {
     struct weir_waits waits = {0};
     uint64_t from, took, waited;
@@ -492,7 +492,7 @@ TEST(waits_for_a_processor) {
     deny("open", 1, 0, ENOENT);
     waited = weir__thread_waits_in(&waits, 1000000);
     MUST_EQ(deny_none(), 1);
-    MUST_EQ(waited, 0); /* the kernel does not tell */
+    MUST_EQ(waited, 0); /* the kernel has no figure */
     CPU_ZERO(&one);
     CPU_SET((size_t)sched_getcpu(), &one);
     MUST_EQ(sched_setaffinity(0, sizeof one, &one), 0);
@@ -507,7 +507,7 @@ TEST(waits_for_a_processor) {
     waited = weir__thread_waits_in(&waits, took);
     MUST_BE_WITHIN(took / 8, waited, took);
     waited = weir__thread_waits_in(&waits, 49999);
-    MUST_EQ(waited, 0); /* too short to look */
+    MUST_EQ(waited, 0); /* too short to measure */
     MUST(kill(other, SIGKILL) == 0 && waitpid(other, NULL, 0) == other);
     (void)weir__thread_waits_in(&waits, 1000000000);
     from = clock_ns();
@@ -519,7 +519,7 @@ TEST(waits_for_a_processor) {
 
 CASE("log", 30, set_up, tear_down);
 
-/* test_status has the lines of each level, and long ones. */
+/* test_status tests lines of each level, and long lines. */
 TEST(lines_of_the_log) {
     char path[64];
     int file;
@@ -530,7 +530,7 @@ TEST(lines_of_the_log) {
     weir__log(99, 99, "%s", "");
     expect_log(file, "weir: log: \n");
 #ifdef CAN_DENY
-    errno = 77; /* The caller's errno stays. */
+    errno = 77; /* weir keeps the caller's errno */
     deny("write", 1, 0, EINTR);
     weir__log(99, WEIR_LOG_ERROR, "again");
     MUST(deny_none() == 1 && errno == 77);
