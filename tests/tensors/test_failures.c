@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_failures.c: each driver call fails once, and each request for host memory once or with all that follow, under one
- * story of tensors; then nothing may be used too early, and nothing may be lost.
+/* test_failures.c: a sequence of tensors runs while each driver call fails once, and each request for host memory fails
+ * once or with all that follow.  No memory may then be reused too early, and none may be lost.
  */
 #include "tests/fixtures/refuse.h"
 
@@ -11,10 +11,10 @@ static void *blocks[MOST];
 static size_t count;
 static uint64_t owner;
 static int free_failed, restored;
-static int for_good; /* host memory fails for the rest of the story */
+static int for_good; /* host memory fails to the end */
 static CUevent order;
 
-/* Not weir's: it does not fail. */
+/* Runs the model's work, which is not weir's, so that its host memory does not fail. */
 static void use_now(CUstream stream, void *block, size_t bytes) {
 #ifdef CAN_REFUSE_HOST_MEMORY
     uint64_t kept = refuse_in;
@@ -38,7 +38,7 @@ static void *take_if(size_t bytes, CUstream stream) {
     return block;
 }
 
-/* B uses the block of A behind A's work, unless a call for that fails. */
+/* B uses the block of A, ordered after A's work, unless a call for that order fails. */
 static void use_on_b(void *block, size_t bytes) {
     if (block && driver->cuEventRecord(order, A) == CUDA_SUCCESS &&
         driver->cuStreamWaitEvent(B, order, 0) == CUDA_SUCCESS &&
@@ -63,7 +63,7 @@ static void remember(void *context, void *block) {
     blocks[count++] = block;
 }
 
-/* What the plan of failures is for: calls of weir alone. */
+/* Makes only calls of weir, since the plan of failures counts the calls. */
 static void story(void) {
     weir_tensors_state *state = NULL;
     int is_open = 0, is_routed = 0;
@@ -108,7 +108,7 @@ static void all_is_back(void) {
     MUST_EQ(f.allocation[0].current, 0);
     MUST_EQ(f.active[0].current, 0);
     if (!free_failed &&
-        !for_good) /* for good: a request that fails halfway could not give its block back */
+        !for_good) /* a request that failed halfway cannot free its block if failures go on */
         MUST_EQ(f.reserved_bytes[0].current, 0);
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     MUST_EQ(grown, f.reserved_bytes[0].current);
@@ -158,7 +158,7 @@ TEST_EACH(2, host_memory) {
     end();
 }
 
-/* No event can be recorded for a use whose stream has ended. */
+/* No event can be recorded for a use of a stream that was destroyed. */
 TEST(a_use_whose_stream_has_ended_leaves_no_host_memory) {
     int64_t before = 0;
     void *block;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oom.c: requests that find no memory are served by tensors that were freed: theirs, and those of anybody else on the
- * same allocator.
+/* test_oom.c: freed tensors serve requests that find no memory: requests for tensors, and all others on the allocator.
  */
 #include "api/allocator_internal.h"
 #include "tests/fixtures/tensors.h"
@@ -22,7 +21,7 @@ static void open_route(weir_tensors_id id) {
     OK(weir_tensors_begin(t, id, always, NULL));
 }
 
-/* A block of A's that B uses for so long after its free. */
+/* Frees a block of A that B uses for `ns` after the free. */
 static void leave_pending(uint64_t ns) {
     void *block = take(800 * MIB, A);
 
@@ -64,7 +63,7 @@ TEST_EACH(ENGINES, a_request_waits_for_pending_frees) {
     OK(weir_tensors_free(block));
 }
 
-/* A stream is at work on the block, which is freed while that stream is captured.  The request comes after the capture, by
+/* A stream works on the block, which is freed during a capture of that stream.  The request comes after the capture, by
  * weir_tensors_alloc (_i 0) or weir_alloc. */
 TEST_EACH(2, a_request_waits_for_frees_of_a_capture) {
     CUgraph captured;
@@ -85,7 +84,7 @@ TEST_EACH(2, a_request_waits_for_frees_of_a_capture) {
     MUST_EQ((size_t)figures().active_bytes[0].current, _i ? 0 : 400 * MIB);
 }
 
-/* The stream at work may wait for the caller. */
+/* The wait has a limit, because the stream at work may itself wait for the caller. */
 TEST(a_request_waits_for_pending_frees_for_so_long) {
     uint64_t began;
     void *block;
@@ -112,7 +111,7 @@ TEST(a_request_that_may_not_wait_fails_at_once) {
     OK(weir_tensors_free(block));
 }
 
-/* What is pending would not be enough. */
+/* The pending free would not be enough. */
 TEST(a_request_that_cannot_fit_does_not_wait) {
     uint64_t began;
     void *block;
@@ -124,7 +123,7 @@ TEST(a_request_that_cannot_fit_does_not_wait) {
     MUST_LE(weir__model_now_ns() - began, 10 * MS);
 }
 
-/* In the pool that is requested from (_i 1), or elsewhere. */
+/* The pending free is in the pool of the request (_i 1), or elsewhere. */
 TEST_EACH(2, a_request_of_a_pool_waits_for_pending_frees) {
     void *block;
 
@@ -139,7 +138,7 @@ TEST_EACH(2, a_request_of_a_pool_waits_for_pending_frees) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* What a stream of the pool has freed serves the others if nothing else does. */
+/* If nothing else serves a stream of the pool, memory that the pool's other streams freed serves it. */
 TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
     void *block;
 
@@ -153,8 +152,8 @@ TEST(a_request_of_a_pool_has_what_its_other_streams_freed) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* The request waits for the device first, because a stream of the pool has ended.  Only after that wait A's block is free,
- * so that another wait serves the request. */
+/* The request waits for the device first, because a stream of the pool has ended.  Only that wait completes the use of
+ * A's block, so that a second wait serves the request. */
 TEST(a_request_of_a_pool_waits_for_frees_after_a_first_wait) {
     CUstream ended;
     void *block;
@@ -173,7 +172,7 @@ TEST(a_request_of_a_pool_waits_for_frees_after_a_first_wait) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* Neither what a pool has nor what one lends is enough. */
+/* The pool's own memory and borrowed memory are both too small. */
 TEST(a_pool_fails_as_the_allocator_does) {
     void *block;
 
@@ -235,7 +234,7 @@ TEST_EACH(2, tensors_whose_uses_end_soon_serve_anybody) {
     must_serve(C);
 }
 
-/* What the process publishes as idle are the segments without a live block. */
+/* The process publishes the segments without a live block as idle. */
 TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
     struct weir_reserve *v;
     void *first, *second;
@@ -255,7 +254,7 @@ TEST_EACH(ENGINES, free_segments_of_a_pool_without_users_are_idle) {
     MUST_LE((uint64_t)300 * MIB, weir__reserve_reclaimable(v));
 }
 
-/* A trim of the allocator frees it, too, as weir_process_trim does, and says how much went. */
+/* A trim of the allocator, like weir_process_trim, frees the memory and reports the bytes. */
 TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_by_a_trim) {
     weir_process_memory memory = {.size = sizeof memory};
     size_t before;
@@ -299,7 +298,7 @@ TEST_EACH(ENGINES, memory_of_a_pool_without_users_goes_to_another_allocator) {
     OK(weir_allocator_destroy(second));
 }
 
-/* The device works, and the lender has enough idle memory that needs no wait beside that of a pool without users. */
+/* The device is at work.  The lender has a pool without users, and enough other idle memory that needs no wait. */
 TEST(another_allocator_waits_for_nothing_that_it_does_not_need) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
     weir_allocator *second;
@@ -326,7 +325,7 @@ TEST(another_allocator_waits_for_nothing_that_it_does_not_need) {
     OK(weir_allocator_destroy(second));
 }
 
-/* A region goes whole or not at all. */
+/* A region is freed whole or not at all. */
 TEST(a_region_larger_than_the_request_goes_to_another_allocator) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
     weir_allocator *second;
@@ -344,7 +343,7 @@ TEST(a_region_larger_than_the_request_goes_to_another_allocator) {
     OK(weir_allocator_destroy(second));
 }
 
-/* Nobody uses the pool any more, but another stream still uses its block. */
+/* The pool has no user any more, but another stream still uses its block. */
 TEST_EACH(ENGINES, a_pool_without_users_goes_once_its_uses_are_over) {
     void *block;
 
@@ -397,7 +396,7 @@ TEST(another_device_is_left_alone) {
     must_serve(B);
 }
 
-/* The memory of a graph comes from the driver: nothing is freed for it. */
+/* The memory of a graph comes from the driver, so that weir frees nothing for it. */
 TEST(a_captured_request_frees_nothing) {
     CUgraph captured;
     void *block;

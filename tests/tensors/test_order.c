@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_order.c: memory of pools on the device model never serves others too early, whatever else happens at the time. */
+/* test_order.c: memory of pools on the device model is never reused too early, whatever happens meanwhile. */
 #include "tests/fixtures/tensors.h"
 
 static void open_route(weir_tensors_id id, int *on) {
@@ -72,7 +72,7 @@ TEST(a_pool_with_users_gives_nothing_back) {
     CU(driver->cuGraphDestroy(end_capture(A)));
     busy(B, 50 * MS);
     before = weir__model_now_ns();
-    OK(weir_tensors_trim(t, graph)); /* a graph has its addresses */
+    OK(weir_tensors_trim(t, graph)); /* the graph holds these addresses */
     MUST_LE(weir__model_now_ns() - before, 10 * MS);
     MUST_EQ(figures().segment[0].current, 2);
     OK(weir_tensors_pool_close(t, graph));
@@ -80,7 +80,7 @@ TEST(a_pool_with_users_gives_nothing_back) {
     MUST_EQ(figures().segment[0].current, 1);
 }
 
-/* What happens while a trim waits for the device, or gives a segment back. */
+/* The pool's source calls this function while a trim frees a segment. */
 static void (*meanwhile)(void);
 static int is_meanwhile;
 
@@ -122,12 +122,12 @@ TEST(a_pool_that_loses_its_users_during_a_trim) {
     int users;
 
     fill_pool(other);
-    fill_pool(third); /* stands first */
+    fill_pool(third); /* comes first */
     OK(weir_tensors_pool_close(t, third));
     meanwhile = close_other;
     OK(weir_tensors_trim(t, none));
     MUST(is_meanwhile);
-    MUST_EQ(figures().segment[0].current, 1); /* its graphs may have been launched since the wait */
+    MUST_EQ(figures().segment[0].current, 1); /* its graphs may have run since the wait */
     OK(weir_tensors_trim(t, none));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, other, &users));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_users(t, third, &users));
@@ -147,7 +147,7 @@ static void free_unused(void *context, void *segment) {
     CU(driver->cuMemFree((uintptr_t)segment));
 }
 
-/* A block is freed after the trim has waited for the device.  The next trim waits for its use. */
+/* A block is freed after the trim has waited for the device.  The next trim waits for the block's use. */
 TEST(a_trim_does_not_give_back_what_is_freed_meanwhile) {
     weir_tensors_source source = {NULL, elsewhere_alloc, free_unused, NULL};
 
@@ -221,7 +221,7 @@ TEST(a_pool_of_many_segments_goes_at_once) {
         blocks[i] = take(512, A);
     OK(weir_tensors_end(t, other, NULL));
     OK(weir_tensors_pool_close(t, other));
-    for (int i = 0; i < SEGMENTS; i += 2) /* every other one stays */
+    for (int i = 0; i < SEGMENTS; i += 2) /* half of the blocks stay */
         OK(weir_tensors_free(blocks[i]));
     OK(weir_tensors_trim(t, none));
     segments_left = (size_t)figures().segment[0].current;
@@ -266,7 +266,7 @@ TEST(events_of_memory_add_up_to_what_is_reserved) {
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(block));
     open_route(other, NULL);
-    inside = take(30 * MIB, A); /* of what is idle, or new */
+    inside = take(30 * MIB, A); /* idle memory, or new memory */
     MUST_EQ(grown, figures().reserved_bytes[0].current);
     OK(weir_tensors_free(inside));
     OK(weir_tensors_end(t, other, NULL));
@@ -310,7 +310,7 @@ TEST(a_pool_that_came_back_to_a_state_goes_like_others) {
     OK(weir_tensors_save(t, other, &state));
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
     weir_tensors_state_destroy(state);
-    block = take(MIB, B); /* what was free is free for all */
+    block = take(MIB, B); /* memory that was free before serves any stream */
     OK(weir_tensors_free(kept));
     OK(weir_tensors_free(block));
     OK(weir_tensors_end(t, other, NULL));
@@ -379,7 +379,7 @@ TEST(a_block_waits_if_no_event_can_be_had) {
 
 CASE("pending", 30, NULL, end);
 
-/* A stream of another device, or (_i) the default stream of the block's while the thread is at work on the other. */
+/* The use is on another device's stream, or (_i) on the default stream while another device is current. */
 TEST_EACH(2, uses_beside_another_device) {
     CUcontext second, popped;
     void *block, *again;
@@ -407,7 +407,7 @@ TEST_EACH(2, uses_beside_another_device) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* The default stream of the block's own device is meant, whatever device the thread is at. */
+/* The free is on the default stream of the block's own device, whatever device is current. */
 TEST_EACH(2, a_free_beside_another_device) {
     CUcontext second, popped;
     void *block, *again;
@@ -449,7 +449,7 @@ TEST(a_later_free_waits_for_what_came_between) {
     MUST_EQ(figures().active[0].current, 0);
 }
 
-/* Whatever the stream is given after the free. */
+/* A use ends with the stream's work at the time of the free.  Later work does not count. */
 TEST(a_use_is_over_with_what_the_stream_had_at_the_free) {
     void *block = take(MIB, A);
 
@@ -476,7 +476,7 @@ TEST(a_use_whose_event_cannot_be_asked_is_waited_for) {
     use(A, block, MIB, 2);
 }
 
-/* The uses are over, but the block's own stream is being captured. */
+/* The uses are complete, but the block's own stream is being captured. */
 TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
     CUgraph captured;
     void *block = take(MIB, A);
@@ -497,8 +497,7 @@ TEST(a_block_whose_own_stream_is_captured_goes_after_it) {
     MUST_EQ(figures().reserved_bytes[0].current, 0);
 }
 
-/* One stream's use is done, the other's is not, and that stream is being captured. */
-/* One capture is over, while another one goes on (_i: which). */
+/* One capture (_i) has ended, while the other one goes on. */
 TEST_EACH(2, a_capture_that_goes_on_holds_no_other_up) {
     CUstream streams[] = {B, C};
     void *blocks[2];
@@ -531,7 +530,7 @@ TEST(a_captured_use_is_covered_before_its_block_goes) {
     CU(weir__model_use(C, (uintptr_t)block, MIB, 1, 20 * MS));
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(weir_tensors_free(block));
-    OK(weir_tensors_free(take(KIB, B))); /* what B has to do is done */
+    OK(weir_tensors_free(take(KIB, B))); /* the work of B is complete */
     MUST_EQ(figures().active[0].current, 1);
     OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &again));
     use(A, again, MIB, 2);
@@ -543,7 +542,7 @@ TEST(a_captured_use_is_covered_before_its_block_goes) {
     MUST_EQ(figures().active[0].current, 0);
 }
 
-/* With one use or (_i) two. */
+/* The block has one use, or (_i) two. */
 TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     weir_tensors_state *state;
     CUgraph captured;
@@ -567,7 +566,7 @@ TEST_EACH(2, a_pool_counts_blocks_that_wait) {
     refuse_waits();
     EXPECT(WEIR_E_CAPTURE, weir_tensors_save(t, other, &state));
     weir__model_faults_clear();
-    OK(weir_tensors_save(t, other, &state)); /* which waits for B */
+    OK(weir_tensors_save(t, other, &state)); /* waits for B */
     OK(weir_tensors_pool_is(t, other, NULL, 0, &same));
     MUST(same);
     OK(weir_tensors_restore(t, state, NULL, NULL, NULL));
@@ -593,7 +592,7 @@ TEST(sums_that_begin_again_while_a_block_waits) {
     MUST_EQ(figures().active_bytes[0].freed, 2 * MIB);
 }
 
-/* On a stream that weir asks about, and that is captured without a route. */
+/* The stream was not vouched for, so that weir queries it, and is captured without a route. */
 TEST(a_free_that_waits_is_told_once) {
     CUgraph captured;
     void *block;
@@ -710,7 +709,7 @@ TEST(one_who_used_both_devices_holds_one_up) {
     pthread_join(thread, NULL);
 }
 
-/* However many blocks wait: a request asks about one event of each stream. */
+/* However many blocks wait, a request queries one event of each stream. */
 TEST(a_busy_stream_is_asked_once) {
     enum { BLOCKS = 400, STREAMS = 16 };
 
@@ -732,7 +731,7 @@ TEST(a_busy_stream_is_asked_once) {
     for (int i = 0; i < 3; i++) {
         asked = weir__model_calls(WEIR_ENTRY_cuEventQuery);
         OK(weir_tensors_free(take(512, C)));
-        /* The first request asks about the oldest and the newest event of A, which is not busy, too. */
+        /* The first request also queries the oldest and the newest event of A, which is not at work. */
         MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery) - asked, STREAMS + 2 * (i == 0));
     }
     CU(driver->cuStreamSynchronize(streams[3]));
@@ -773,7 +772,7 @@ TEST(frees_of_a_capture_share_an_event) {
     }
 }
 
-/* Blocks from before a capture that are freed within it, on a stream that weir does not ask about. */
+/* Blocks from before a capture are freed within it, on a stream that the program vouched for. */
 TEST_EACH(2, frees_on_a_captured_stream) {
     enum { BLOCKS = 64 };
 
@@ -783,7 +782,7 @@ TEST_EACH(2, frees_on_a_captured_stream) {
     CUgraph captured;
 
     begin();
-    OK(weir_tensors_free(take(MIB, B))); /* there are several streams */
+    OK(weir_tensors_free(take(MIB, B))); /* makes several streams known */
     for (int i = 0; i < BLOCKS; i++) {
         OK(weir_tensors_alloc(t, bytes, bytes, A, 1, NULL, &blocks[i]));
         use(A, blocks[i], bytes, (uint64_t)i + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pools.c: the memory of a pool in one piece: growth joins what is free at its end, addresses stay, and what cannot
- * join is served all the same.
+/* test_pools.c: the memory of a pool is one piece: growth joins free memory at its end, addresses stay, and requests
+ * whose memory cannot join succeed, too.
  */
 #include <weir/share.h>
 
@@ -23,7 +23,7 @@ static size_t reserved(void) {
     return (size_t)figures().reserved_bytes[0].current;
 }
 
-/* Of a pool, in the same order as it shows them. */
+/* The segments of a pool, in the order of the list. */
 struct segments {
     uint64_t base[16];
     size_t count, bytes, largest;
@@ -47,7 +47,7 @@ static struct segments segments_of(weir_tensors_id id) {
     return s;
 }
 
-/* The reserved bytes of one pool, and how many such pools weir_tensors_pools lists. */
+/* The reserved bytes of one pool, and the number of pools with its id in weir_tensors_pools. */
 struct listed {
     weir_tensors_id id;
     weir_tensors_figure bytes[3];
@@ -102,7 +102,7 @@ TEST(each_pool_has_figures_of_its_own) {
     MUST_EQ(l.bytes[0].current, 0);
     MUST_EQ(l.bytes[0].peak, held);
     MUST_EQ(l.bytes[0].freed, held);
-    open_route(graph); /* the same id again */
+    open_route(graph); /* the id is used again */
     OK(weir_tensors_free(take(10 * MIB, A)));
     MUST_EQ(listed_as(graph).count, 1);
     MUST_EQ(listed_as(graph).bytes[0].allocated > held, 1);
@@ -114,7 +114,7 @@ TEST(each_pool_has_figures_of_its_own) {
     MUST_EQ(listed_as(graph).count, 0);
 }
 
-/* With one stream, or (_i) where another one has had blocks, too. */
+/* The pool has one stream, or (_i) another stream had blocks before. */
 TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     void *first, *last, *large;
     size_t before;
@@ -134,9 +134,9 @@ TEST_EACH(2, growth_joins_what_is_free_at_the_end) {
     OK(weir_tensors_free(first));
     OK(weir_tensors_free(large));
     before = reserved();
-    large = take(50 * MIB, A); /* more than was ever added at once */
+    large = take(50 * MIB, A); /* more than any growth before */
     use(A, large, 50 * MIB, 3);
-    MUST_LE(reserved(), before + (_i ? 10 * MIB : 0)); /* not what B freed between */
+    MUST_LE(reserved(), before + (_i ? 10 * MIB : 0)); /* memory that B freed cannot join */
     OK(weir_tensors_free(large));
     close_pool(graph);
     all_goes_back();
@@ -176,7 +176,7 @@ TEST(what_another_stream_freed_at_the_end_is_not_counted_on) {
 
 CASE("joined", 30, NULL, end);
 
-/* Beside blocks of memory that all share. */
+/* Other requests allocate shared memory in between. */
 TEST(pools_that_grow_in_turns) {
     enum { ROUNDS = 12 };
 
@@ -253,7 +253,7 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
 
     open_route(graph);
     for (int i = 0; i < 4; i++)
-        block[i] = take(3 * MIB, A); /* across what was added at a time */
+        block[i] = take(3 * MIB, A); /* across the borders of growth */
     small = take(KIB, A);
     OK(weir_tensors_free(block[1]));
     OK(weir_tensors_save(t, graph, &state));
@@ -263,7 +263,7 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
     OK(weir_tensors_free(block[2]));
     OK(weir_tensors_free(small));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(segments_of(graph).count, 2); /* large and small */
+    MUST_EQ(segments_of(graph).count, 2); /* one of large, one of small blocks */
     for (int i = 0; i < 2; i++) {
         made_count = 0;
         OK(weir_tensors_restore(t, state, NULL, on_made, NULL));
@@ -282,7 +282,7 @@ TEST(addresses_stay_after_trims_and_checkpoints) {
     OK(weir_tensors_end(t, graph, NULL));
 }
 
-/* One stream's free memory is one piece again after a checkpoint came back. */
+/* A restored checkpoint leaves the free memory of one stream in one piece. */
 TEST(what_is_free_joins_after_a_checkpoint) {
     weir_tensors_state *state;
     void *block[4];
@@ -318,7 +318,7 @@ TEST(a_trim_gives_back_what_is_idle_around_a_block) {
     MUST_LE(reserved(), 12 * MIB);
     MUST_EQ(segments_of(graph).count, 1);
     use(A, block[2], 10 * MIB, 1);
-    open_route(graph); /* goes on behind it */
+    open_route(graph); /* grows behind it */
     before = reserved();
     block[0] = take(20 * MIB, A);
     MUST_LE(reserved(), before + 20 * MIB);
@@ -338,7 +338,7 @@ TEST_EACH(3, growth_that_fails_half_way_loses_nothing) {
     open_route(graph);
     first = take(10 * MIB, A);
     use(A, first, 10 * MIB, 1);
-    for (int k = 1; k <= 3; k++) { /* the third: for good */
+    for (int k = 1; k <= 3; k++) { /* the third failure lasts */
         weir__model_fail(entries[_i], k < 3 ? (uint64_t)k : 1, CUDA_ERROR_OUT_OF_MEMORY, k == 3);
         if (weir_tensors_alloc(t, 30 * MIB, 30 * MIB, A, 0, NULL, &third) == WEIR_OK) {
             use(A, third, 30 * MIB, (uint64_t)k + 1);
@@ -373,7 +373,7 @@ TEST(a_block_across_segments_can_be_shared) {
     MUST_LE(offset + 20 * MIB, bytes);
     weir__memory_text_clear(&read);
     OK(weir_tensors_free(block));
-    block = take(2 * MIB, A); /* others have nothing of what lies behind it */
+    block = take(2 * MIB, A); /* the text has only this block's memory */
     OK(weir_tensors_ipc_make(block, text, sizeof text, &needed, &offset));
     OK(weir__memory_text_read(text, &read));
     MUST_EQ(read.count, 1);
@@ -383,7 +383,7 @@ TEST(a_block_across_segments_can_be_shared) {
     OK(weir_tensors_end(t, graph, NULL));
 }
 
-/* Idle physical allocations that are larger than what is missing move to a pool, also (_i) another stream's. */
+/* Idle physical allocations larger than the missing bytes move to a pool, also those of (_i) another stream. */
 TEST_EACH(2, idle_memory_comes_to_a_pool) {
     void *blocks[10];
     uint64_t before;
@@ -395,7 +395,7 @@ TEST_EACH(2, idle_memory_comes_to_a_pool) {
         OK(weir_tensors_free(blocks[i]));
     }
     CU(driver->cuCtxSynchronize());
-    OK(weir_tensors_free(take(200 * MIB, _i ? B : A))); /* its caches have no such block */
+    OK(weir_tensors_free(take(200 * MIB, _i ? B : A))); /* no cached block is that large */
     before = reserved();
     open_route(graph);
     for (int i = 0; i < 25; i++)
@@ -406,7 +406,7 @@ TEST_EACH(2, idle_memory_comes_to_a_pool) {
 
 CASE("joined", 30, NULL, end);
 
-/* What is idle elsewhere in too large a piece cannot come to the end of the pool. */
+/* Idle memory elsewhere is in a piece that is too large to move to the end of the pool. */
 TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     void *shared, *block, *small;
 
@@ -423,7 +423,7 @@ TEST(a_pool_has_what_is_idle_elsewhere_at_the_limit) {
     OK(weir_tensors_free(small));
 }
 
-/* Blocks do not lie across two pieces of memory that the driver does not know as one. */
+/* A block never crosses from one driver allocation to another. */
 TEST_EACH(3, segments_of_other_engines_stay_apart) {
     static const char *const engines[] = {"pool", "bfc", "direct"};
     void *first, *last, *large;

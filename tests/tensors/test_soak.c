@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* test_soak.c: tensors under several threads at once, on the device model.
  *
- * Threads allocate, use, and free what is theirs and what others gave them, on several streams; end streams whose blocks
- * live, and make others, which get the handles; send requests to pools of a thread and to pools of graphs that they capture
- * and launch; bring pools back to states; trim; request memory of the allocator that all share; and run out of memory, since
- * the limit is small.  Each stays within the contract: a stream waits for the block's own before it uses
- * the block, and says so before the free.
+ * Threads allocate, use and free their own blocks and blocks of other threads, on several streams.  Threads destroy
+ * streams whose blocks are live, and create streams that get the old handles.  Requests go to pools of a thread, and to
+ * pools of graphs that the thread captures and launches.  Threads restore pools, trim, and allocate from the shared
+ * allocator.  The limit is small, so that memory runs out.  Each thread keeps the contract: a stream waits for the
+ * block's own stream before it uses the block, and the thread notes the use before the free.
  *
- * Watched: the model's oracle reports each use that is not ordered behind the last owner's; at the end all memory is
- * back, and the figures are those of no block.
+ * The model's oracle reports each use that is not ordered after the last owner's uses.  At the end all memory is free,
+ * and the figures count no block.
  */
 #include "tests/fixtures/tensors.h"
 
 enum { THREADS = 4, STREAMS = 4, MOST = 60, EXCHANGE = 16, MOST_STATES = 12 };
-enum { MOST_ENDS = 20 }; /* streams of a thread that end */
+enum { MOST_ENDS = 20 }; /* streams that each thread ends */
 
 struct block {
     void *at;
     size_t bytes;
-    CUstream stream; /* NULL: it has ended */
+    CUstream stream; /* NULL if the stream has ended */
     uint64_t owner;
 };
 
@@ -26,13 +26,13 @@ struct thread {
     pthread_t self;
     int number;
     uint64_t random;
-    CUstream captured; /* only this thread captures it */
-    CUstream passing;  /* ends now and then */
-    int ends;          /* so often */
+    CUstream captured; /* captured by this thread alone */
+    CUstream passing;  /* destroyed and created again */
+    int ends;          /* how often */
     CUevent event;
     struct block blocks[MOST];
     size_t count;
-    /* The pool of this thread, and of the graph. */
+    /* The pools of this thread, and of its graph. */
     weir_tensors_id own, graphs;
     int is_open;
     CUgraphExec ready;
@@ -74,7 +74,7 @@ static size_t some_bytes(struct thread *h) {
            512;
 }
 
-/* 1, or 0: there is no memory. */
+/* Returns 1 on success, 0 if there is no memory. */
 static int ask(struct thread *h, CUstream stream, struct block *out) {
     weir_status status;
 
@@ -95,7 +95,7 @@ static void take_one(struct thread *h) {
         h->count++;
 }
 
-/* Another stream gets the handle, of this thread or of another one. */
+/* Another stream, of this or another thread, gets the handle. */
 static void renew_passing(struct thread *h) {
     if (h->ends++ >= MOST_ENDS)
         return;
@@ -106,7 +106,7 @@ static void renew_passing(struct thread *h) {
     CU(driver->cuStreamCreate(&h->passing, CU_STREAM_NON_BLOCKING));
 }
 
-/* As another framework that shares the allocator. */
+/* Allocates and frees like another framework that shares the allocator. */
 static void request_beside(struct thread *h) {
     weir_allocator *all = weir_tensors_allocator(t);
     struct block b = {.bytes = some_bytes(h), .stream = h->passing, .owner = ++last_owner};
@@ -136,7 +136,7 @@ static struct block pick(struct thread *h) {
     return picked;
 }
 
-/* Another thread will free it. */
+/* Hands the block to another thread, which will free it. */
 static void pass_on(struct thread *h, struct block b) {
     struct block *slot = &exchange[draw(h, EXCHANGE)], there;
 
@@ -160,7 +160,7 @@ static void in_own_pool(struct thread *h) {
     OK(weir_tensors_pool_close(t, h->own));
 }
 
-/* A pool of its own, so that no other thread has a block of it. */
+/* Restores a pool that no other thread has blocks of. */
 static void back_to_a_state(struct thread *h) {
     weir_tensors_id id = {(uint64_t)h->number + 1, 3};
     struct block before[MOST_STATES], after[MOST_STATES];
@@ -171,7 +171,7 @@ static void back_to_a_state(struct thread *h) {
     OK(weir_tensors_begin(t, id, is_thread, h));
     while (kept < MOST_STATES && draw(h, 6) && ask(h, streams[draw(h, 2)], &before[kept]))
         kept++;
-    for (size_t i = 0; i < kept; i++) /* free memory between */
+    for (size_t i = 0; i < kept; i++) /* leaves free memory between blocks */
         if (draw(h, 3) == 0) {
             OK(weir_tensors_free(before[i].at));
             before[i--] = before[--kept];
@@ -225,7 +225,7 @@ static void capture(struct thread *h) {
         if (draw(h, 6) == 0)
             break;
     }
-    if (h->count > 0) /* from before the capture */
+    if (h->count > 0) /* a block from before the capture */
         OK(weir_tensors_free(pick(h).at));
     while (count > 0)
         OK(weir_tensors_free(inside[--count].at));
@@ -310,7 +310,7 @@ TEST_EACH(4, threads) {
 
     if (wanted)
         steps = atoi(wanted);
-    if (_i == 3) /* segments do not join */
+    if (_i == 3) /* its segments do not join */
         setenv("WEIR_ENGINE", "bfc", 1);
     begin_with("160MiB");
     for (int i = 0; i < STREAMS; i++)

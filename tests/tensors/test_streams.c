@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_streams.c: streams that end before their blocks, and whose handles mean other streams by then, get nothing of each
- * other too early.
+/* test_streams.c: streams end before their blocks, and new streams get their handles.  No stream reuses another
+ * stream's memory too early.
  */
 #include "tests/fixtures/tensors.h"
 
@@ -9,7 +9,7 @@ static void open_route(weir_tensors_id id) {
     OK(weir_tensors_begin(t, id, always, NULL));
 }
 
-/* The stream ends, and another one gets its handle. */
+/* Destroys the stream, and creates another one with its handle. */
 static void renew(CUstream *stream) {
     CUstream old = *stream;
 
@@ -28,7 +28,7 @@ static uint64_t questions(void) {
            weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
 }
 
-/* The stream waits for what the other one has now. */
+/* Makes the stream wait for the current work of the other one. */
 static void follow(CUstream stream, CUstream other_stream) {
     CUevent event;
 
@@ -50,7 +50,7 @@ TEST(a_handle_that_is_used_again_has_nothing_of_its_pool) {
         OK(weir_tensors_free(block));
         renew(&A);
     }
-    MUST_LE(reserved(), 6 * MIB); /* what ended streams freed serves later ones behind a wait */
+    MUST_LE(reserved(), 6 * MIB); /* memory of ended streams serves later ones after a wait */
     OK(weir_tensors_end(t, other, NULL));
 }
 
@@ -81,7 +81,7 @@ TEST(what_an_ended_stream_freed_is_waited_for_before_growth) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* Freed after (_i 1) or before its stream has ended. */
+/* The block is freed after its stream has ended, and (_i) after the next stream of the handle has had a block. */
 TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
     void *block, *again;
 
@@ -99,7 +99,7 @@ TEST_EACH(2, a_block_that_outlives_its_stream_serves_the_pool) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* What a captured stream, whose id cannot be asked, frees after the capture. */
+/* A block of a captured stream, whose id cannot be queried, is freed after the capture. */
 TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
     void *block, *again;
 
@@ -113,12 +113,12 @@ TEST(a_block_of_a_capture_serves_nobody_at_once_after_it) {
     again = take(4 * MIB, A);
     MUST_EQ((uintptr_t)again, (uintptr_t)block);
     CU(driver->cuGraphDestroy(end_capture(A)));
-    use(B, again, 4 * MIB, 2); /* as a graph that is launched there */
+    use(B, again, 4 * MIB, 2); /* stands for a graph that runs on B */
     OK(weir_tensors_free(again));
 }
 
-/* The pool keeps its route over two captures.  A block of the first one is used after it, and freed before the second one,
- * or during it.  The handle means another stream by then. */
+/* The pool keeps its route over two captures.  A block of the first capture is used after it, and freed before or
+ * during the second one.  The handle means another stream by then. */
 TEST_EACH(2, a_block_that_is_used_between_two_captures) {
     void *block, *again;
     CUgraph captured;
@@ -184,7 +184,7 @@ TEST(a_pool_grows_where_waits_are_forbidden) {
 
 CASE("shared", 30, begin, end);
 
-/* The handle means no stream (_i 0), another stream, or one that has had blocks. */
+/* The handle means no stream (_i 0), a new stream, or a new stream that has had blocks. */
 TEST_EACH(3, a_block_whose_stream_has_ended) {
     void *block, *again;
 
@@ -242,7 +242,7 @@ TEST(a_thread_without_a_context_frees_a_block_whose_stream_has_ended) {
     OK(weir_tensors_free(again));
 }
 
-/* Blocks that a capture has held are covered together: that of the stream which has ended, and that of the next one. */
+/* Two uses wait for the end of a capture: one of an ended stream, one of the next stream with its handle. */
 TEST(two_streams_of_a_handle_share_no_event) {
     void *blocks[2], *again;
     CUgraph captured;
@@ -266,7 +266,7 @@ TEST(two_streams_of_a_handle_share_no_event) {
     }
 }
 
-/* The use of a stream that has the handle of the block's own stream, which has ended. */
+/* The block's own stream has ended, and another stream with its handle uses the block. */
 TEST(a_use_by_the_next_stream_of_the_handle) {
     void *block, *again;
 
@@ -283,7 +283,7 @@ TEST(a_use_by_the_next_stream_of_the_handle) {
     OK(weir_tensors_free(again));
 }
 
-/* The stream that has the handle now is being captured, so that nobody can ask who it is. */
+/* The stream that has the handle now is being captured, so that nobody can query its id. */
 TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
     enum { BLOCKS = 64 };
 
@@ -314,7 +314,7 @@ TEST_EACH(2, a_free_beside_a_capture_on_the_handle) {
     MUST_EQ(reserved(), 0);
 }
 
-/* The block's own stream ends after the free, which still waits for another one.  A later request neither asks about the
+/* The block's own stream ends after the free, which still waits for another one.  A later request neither queries the
  * stream (_i 0), nor waits for the device, since another stream has the handle (_i 1). */
 TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
     uint64_t asked, before;
@@ -333,7 +333,7 @@ TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
         renew(&own);
     else
         CU(driver->cuStreamDestroy(own));
-    OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again)); /* binds A */
+    OK(weir_tensors_alloc(t, KIB, KIB, A, 1, NULL, &again)); /* makes A known */
     OK(weir_tensors_free(again));
     MUST_EQ(figures().active[0].current, 1);
     weir__model_advance(5 * MS);
@@ -349,7 +349,7 @@ TEST_EACH(2, a_stream_that_ends_while_its_block_waits) {
     OK(weir_tensors_free(again));
 }
 
-/* The block's own stream still works on it when the other one is done. */
+/* The block's own stream still works on it when the other stream is done. */
 TEST(a_block_waits_for_its_own_stream_too) {
     void *block, *again;
     uint64_t owner = 2;
@@ -365,7 +365,7 @@ TEST(a_block_waits_for_its_own_stream_too) {
     }
 }
 
-/* A stream is named while it is captured: its use is over only after a wait for the device. */
+/* A use is noted during a capture of its stream, so that only a wait for the device completes the use. */
 TEST(a_use_that_was_noted_in_a_capture) {
     CUgraph captured;
     void *block, *again;
@@ -398,7 +398,7 @@ static void *take_on_own(void *context) {
     return block;
 }
 
-/* The per-thread default stream is another one in each thread; _i 1: it lasts. */
+/* The per-thread default stream is another stream in each thread.  `lasts`: the program vouches for it. */
 static void blocks_of_two_threads(int lasts) {
     pthread_t thread;
     void *block, *again;
@@ -430,7 +430,7 @@ static void *free_on_own(void *context) {
     return NULL;
 }
 
-/* Neither stream has ended, so no request waits for the device, which is at work. */
+/* Both streams still exist, so no request waits for the device, which is at work. */
 TEST(default_streams_of_two_threads_have_not_ended) {
     pthread_t thread;
     uint64_t before;
@@ -454,7 +454,7 @@ static void *use_on_own(void *block) {
     return NULL;
 }
 
-/* The handle is that of the block's own stream, but in this thread it means another one. */
+/* The handle is that of the block's own stream, but in this thread the handle means another stream. */
 TEST(a_use_by_the_default_stream_of_another_thread) {
     pthread_t thread;
     void *block, *again;
@@ -472,7 +472,7 @@ TEST(a_use_by_the_default_stream_of_another_thread) {
 
 CASE("older", 30, NULL, end);
 
-/* No stream can be told from another then, so what a pool's streams free serves them behind a wait for the device. */
+/* Streams cannot be told apart, so that memory of ended streams is reused only after a wait for the device. */
 TEST(a_pool_with_a_driver_that_has_no_ids) {
     void *block;
 
@@ -501,7 +501,7 @@ TEST(a_pool_with_a_driver_that_has_no_ids) {
 
 CASE("cost", 30, begin, end);
 
-/* In a pool (_i 1) or not: weir asks the driver nothing about a stream that is never destroyed. */
+/* In a pool (_i 1) or not, weir makes no driver query about a stream that is never destroyed. */
 TEST_EACH(2, streams_that_last_are_not_asked_about) {
     uint64_t before = 0;
     void *block;
@@ -514,18 +514,18 @@ TEST_EACH(2, streams_that_last_are_not_asked_about) {
     if (_i)
         open_route(other);
     for (int i = 0; i < 2100; i++) {
-        if (i == 2000) /* the cache keeps blocks once the engine has been steady */
+        if (i == 2000) /* caches keep blocks once the engine is steady */
             before = questions();
         OK(weir_tensors_alloc(t, MIB, MIB, A, 1, NULL, &block));
         OK(weir_tensors_use(block, A));
         OK(weir_tensors_free(block));
     }
-    MUST_LE(questions() - before, 1); /* the cache looks after itself now and then */
+    MUST_LE(questions() - before, 1); /* the cache checks itself now and then */
     if (_i)
         OK(weir_tensors_end(t, other, NULL));
 }
 
-/* A use by such a stream needs no question about the name, only whether it is captured at the free. */
+/* A use of such a stream needs no query of the id, only one at the free whether it is captured. */
 TEST(uses_of_streams_that_last_are_not_asked_about) {
     uint64_t before, ids;
     void *block;
@@ -543,7 +543,7 @@ TEST(uses_of_streams_that_last_are_not_asked_about) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* Requests of the pool beside others. */
+/* One request of the pool comes between requests outside of it. */
 TEST(a_stream_is_bound_once) {
     uint64_t before = 0;
     void *block;

@@ -14,7 +14,7 @@ TEST(a_free_goes_to_the_stream_of_the_request) {
     use(A, block, 4 * MIB, 1);
     OK(weir_tensors_free(block));
     again = take(4 * MIB, A);
-    MUST_EQ((uintptr_t)again, (uintptr_t)block); /* at once, behind the work of its own stream */
+    MUST_EQ((uintptr_t)again, (uintptr_t)block); /* ordered by the stream itself */
     use(A, again, 4 * MIB, 2);
     OK(weir_tensors_free(again));
     block = take(4 * MIB, B);
@@ -31,7 +31,7 @@ TEST(a_block_that_another_stream_uses_waits_for_it) {
         block = take(bytes, A);
         use(B, block, bytes, 1);
         OK(weir_tensors_use(block, B));
-        OK(weir_tensors_use(block, A)); /* its own: nothing */
+        OK(weir_tensors_use(block, A)); /* its own stream: no wait */
         OK(weir_tensors_free(block));
         again = take(bytes, A);
         use(A, again, bytes, 2);
@@ -143,22 +143,22 @@ TEST(a_capture_has_memory_of_its_pool) {
     MUST((uintptr_t)a != (uintptr_t)before);
     use(A, a, MIB, 1);
     OK(weir_tensors_free(a));
-    b = take(MIB, A); /* the same stream has it again, inside the capture */
+    b = take(MIB, A); /* one stream, one capture */
     MUST_EQ((uintptr_t)b, (uintptr_t)a);
     use(A, b, MIB, 2);
-    elsewhere = take(MIB, B); /* is not being captured */
+    elsewhere = take(MIB, B); /* a stream without a capture */
     MUST((uintptr_t)elsewhere != (uintptr_t)b);
     use(B, elsewhere, MIB, 3);
     OK(weir_tensors_free(b));
     captured = end_capture(A);
-    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0); /* no node allocates */
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0); /* no allocation nodes */
     CU(driver->cuGraphInstantiateWithFlags(&ready, captured, 0));
     for (int i = 0; i < 100; i++) {
         void *block = take(MIB, A);
 
         use(A, block, MIB, 4);
         CU(driver->cuGraphLaunch(ready, A));
-        MUST((uintptr_t)block != (uintptr_t)b); /* which is the graph's */
+        MUST((uintptr_t)block != (uintptr_t)b); /* belongs to the graph */
         OK(weir_tensors_free(block));
     }
     OK(weir_tensors_free(elsewhere));
@@ -204,7 +204,7 @@ TEST(a_pool_without_a_capture) {
     OK(weir_tensors_use(a, B));
     use(B, a, MIB, 1);
     OK(weir_tensors_free(a));
-    b = take(MIB, A); /* B is at work */
+    b = take(MIB, A); /* B is still at work */
     MUST((uintptr_t)b != (uintptr_t)a);
     use(A, b, MIB, 2);
     OK(weir_tensors_free(b));
@@ -231,7 +231,7 @@ TEST(a_pool_goes_with_its_last_user) {
     OK(weir_tensors_free(block));
     OK(weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
-    MUST_EQ(figures().segment[0].current, 2); /* the pool has a user: its memory stays */
+    MUST_EQ(figures().segment[0].current, 2); /* the pool has a user */
     OK(weir_tensors_pool_close(t, graph));
     EXPECT(WEIR_E_NOT_OWNED, weir_tensors_pool_close(t, graph));
     OK(weir_tensors_trim(t, none));
@@ -262,7 +262,7 @@ TEST(blocks_outlive_their_pool) {
     OK(weir_tensors_trim(t, none));
     MUST_EQ(figures().reserved_bytes[0].current, 0);
     OK(weir_tensors_pool_open(t, graph,
-                              NULL)); /* may have the memory that the record of that pool had */
+                              NULL)); /* may get the host memory of the old pool's record */
     block[0] = take(4 * MIB, A);
     OK(weir_tensors_find(block[0], &whose, &found));
     MUST(found.pool.first == 0 && found.pool.second == 0);
@@ -271,13 +271,13 @@ TEST(blocks_outlive_their_pool) {
 
 CASE("pools", 30, NULL, end);
 
-/* Where the branches of a capture could meet.  In all but the first two nothing else serves the request. */
+/* Requests where the branches of a capture could share memory.  In all but the first two rows nothing else is free. */
 static const struct branch {
     const char *limit;
-    int lasts;             /* the streams do */
+    int lasts;             /* streams are never destroyed */
     int is_older;          /* the block is older than the capture */
-    int follows_a_capture; /* that left memory which would do, with what the other branch frees */
-    int lacks_ids;         /* the driver does */
+    int follows_a_capture; /* an older capture left enough memory, if joined */
+    int lacks_ids;         /* the driver has no ids */
 } branches[] = {{NULL, 0, 0, 0, 0},     {NULL, 1, 0, 0, 0},     {"100MiB", 0, 0, 0, 0},
                 {"100MiB", 1, 0, 0, 0}, {"100MiB", 0, 1, 0, 0}, {NULL, 0, 0, 1, 0},
                 {"100MiB", 0, 0, 0, 1}, {NULL, 0, 1, 0, 1},     {"100MiB", 0, 1, 0, 1}};
@@ -368,7 +368,7 @@ TEST(segments_that_are_not_divided) {
     OK(weir_tensors_end(t, other, NULL));
 }
 
-/* The smallest one that holds the block serves, wherever it lies. */
+/* The smallest segment that holds the block serves, at any address. */
 TEST(segments_that_are_not_divided_serve_by_size) {
     static const size_t sizes[] = {2 * MIB, 8 * MIB, MIB, 8 * MIB, 2 * MIB};
     void *blocks[5], *found;
@@ -424,7 +424,7 @@ TEST(a_pool_with_memory_from_elsewhere) {
 
     OK(weir_tensors_pool_open(t, other, &source));
     OK(weir_tensors_pool_open(t, other, &source));
-    MUST_EQ(source_ends, 1); /* the second is not needed */
+    MUST_EQ(source_ends, 1); /* the second source is not needed */
     OK(weir_tensors_begin(t, other, always, NULL));
     block = take(3 * MIB, A);
     f = figures();
@@ -454,7 +454,7 @@ TEST(a_source_that_comes_after_the_pool) {
     OK(weir_tensors_pool_open(t, other, NULL));
     OK(weir_tensors_begin(t, other, always, NULL));
     block = take(3 * MIB, A);
-    OK(weir_tensors_pool_open(t, other, &source)); /* too late: it has a segment */
+    OK(weir_tensors_pool_open(t, other, &source)); /* too late, since it has a segment */
     MUST_EQ(source_ends, before + 2);
     leave_pool(block);
     MUST_EQ(source_ends, before + 2);
@@ -501,7 +501,7 @@ TEST(a_pool_comes_back_to_a_state) {
     OK(weir_tensors_free(block[5]));
     for (int i = 0; i < 3; i++)
         later[i] = take((size_t)(i + 2) * MIB, A);
-    take(60 * MIB, A); /* a segment that the state knows nothing of */
+    take(60 * MIB, A); /* a segment that is not in the state */
     OK(weir_tensors_end(t, graph, NULL));
     OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
     MUST_EQ(freed_count, 6);
@@ -520,12 +520,12 @@ TEST(a_pool_comes_back_to_a_state) {
     OK(weir_tensors_pool_is(t, graph, expected, 4, &same));
     MUST(!same);
     MUST_EQ(figures().allocation[0].current, 4);
-    /* What was free in the state is free again, and what lived is not handed out. */
+    /* Memory that was free in the state is free again, and live blocks are not handed out. */
     OK(weir_tensors_begin(t, graph, always, NULL));
     for (int i = 0; i < 20; i++)
         MUST(!is_among(made, made_count, take(300 * KIB, A)));
     OK(weir_tensors_end(t, graph, NULL));
-    /* A state comes back as often as it is wanted. */
+    /* A state can be restored any number of times. */
     freed_count = made_count = 0;
     OK(weir_tensors_restore(t, state, on_freed, on_made, NULL));
     MUST_EQ(freed_count, 24);
@@ -559,7 +559,7 @@ TEST(a_state_whose_segments_have_gone) {
 
 struct sums {
     uint64_t allocated, pending, free, reserved, segment, blocks, pools;
-    uint64_t end; /* of the last piece in the segment */
+    uint64_t end; /* end of the last piece in the segment */
 };
 
 static void add_up(void *context, const weir_tensors_block *block) {
