@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_adapters.c: what frameworks call, as they call it, on the device model: which stream a block is for,
- * what is told when a request is refused, what becomes of a free that a capture stands in the way of.
+/* test_adapters.c: the functions that frameworks call, on the device model: the stream of a block, the message of a
+ * failed allocation, and frees that a capture delays.
  *
- * check-python and check-adapters call some of them in the module, and check-exports finds each.
+ * check-python and check-adapters call some of the functions in the module.  check-exports finds each of them.
  */
 #include <dlfcn.h>
 
@@ -14,9 +14,9 @@
 #define ROOM (64 * MIB)
 #define LARGE (40 * MIB)
 
-static weir_allocator *process; /* of device 0 */
+static weir_allocator *process; /* the allocator of device 0 */
 
-/* One large block fits, so that what is freed must serve again. */
+/* The limit leaves room for one large block, so that freed memory must be reused. */
 static void begin(void) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv("WEIR_LIMIT", "64MiB", 1);
@@ -25,7 +25,7 @@ static void begin(void) {
     catch_log();
 }
 
-/* So many lines since the last call, and in them this. */
+/* Expects that many log lines since the last call, and the text in them. */
 #define TOLD(count, text) told(__LINE__, count, text)
 
 static void told(int at, int count, const char *text) {
@@ -39,7 +39,7 @@ static void use(CUstream stream, void *block, uint64_t owner, uint64_t ns) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 
-/* Allocates a large block on the stream, uses it there for so long, and frees it. */
+/* Allocates a large block on the stream, uses it there for `ns`, and frees it. */
 static void live_in_torch(CUstream stream, uint64_t owner, uint64_t ns) {
     void *block = weir_torch_alloc(LARGE, 0, stream);
 
@@ -54,7 +54,7 @@ static void end(void) {
     check_model();
 }
 
-/* A failure is thrown where there is a C++ library, as sanitizers bring it: see check-adapters. */
+/* Returns 1 if a C++ library is loaded, as by sanitizers.  A failure then throws: see check-adapters. */
 static int throws(void) {
     return dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) != NULL;
 }
@@ -73,11 +73,11 @@ TEST(torch_in_the_order_of_the_stream) {
     now = weir__model_now_ns();
     use(A, block, 1, 50 * MS);
     weir_torch_free(block, LARGE, 0, A);
-    MUST(weir_torch_alloc(LARGE, 0, A) == block); /* at once */
+    MUST(weir_torch_alloc(LARGE, 0, A) == block); /* without a wait */
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     use(A, block, 2, MS);
     weir_torch_free(block, LARGE, 0, A);
-    block = weir_torch_alloc(LARGE, 0, B); /* behind that */
+    block = weir_torch_alloc(LARGE, 0, B); /* ordered after the work of A */
     use(B, block, 3, MS);
     weir_torch_free(block, LARGE, 0, B);
     weir_torch_free(NULL, 0, 0, A);
@@ -95,11 +95,11 @@ TEST(torch_record_stream) {
     weir_torch_free(block, LARGE, 0, A);
     live_in_torch(A, 2, MS);
     weir_torch_record_stream(NULL, B);
-    weir_torch_record_stream(&block, B); /* memory of others is none of ours */
+    weir_torch_record_stream(&block, B); /* an address that weir did not allocate */
     TOLD(0, "");
 }
 
-/* What a stream that has ended was given may still run. */
+/* A stream that was destroyed may still run work on the block. */
 TEST(torch_a_noted_stream_has_ended) {
     uint64_t now = 0;
     void *block;
@@ -151,9 +151,9 @@ TEST(torch_memory_fraction) {
     weir_torch_memory_fraction(1, 0);
     weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A);
     weir_torch_free(block, GIB, 0, A);
-    weir_torch_memory_fraction(0.0001, 0); /* less than a pool grows by: nothing */
+    weir_torch_memory_fraction(0.0001, 0); /* less than the step of pool growth: ignored */
     TOLD(0, "");
-    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A); /* which stays */
+    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A); /* keeps its memory */
     weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
     weir_torch_memory_fraction(0.25, 0);
     TOLD(1, "weir: error: weir_torch_memory_fraction: ");
@@ -195,7 +195,7 @@ TEST(torch_on_two_devices) {
 
 CASE("adapters", 30, NULL, NULL);
 
-/* Of what no allocator refused there is no OOM report, and who has asked for OOM reports knows of them. */
+/* A failure gives no hint at OOM reports if no allocator failed (_i 0), or if the user has set OOM reports. */
 TEST_EACH(2, refused_without_an_oom_report) {
     if (throws())
         return;
@@ -230,13 +230,13 @@ TEST(torch_refused) {
     for (int i = 0; i < 100; i++)
         MUST(weir_torch_alloc((size_t)(100 + i) * MIB, 0, A) == NULL &&
              weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL);
-    TOLD(0, ""); /* it has been told */
+    TOLD(0, ""); /* both failures were reported before */
     end();
 }
 
 CASE("adapters", 30, begin, end);
 
-/* PyTorch frees within a capture what was made and used by several streams before. */
+/* PyTorch frees a block within a capture, after several streams used the block before the capture. */
 TEST(torch_frees_in_a_capture_are_kept) {
     void *block, *later;
 
@@ -246,13 +246,13 @@ TEST(torch_frees_in_a_capture_are_kept) {
     weir_torch_free(block, 20 * MIB, 0, A);
     TOLD(0, "");
     MUST_EQ(stats_of(process).blocks, 1);
-    later = weir_torch_alloc(MIB, 0, B); /* and the other is freed, on no stream, behind all work */
+    later = weir_torch_alloc(MIB, 0, B); /* frees `block`, ordered after all work */
     MUST_EQ(stats_of(process).blocks, 1);
     drop_capture(A);
     weir_torch_free(later, MIB, 0, B);
 }
 
-/* Memory of the graph: made and freed in it, and kept beyond it. */
+/* One block is freed within the capture, and another one outlives it.  Both are memory of the graph. */
 TEST(torch_allocates_in_a_capture) {
     CUgraphExec exec;
     CUgraph graph;
@@ -288,7 +288,7 @@ TEST(frees_that_are_mistakes_are_told) {
 
 CASE("adapters", 30, NULL, NULL);
 
-/* What a framework lets go as the process ends is no mistake. */
+/* A framework may free blocks while the process ends, and the driver with it.  weir does not log such frees. */
 TEST(frees_after_the_driver_are_not_told) {
     void *block;
 
@@ -305,7 +305,7 @@ TEST(frees_after_the_driver_are_not_told) {
 
 CASE("adapters", 30, begin, end);
 
-/* Of no stream: whatever used it is over when it serves again, and what it was is over before. */
+/* Uses of a block without a stream come after all earlier uses of its memory, and before all later ones. */
 TEST(cupy_of_any_stream) {
     void *block;
 
@@ -334,7 +334,7 @@ TEST(cupy_of_one_stream) {
     weir_cupy_free(A, block, 0);
     MUST_LE(weir__model_now_ns(), now + 10 * MS);
     MUST(weir_cupy_malloc(NULL, 100 * MIB, 0) == NULL && weir_cupy_malloc(A, 100 * MIB, 0) == NULL);
-    TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* the first */
+    TOLD(1, "weir_cupy_malloc: could not allocate 104857600 bytes"); /* its first failure */
 }
 
 /* ---- ONNX Runtime ---------------------------------------------------------------------------- */
@@ -382,7 +382,7 @@ TEST(onnx_on_the_current_device) {
     there = weir_onnx_alloc(MIB);
     OK(weir_device_allocator(1, &other));
     MUST_EQ(stats_of(other).blocks, 1);
-    weir_onnx_free(here); /* found by the address */
+    weir_onnx_free(here); /* the address tells the device */
     CU(driver->cuCtxPopCurrent(&second));
     weir_onnx_free(there);
     MUST_EQ(stats_of(other).blocks, 0);
@@ -412,7 +412,7 @@ TEST(handlers_of_an_allocator_and_of_the_process) {
         MUST_EQ(stats_of(serves).blocks, 0);
         ANSWERS(0, handler.device_free(handler.ctx, NULL, 0, A));
         MUST(handler.device_free(handler.ctx, (char *)block + 256, 1, A) == WEIR_E_NOT_OWNED);
-        TOLD(1 - i, i ? "" : "weir_handler_free"); /* the first, whoever's */
+        TOLD(1 - i, i ? "" : "weir_handler_free"); /* the first such failure of the process */
     }
     weir_mem_handler_init(&handler, NULL);
     MUST(handler.device_alloc(handler.ctx, &(void *){NULL}, 100 * MIB, A) == WEIR_E_LIMIT);
@@ -420,7 +420,7 @@ TEST(handlers_of_an_allocator_and_of_the_process) {
     OK(weir_allocator_destroy(own));
 }
 
-/* ---- where there is no allocator ------------------------------------------------------------- */
+/* ---- no allocator ---------------------------------------------------------------------------- */
 
 static void ask_torch(void) {
     if (!throws())
@@ -445,7 +445,7 @@ static void (*const asks[])(void) = {ask_torch, ask_cupy, ask_onnx, ask_handler}
 
 enum { ASKS = sizeof asks / sizeof asks[0] };
 
-/* How often the last lines have this. */
+/* Returns how often the last log lines contain the text. */
 static int times(const char *text) {
     int count = 0;
 
@@ -458,7 +458,7 @@ static int times(const char *text) {
 
 static const struct {
     const char *name, *value, *log, *says;
-    enum weir_driver_entry refuses; /* for want of memory */
+    enum weir_driver_entry refuses; /* this entry runs out of memory */
 } reasons[] = {
     {"WEIR_LIMIT", "much", NULL,
      "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", NOTHING},
@@ -479,7 +479,7 @@ static const struct {
 
 CASE("adapters", 30, NULL, NULL);
 
-/* Once, the caller, and however often. */
+/* However many functions fail, and however often, the reason is logged once. */
 TEST_EACH(ROWS(reasons), why_there_is_none_is_told_once) {
     setenv("WEIR_DEVICE", "model", 1);
     setenv(reasons[_i].name, reasons[_i].value, 1);
