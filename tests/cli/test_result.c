@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_result.c: where warm-up ends, which iterations count as steady, what ties, and what the findings say. */
+/* test_result.c: the end of warm-up, the iterations that count as steady, ties, and the text of the findings. */
 #include "cli/replay/findings.h"
 #include "cli/replay/result.h"
 #include "tests/fixtures/suite.h"
@@ -42,7 +42,7 @@ static void tear_down(void) {
     memset(&findings, 0, sizeof findings);
 }
 
-/* Makes the rows; with `busy` twice as many. */
+/* Makes the rows, twice as many if `busy` is not 0. */
 static void make_rows(double busy) {
     size_t modes = busy > 0 ? 2 : 1;
 
@@ -55,7 +55,7 @@ static void make_rows(double busy) {
                                .runs = json_array()};
 }
 
-/* Adds a run of eight iterations of that time, with that makespan, if it is not 0, and that memory. */
+/* Adds a run of eight iterations of `ns` each, with the reserved bytes, and with the makespan unless it is 0. */
 static json_t *add_run(struct row *row, json_int_t ns, json_int_t makespan, json_int_t reserved) {
     json_t *times = json_array(), *spans = json_array(), *iterations, *run;
 
@@ -83,7 +83,7 @@ static void finish(void) {
     ck_assert_int_eq(findings_make(&results, &findings), 1);
 }
 
-/* "mapped pool": the names of those that are marked. */
+/* Returns the names of the configurations with that mark, for example "mapped pool". */
 static const char *marked(enum mark mark) {
     static char text[128];
 
@@ -128,13 +128,13 @@ static size_t warm_up(const char *reserved, const char *times) {
 TEST(test_warm_up_ends_with_the_last_peak) {
     ck_assert_uint_eq(warm_up("12333333", "00000000"), 3);
     ck_assert_uint_eq(warm_up("00000000", "00000000"), 0);
-    ck_assert_uint_eq(warm_up("33330303", "00000000"), 1); /* trims, and growth to what there was */
+    ck_assert_uint_eq(warm_up("33330303", "00000000"), 1); /* a trim, and growth to the old peak */
     ck_assert_uint_eq(warm_up("33333334", "00000000"), 8);
 }
 
 TEST(test_warm_up_ends_with_the_last_long_iteration) {
     ck_assert_uint_eq(warm_up("11111111", "93311111"), 3);
-    ck_assert_uint_eq(warm_up("11111111", "11911191"), 1); /* what comes again is steady */
+    ck_assert_uint_eq(warm_up("11111111", "11911191"), 1); /* recurring: steady */
     ck_assert_uint_eq(warm_up("11111111", "11111119"), 1);
 }
 
@@ -184,11 +184,11 @@ TEST(test_ties_are_ties) {
     finish();
     ck_assert_str_eq(marked(MARK_FASTEST), "driver-keep mapped");
     ck_assert_str_eq(marked(MARK_SMALLEST), "driver-keep mapped");
-    ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 1); /* what is marked is what is said */
+    ck_assert_int_eq(rows[0].best[FIGURE_STEADY_MEAN], 1); /* marked figures are the best */
     ck_assert_int_eq(rows[1].best[FIGURE_STEADY_MEAN], 1);
     ck_assert_int_eq(rows[0].best[FIGURE_RESERVED] && rows[1].best[FIGURE_RESERVED], 1);
     ck_assert_int_eq(rows[2].best[FIGURE_STEADY_MEAN], 0);
-    ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* it only compares */
+    ck_assert_int_eq(rows[3].best[FIGURE_STEADY_MEAN], 0); /* unusable, only compared */
     ck_assert(says("driver-keep and mapped (a tie), 1.000 ms an iteration."));
     ck_assert(says("One run of each"));
     ck_assert(says("mapped, weir's default, is worse than the driver in no figure."));
@@ -216,7 +216,7 @@ TEST(test_makespan_decides_before_time) {
     add_run(result_at(&results, 0, 2, 1), 400000, 50100000, 1000000);
     add_run(result_at(&results, 0, 3, 1), 100000, 40000000, 1000000);
     finish();
-    ck_assert_str_eq(marked(MARK_FASTEST), "pool"); /* of two makespans that tie */
+    ck_assert_str_eq(marked(MARK_FASTEST), "pool"); /* the faster one of two makespans that tie */
     ck_assert(says("mapped, weir's default, is worse than the driver in makespan (1.20 times "));
 }
 
@@ -232,7 +232,7 @@ TEST(test_what_failed_compares_with_nothing) {
     ck_assert_str_eq(findings.usual->name, "pool");
 }
 
-/* Sets a figure of the only run of a row; below 0: the run lacks it. */
+/* Sets a figure of the row's only run.  Deletes the figure if the value is below 0. */
 static void set(struct row *row, const char *key, json_int_t value) {
     json_t *run = json_array_get(row->runs, 0);
 

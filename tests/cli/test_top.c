@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_top.c: what an allocator shows of itself, and what `weir top' makes of whatever it finds. */
+/* test_top.c: the figures that an allocator publishes, and what `weir top' prints for any bytes that it finds. */
 #include <ctype.h>
 
 #include "tests/fixtures/folder.h"
@@ -17,7 +17,7 @@ static void set_up(void) {
     top.now_ns = UINT64_C(100000000000);
 }
 
-/* What is printed, for free(3); letters and newlines alone. */
+/* Returns the printed text, for free(3).  Checks that the text has printable characters and newlines alone. */
 static char *printed(void) {
     char *text = NULL;
     size_t bytes;
@@ -42,7 +42,7 @@ static char *as_json(void) {
 
 CASE("top", 30, set_up, NULL);
 
-/* Any bytes, as a process may have put them there. */
+/* A faulty process may have published any bytes. */
 TEST(test_random_bodies) {
     uint64_t state = 88172645463325252u;
 
@@ -61,7 +61,7 @@ TEST(test_random_bodies) {
     }
 }
 
-/* All ones: the largest of everything, and texts without ends. */
+/* With all bits set, each number has its largest value, and no text has an end. */
 TEST(test_largest_body) {
     char *text;
 
@@ -70,12 +70,12 @@ TEST(test_largest_body) {
     ck_assert_uint_eq(program.now.allocators, WEIR_SHOW_MOST);
     ck_assert_uint_eq(strlen(program.now.command), WEIR_SHOW_COMMAND - 1);
     text = printed();
-    ck_assert_ptr_nonnull(strstr(text, "unknown")); /* cause of a step */
+    ck_assert_ptr_nonnull(strstr(text, "unknown")); /* the cause of a step */
     free(text);
     free(as_json());
 }
 
-/* Of what an allocator did, against weir_stats. */
+/* Compares the published figures with weir_stats. */
 TEST(test_figures_are_the_allocators) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     struct weir_show_allocator *shown = &program.now.allocator[0];
@@ -119,7 +119,7 @@ TEST(test_figures_are_the_allocators) {
     OK(weir_allocator_destroy(a));
 }
 
-/* More steps than are shown: the last ones, oldest first. */
+/* An allocator makes more steps than are shown.  Its last steps are shown, oldest first. */
 TEST(test_the_last_steps) {
     weir_options options = options_of(KIND_REGIONS, "model", 0);
     struct weir_show_allocator *shown = &program.now.allocator[0];
@@ -165,13 +165,13 @@ TEST(test_rates) {
     program.has_before = 1;
     count(12, 3000, 1100, 2400);
     expect_json("\"requests_per_s\":1000.0,\"frees_per_s\":100.0,\"cached\":0.95");
-    count(10, 3000, 1100, 2400); /* no time has gone by */
+    count(10, 3000, 1100, 2400); /* no time has passed */
     expect_json("\"requests_per_s\":null");
-    count(14, 10, 10, 10); /* it is another one by now */
+    count(14, 10, 10, 10); /* the counts fell: it is another allocator */
     expect_json("\"requests_per_s\":null");
 }
 
-/* Sorts two programs, and returns the process id of the first one. */
+/* Sorts two programs.  Returns the process id of the first one. */
 static int first_of(enum top_order order) {
     top.order = order;
     top_sort(&top);
@@ -245,16 +245,16 @@ TEST(test_one_that_does_not_answer) {
     free(text);
 }
 
-/* ---- what the processes of a device say ---------------------------------------------------------- */
+/* ---- other processes on the device -------------------------------------------------------------- */
 
 #define DEVICE "GPU-00112233"
 
-/* A slot with that much idle; of 0 bytes nothing has been said yet. */
+/* Publishes an entry with `bytes` of reserved and idle memory.  With 0 bytes, the process does not answer. */
 static int be_member(uint64_t bytes) {
     static struct weir_registry own;
     struct weir_registry_entry e = {.reserved = bytes, .idle = bytes, .command = "a program"};
 
-    if (bytes > 0) { /* all that are asked later, too */
+    if (bytes > 0) { /* answers every later question */
         e.heartbeat_ns = UINT64_MAX;
         e.limit = 8 * bytes;
     }
@@ -264,7 +264,7 @@ static int be_member(uint64_t bytes) {
     return 1;
 }
 
-/* `row': behind the number of the process. */
+/* Expects one program, with that row after its process id, and with that JSON. */
 static void expect_row(pid_t pid, const char *row, const char *json) {
     char wanted[256], *text;
 
