@@ -28,11 +28,11 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int device_count; /* set once */
 static CUcontext contexts[MAX_DEVICES];
 static _Thread_local int current_device;
-static _Thread_local cudaError_t last_error; /* cudaGetLastError takes it */
+static _Thread_local cudaError_t last_error; /* cudaGetLastError returns and clears it */
 
 /* ---- Errors ---- */
 
-/* Results of the driver have the runtime's numbers.  Not ready is no error. */
+/* Turns a result of the driver into the runtime's error of that number.  Not ready is no error. */
 static cudaError_t status_of(CUresult result) {
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
         last_error = (cudaError_t)result;
@@ -69,7 +69,7 @@ static void count_devices(void) {
         device_count = count < MAX_DEVICES ? count : MAX_DEVICES;
 }
 
-/* The primary context of the device becomes current.  It is retained until the process ends. */
+/* Makes the device's primary context current.  The context is retained until the process ends. */
 static CUresult enter(int device) {
     CUresult result = CUDA_SUCCESS;
 
@@ -81,7 +81,7 @@ static CUresult enter(int device) {
     return result == CUDA_SUCCESS ? cuCtxSetCurrent(contexts[device]) : result;
 }
 
-/* A thread has the context of its device from the first call that needs one. */
+/* Gives a thread its device's context in the first call that needs a context. */
 static CUresult entered(void) {
     CUcontext context = NULL;
 
@@ -105,7 +105,7 @@ cudaError_t cudaSetDevice(int device) {
     return status_of(result);
 }
 
-/* What the model does not know is 0, but work is divided by the size of grids. */
+/* Returns 0 for an unknown attribute, but callers divide by the size of grids. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     (void)pthread_once(&once, count_devices);
     if (attribute != cudaDevAttrMaxGridDimX)
@@ -114,7 +114,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return cudaSuccess;
 }
 
-/* Limits of a device of compute capability 9.0: launches are checked against them. */
+/* Sets the limits of a device of compute capability 9.0, because callers check their launches against them. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
     size_t bytes = 0;
     CUresult result;
@@ -135,12 +135,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return status_of(result);
 }
 
-/* ---- What only forwards, in a context ---- */
+/* ---- Calls that only forward to the driver, in a context ---- */
 
 /* clang-format off */
 #define FORWARD(name, params, call)                                                                \
     cudaError_t name params { CUresult error = entered(); return status_of(error ? error : call); }
-/* The same parameters in the driver: their types follow. */
+/* Defines a function of one to three parameters, whose types follow, that passes them on to `entry` of the driver. */
 #define FORWARD1(name, entry, A) FORWARD(name, (A a), entry(a))
 #define FORWARD2(name, entry, A, B) FORWARD(name, (A a, B b), entry(a, b))
 #define FORWARD3(name, entry, A, B, C) FORWARD(name, (A a, B b, C c), entry(a, b, c))
@@ -193,11 +193,11 @@ FORWARD(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *mode),
 FORWARD(cudaEventCreate, (cudaEvent_t *event), cuEventCreate(event, 0))
 FORWARD(cudaEventCreateWithFlags, (cudaEvent_t *event, unsigned flags),
         cuEventCreate(event, flags & ~(unsigned)cudaEventInterprocess))
-/* Nodes of the model have no priorities. */
+/* Drops the flag for priorities of nodes, which the model does not have. */
 FORWARD(cudaGraphInstantiateWithFlags, (cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags),
         cuGraphInstantiateWithFlags(exec, graph, flags & cudaGraphInstantiateFlagAutoFreeOnLaunch))
 
-/* ---- What does nothing, or answers with a constant ---- */
+/* ---- Functions that do nothing, or return a constant ---- */
 
 #define CONSTANT(name, params, answer) cudaError_t name params { answer; return cudaSuccess; }
 #define NOTHING(name, params) CONSTANT(name, params, (void)0)
@@ -218,7 +218,7 @@ CONSTANT(cudaFuncGetAttributes, (struct cudaFuncAttributes *attributes, const vo
                                                     .ptxVersion = 90}))
 CONSTANT(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
          (int *blocks, const void *function, int threads, size_t shared, unsigned flags), *blocks = 8)
-/* At once: a callback may do what a host function may not. */
+/* Runs the callback at once, because it may make calls that a host function may not make. */
 CONSTANT(cudaStreamAddCallback, (cudaStream_t stream, cudaStreamCallback_t function, void *data, unsigned flags),
          function(stream, cudaSuccess, data))
 NOTHING(cudaDeviceEnablePeerAccess, (int peer, unsigned flags))
@@ -263,17 +263,17 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
 
 /* ---- Captures ---- */
 
-/* Which capture a stream or an event belonged to last; the oldest rows go.  Only that of a capturing stream counts. */
+/* Each row holds the last capture of a stream or an event.  A stream's row counts only during a capture. */
 #define MAX_MEMBERS 1024
 #define ASK (~0ULL)
 static struct member {
     const void *object;
-    unsigned long long id; /* 0: of none */
+    unsigned long long id; /* 0 if the object is in no capture */
 } members[MAX_MEMBERS];
-static size_t member_count; /* so far */
+static size_t member_count; /* rows written so far; new rows replace the oldest */
 static pthread_mutex_t members_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The capture of the object, which is `id` from now on, or as before with ASK. */
+/* Returns the capture of the object.  Sets it to `id` first, unless `id` is ASK. */
 static unsigned long long capture_of(const void *object, unsigned long long id) {
     size_t row = 0;
 
