@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* libcuda.c: a libcuda.so.1 whose device is the device model, for tests alone, which find it by LD_LIBRARY_PATH.
+/* libcuda.c: a libcuda.so.1 whose device is the device model.  Only tests use it; they find it by LD_LIBRARY_PATH.
  *
- * Programs that know nothing of weir run on it.  A weir beside them opens it as it opens any driver, and has the same
- * devices.  It exports the names of NVIDIA's library as far as the model can do what they say: the entries of weir's
- * table, other calls of programs (model_program.h), plain copies and fills, and the two resolvers.
+ * Programs that know nothing of weir run on it.  If weir is in such a program, weir opens this library like any driver,
+ * and has the program's devices.  The library exports NVIDIA's names for all that the model can do: the entries of
+ * weir's table, other calls of programs (model_program.h), plain copies and fills, and the two resolvers.
  *
- * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0 is the thread's
- * own; a resolver returns that form for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE set the model up.  At the
- * end of a process it adds a line for each entry, with the number of its calls, to the file that WEIR_TEST_CALLS
- * names.
+ * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), in which stream 0 is the thread's
+ * per-thread default stream.  A resolver returns that form for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE set
+ * the model up.  When a process ends, the library adds a line for each entry, with the number of its calls, to the file
+ * that WEIR_TEST_CALLS names.
  *
- * No driver has these: after cuModelFail the k-th call of an entry from now does nothing and returns `result'; after
- * cuModelStop no call of an entry ends; cuModelStopped returns how many such calls there are.
+ * Drivers do not have the following calls.  After cuModelFail, the k-th call of an entry from now does nothing and
+ * returns `result'.  After cuModelStop, calls of an entry never return; cuModelStopped returns their number.
  *
- * Must not know: weir above driver.h; who loads it.
+ * Must not know: weir above driver.h; the program that loads the library.
  */
 #include "driver/driver.h"
 #include "driver/cuda_abi.h"
@@ -31,7 +31,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { FLAG_PER_THREAD = 2 }; /* of a resolver; 0 and 1: legacy */
+enum { FLAG_PER_THREAD = 2 }; /* flags of a resolver; 0 and 1 mean legacy */
 enum { STATUS_SUCCESS, STATUS_NOT_FOUND, STATUS_VERSION };
 
 /* ---- The model ---- */
@@ -46,7 +46,7 @@ static void make(void) {
     maker = getpid();
 }
 
-/* A child that forked without becoming another program has no calls of its own. */
+/* Writes the number of calls of each entry.  A child that forked but did not start another program writes nothing. */
 __attribute__((destructor)) static void tell_calls(void) {
     const char *path = getenv("WEIR_TEST_CALLS");
     FILE *file = path && driver && getpid() == maker ? fopen(path, "a") : NULL;
@@ -60,7 +60,7 @@ __attribute__((destructor)) static void tell_calls(void) {
     fclose(file);
 }
 
-/* NULL: the model cannot be made (a bad setting, no memory). */
+/* Returns NULL if the model cannot be made, for a bad setting or lack of memory. */
 static const struct weir_driver *model(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -76,7 +76,7 @@ static inline CUstream own_stream(CUstream stream) {
     return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* ---- Which entries have a second form ---- */
+/* ---- Entries with a second form ---- */
 
 #define SECOND(first, second, ...) second
 #define IS(...) SECOND(__VA_ARGS__, 0, 0)
@@ -109,15 +109,15 @@ static inline CUstream own_stream(CUstream stream) {
 
 #define HAS_STREAM(name) IS(STREAM_##name)
 
-/* ---- Calls that do not end ---- */
+/* ---- Calls that never return ---- */
 
 EXPORT int cuModelStop(const char *entry);
 EXPORT int cuModelStopped(void);
 
-static atomic_int stops = -1; /* an entry */
+static atomic_int stops = -1; /* an entry, or -1 for none */
 static atomic_int stopped;
 
-/* 0: there is no such entry. */
+/* Makes each later call of the entry wait for ever.  Returns 0 if there is no such entry, otherwise 1. */
 int cuModelStop(const char *entry) {
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
         if (strcmp(weir__driver_entry_name((enum weir_driver_entry)i), entry) == 0) {
@@ -161,7 +161,7 @@ static void stop_in(int entry) {
     (OWN_STREAM, NO_OWN_STREAM)(name, symbol, params, FROM_TABLE(name, args))
 WEIR_DRIVER_ENTRIES(TABLE_ENTRY)
 
-/* ---- What programs ask beyond it ---- */
+/* ---- Further calls of programs ---- */
 
 #define FROM_MODEL(name, args) (model() ? weir__program_##name args : CUDA_ERROR_NO_DEVICE)
 
@@ -173,7 +173,7 @@ WEIR_PROGRAM_ENTRIES(PROGRAM_ENTRY)
 
 /* ---- Copies and fills on the default stream ---- */
 
-/* A copy waits for its end; a fill of device memory does not. */
+/* Waits for the end of a copy.  A fill of device memory is not waited for. */
 static CUresult wait_after(CUresult result, CUstream stream) {
     return result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
 }
@@ -214,11 +214,11 @@ static CUresult fill_words(CUdeviceptr block, unsigned int value, size_t count, 
     DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = own_stream(NULL), call)
 PLAIN_ENTRIES(PLAIN_ENTRY)
 
-/* ---- Forms of what the model has ---- */
+/* ---- Other forms of the model's calls ---- */
 
 #define WHOLE_ROW ((size_t)512)
 
-/* Rows begin at whole ones. */
+/* Rounds rows up to a multiple of WHOLE_ROW bytes, and allocates them. */
 static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t height) {
     if (!pitch || width > SIZE_MAX - WHOLE_ROW)
         return CUDA_ERROR_INVALID_VALUE;
@@ -228,9 +228,9 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
     return FROM_TABLE(cuMemAlloc, (block, *pitch * height));
 }
 
-/* X(symbol, base name, first version, (parameters), call).  The host cannot reach managed memory here.  A capture to
- * a graph goes to a new graph, which has only what is captured.  So does a recapture, which is not compared with the
- * old graph. */
+/* X(symbol, base name, first version, (parameters), call).  The host cannot reach managed memory here.  A capture or
+ * recapture to a graph goes to a new graph, which has only the captured work.  A recapture is not compared with the old
+ * graph. */
 /* clang-format off */
 #define OTHER_FORMS(X)                                                                             \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                   \
@@ -261,12 +261,12 @@ static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t 
 OTHER_FORMS(OTHER_FORM)
 OTHER_STREAM_FORMS(OTHER_STREAM_FORM)
 
-/* ---- A context again ---- */
+/* ---- Reset of a primary context ---- */
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 
-/* As far as a program sees that keeps the rules: all work is done, what is from pools stays, and plain memory goes:
- * its addresses come again.  Streams and events it may not name any more; here they stay. */
+/* Resets the context as far as a correct program can observe: work completes, memory of pools stays, plain memory is
+ * freed and its addresses are used again.  A program may not use its old streams and events, which stay here. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     CUcontext context, popped;
     CUresult result = FROM_TABLE(cuDevicePrimaryCtxRetain, (&context, device));
@@ -294,7 +294,7 @@ EXPORT CUresult cuGraphAddNode(void *node, CUgraph graph, const void *after, siz
 EXPORT CUresult cuGraphAddNode_v2(void *node, CUgraph graph, const void *after, const void *edges,
                                   size_t count, struct weir_any_node *any);
 
-/* Behind all that the graph has, whatever it is to be after; a node has no handle. */
+/* Adds the node after all nodes of the graph, whatever `after` says.  The node gets no handle. */
 CUresult cuGraphAddMemAllocNode(void *node, CUgraph graph, const void *after, size_t count,
                                 struct weir_alloc_node *alloc) {
     (void)node, (void)after, (void)count;
@@ -381,7 +381,7 @@ CUresult cuGreenCtxDestroy(void *context) {
 
 EXPORT int cuModelFail(const char *entry, uint64_t k, CUresult result);
 
-/* 0: there is no such entry. */
+/* Makes the k-th call of the entry from now return `result`.  Returns 0 if there is no such entry, otherwise 1. */
 int cuModelFail(const char *entry, uint64_t k, CUresult result) {
     for (int i = 0; model() && i < WEIR_ENTRY_COUNT; i++)
         if (strcmp(weir__driver_entry_name((enum weir_driver_entry)i), entry) == 0) {
@@ -397,11 +397,11 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int versio
                                     unsigned *status);
 EXPORT CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags);
 
-/* Two ABIs under one name: the later wins from its version on. */
+/* Two rows with one name are two ABIs.  A caller that names at least the later row's version gets the later row. */
 struct row {
     const char *name;
     int version;
-    void *legacy, *per_thread; /* the same where there is no second form */
+    void *legacy, *per_thread; /* equal if there is only one form */
 };
 
 /* A cast from function to object pointer is POSIX, not ISO C. */
@@ -430,7 +430,7 @@ static const struct row rows[] = {
     {"cuGetProcAddress", 12000, ADDRESS(cuGetProcAddress_v2), ADDRESS(cuGetProcAddress_v2)},
 };
 
-/* Of the rows that the driver has; *known: the name is one of theirs. */
+/* Returns the latest row of that name up to `version`, or NULL.  Sets *known if the driver has a row of that name. */
 static const struct row *find(const char *name, int version, int *known) {
     const struct row *best = NULL;
 
@@ -445,14 +445,14 @@ static const struct row *find(const char *name, int version, int *known) {
     return best;
 }
 
-/* The second form came with per-thread default streams; asked for an older version of it, an H200's driver
- * (580) does not give the first instead. */
+/* CUDA 7.0 brought the second form with per-thread default streams.  For an older version an H200's driver (580)
+ * returns nothing, rather than the first form. */
 static int is_before_threads(const struct row *row, int version, uint64_t flags) {
     return flags & FLAG_PER_THREAD && row->legacy != row->per_thread && version < 7000;
 }
 
-/* Documented: an unknown name, and a name that came later than the version asked for, are a success
- * with NULL; a version above the driver's is an invalid value. */
+/* CUDA documents that an unknown name, and a name that is newer than the requested version, succeed with NULL, and that
+ * a version above the driver's is an invalid value. */
 static CUresult resolve(const char *name, void **address, int version, uint64_t flags,
                         unsigned *status) {
     const struct row *row;
