@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_bias.c: mutual exclusion, whoever the lock is biased to, and its coming and going. */
+/* test_bias.c: the biased lock excludes threads, whichever thread owns its bias, and while the bias comes and goes. */
 #include "tests/fixtures/support.h"
 
 #include <sched.h>
@@ -14,7 +14,7 @@
 enum { MOST_THREADS = 4 };
 
 static struct weir_bias lock;
-static uint64_t guarded[2]; /* equal outside of the lock, and written without any other order */
+static uint64_t guarded[2]; /* equal outside the lock, which alone orders the writes */
 static uint32_t inside;
 
 static void pass_through(void) {
@@ -44,7 +44,7 @@ static void run_elsewhere(int times) {
     run_in_thread(pass_many_times, &times);
 }
 
-/* Is there a bias at all?  Not under ThreadSanitizer, nor without membarrier. */
+/* Returns 1 if locks can be biased, which needs membarrier and a build without ThreadSanitizer. */
 static int can_bias(void) {
     for (int i = 0; i < 1000; i++)
         pass_through();
@@ -53,11 +53,11 @@ static int can_bias(void) {
 
 CASE("bias", 120, NULL, NULL);
 
-/* In a process that has threads the kernel takes milliseconds, so it was asked before there were any, if the C library
- * tells whether there are.  What was asked, Linux 6.3 and later tell. */
+/* Registration takes milliseconds in a process with threads.  weir therefore registers before main, if the C library
+ * says that there are no threads.  Linux 6.3 and later report registrations. */
 TEST(the_kernel_was_asked_before_main) {
 #if defined(SYS_membarrier) && __has_include(<sys/single_threaded.h>)
-    enum { GET_REGISTRATIONS = 1 << 9 }; /* younger than some headers */
+    enum { GET_REGISTRATIONS = 1 << 9 }; /* newer than some headers */
     long registered = syscall(SYS_membarrier, GET_REGISTRATIONS, 0, 0);
 
     if (registered >= 0 && can_bias())
@@ -78,13 +78,13 @@ TEST(one_thread_gets_the_bias) {
     MUST_EQ(guarded[0], 1002);
     pass_many_times(&times);
     MUST_EQ(owner(), weir__bias_thread);
-    run_elsewhere(2000); /* it goes to whoever uses the lock */
+    run_elsewhere(2000); /* the bias goes to the thread that uses the lock */
     MUST(owner() != 0 && owner() != weir__bias_thread);
-    pass_through(); /* its thread has ended: nobody to wait for */
+    pass_through(); /* the owner has ended, so that nobody need wait */
     MUST_EQ(owner(), 0);
 }
 
-/* The lock is biased to this thread, then taken away: patience afterwards. */
+/* Biases the lock to this thread, and lets another thread revoke the bias.  Returns the patience after that. */
 static uint32_t patience_after(unsigned pause_us) {
     int times = (int)lock.patience * 8;
 
@@ -96,8 +96,8 @@ static uint32_t patience_after(unsigned pause_us) {
     return lock.patience;
 }
 
-/* A bias that is taken away soon makes the next one harder to get; one that lasted, easy again.  How soon
- * it is taken away is not quite in our hands. */
+/* A bias that is revoked soon makes the next one harder to get, and one that lasted makes it easy again.  The test
+ * cannot fully control how soon a revocation comes. */
 TEST(patience_grows_and_goes) {
     uint32_t least, last;
     int grown = 0;
@@ -115,11 +115,11 @@ TEST(patience_grows_and_goes) {
     MUST_EQ(patience_after(10000), least);
 }
 
-/* A thread that has the bias is held up anywhere on its way in, by a signal, until the lock is biased to
- * another one, which is inside when the first goes on: it must not undo the other's mark. */
+/* A signal holds the owner up anywhere on its way into the lock, until another thread owns the bias and is inside.
+ * When the first thread goes on, it must not undo the other thread's mark. */
 static struct { atomic_int end, held_up, go_on; } late;
 
-/* Not for ever: where it has the lock the other one waits for it. */
+/* Waits 200 ms at most, because the other thread may wait for a lock that this thread holds. */
 static void hold_up(int number) {
     struct timespec pause = {0, 10000};
 
@@ -140,7 +140,7 @@ static void *come_and_go(void *unused) {
     return NULL;
 }
 
-/* 1 if this thread got the bias while the other was held up. */
+/* Returns 1 if this thread got the bias while the other one was held up, 0 if not. */
 static int overtake(pthread_t other) {
     for (int i = 0; i < 100000 && (owner() == 0 || owner() == weir__bias_thread); i++)
         sched_yield();
@@ -152,12 +152,12 @@ static int overtake(pthread_t other) {
     for (int i = 0; i < 1000 && owner() != weir__bias_thread; i++)
         pass_through();
     int taken = weir__bias_take(&lock);
-    lock.patience = 0; /* as at first */
+    lock.patience = 0; /* the initial value */
     int overtaken = owner() == weir__bias_thread;
     MUST_EQ(inside, 0);
     inside = weir__bias_thread;
     atomic_store(&late.go_on, 1);
-    usleep(300); /* it waits until this one is outside */
+    usleep(300); /* the other thread waits until this one is outside */
     MUST_EQ(inside, weir__bias_thread);
     inside = 0;
     weir__bias_give(&lock, taken);
@@ -184,7 +184,7 @@ static pthread_barrier_t start;
 
 struct part {
     int times;
-    int bursts; /* so many in a row, then others may come; 0: never waits */
+    int bursts; /* passes between two yields, or 0 to never yield */
 };
 
 static void *hammer(void *arg) {
@@ -211,7 +211,7 @@ static void *come_in(void *arg) {
     return NULL;
 }
 
-/* Who gives an inner lock back is still inside of the outer one. */
+/* A thread that releases the inner lock still holds the outer one. */
 TEST(an_inner_lock_leaves_the_outer_one_taken) {
     pthread_t thread;
     int taken = 0;
@@ -244,14 +244,14 @@ static void expect_visit(int taken) {
     run_in_thread(visit, &taken);
 }
 
-/* Takes and gives the outer lock so often that it is biased to this thread, if it can be. */
+/* Takes and releases the outer lock until it is biased to this thread, if it can be. */
 static void become_owner(void) {
     for (int i = 0; i < 1000; i++)
         weir__bias_give_at(&outer, weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER),
                            WEIR_BIAS_OUTER);
 }
 
-/* A guest takes the bias of a lock that nobody holds.  A lock that is held keeps its owner. */
+/* A guest takes a free lock away from its owner.  A lock that is held keeps its owner. */
 TEST(a_lock_that_is_to_be_had_soon_or_not) {
     int taken;
 
@@ -266,12 +266,12 @@ TEST(a_lock_that_is_to_be_had_soon_or_not) {
     expect_visit(-1);
     weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     taken = weir__bias_take_at(&outer, WEIR_BIAS_OUTER, WEIR_BIAS_USER);
-    MUST_EQ(taken, can_bias()); /* it still has the bias */
+    MUST_EQ(taken, can_bias()); /* this thread still has the bias */
     weir__bias_give_at(&outer, taken, WEIR_BIAS_OUTER);
     expect_visit(0);
 }
 
-/* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
+/* Threads work alike, or in bursts between which a bias comes and goes, or one works and three come rarely. */
 TEST_EACH(3, threads_exclude_each_other) {
     static const struct part parts[][MOST_THREADS] = {
         {{100000, 0}, {100000, 0}, {100000, 0}, {100000, 0}},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cache_order.c: who may have what lies in a cache: slots freed on a stream that is not their slab's, noted uses,
- * captures.
+/* test_cache_order.c: the streams that may reuse cached memory: remote frees, noted uses, captures.
  */
 #include "tests/fixtures/caches.h"
 
-/* ---- slots away from home -------------------------------------------------------------------- */
+/* ---- remote frees ---------------------------------------------------------------------------- */
 
 CASE("streams", 300, start_device, end_if_there);
 
@@ -19,7 +18,7 @@ TEST_EACH(ENGINES, a_remote_free_serves_where_it_was_freed) {
     busy(B, 50 * MS);
     give(block, B);
     for (held[0] = take(3000, B); held[count] != block; held[count] = take(3000, B))
-        MUST(++count < 500); /* as soon as what lay there before is taken */
+        MUST(++count < 500); /* older slots come first */
     MUST_EQ(check_identities(a).blocks, (uint64_t)count + 1);
     while (count >= 0)
         give(held[count--], B);
@@ -53,12 +52,12 @@ TEST_EACH(ENGINES, a_remote_free_by_a_handle_that_is_used_again) {
     CU(driver->cuStreamDestroy(renewed));
 }
 
-/* A slot that is away, and nothing else, makes a trim wait: a remote free, or one that other streams use. */
+/* One slot alone makes a trim wait: a remote free, or a slot that another stream uses. */
 TEST_EACH(ENGINES * 2, a_trim_waits_for_what_is_away) {
     make(_i / 2, "");
     void *home = take(3000, A);
     void *away = take(3000, A);
-    OK(weir_bind(a, B)); /* so it has a cache, with nothing in it */
+    OK(weir_bind(a, B)); /* B has an empty cache */
     order_streams(B, A);
     if (_i % 2)
         OK(weir_use(a, away, B));
@@ -71,7 +70,7 @@ TEST_EACH(ENGINES * 2, a_trim_waits_for_what_is_away) {
     OK(weir_unbind(a, B));
 }
 
-/* Many of them are sent home behind an event, and then serve there without growth. */
+/* Many remote frees return to their slabs behind an event.  Their stream then reuses the slots without growth. */
 TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     enum { COUNT = 3000 };
     make(_i, "");
@@ -105,12 +104,12 @@ TEST_EACH(ENGINES, remote_frees_find_their_cache) {
     MUST_EQ(stats_of(a).reserved, reserve);
 }
 
-/* Remote frees of a stream that ended come home after a device wait: in OOM recovery, and no request that can grow makes
- * one.  `is_limited`: the request has to fit into what there is. */
+/* Remote frees of a stream that has ended are reclaimed only after a wait for the device.  OOM recovery waits; a
+ * request that can grow does not.  `is_limited`: the request cannot grow. */
 static void strand(int kind, int is_limited) {
     static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
     CUstream s = make_stream(), first = s;
-    void *block[300]; /* no class has enough to be sent home behind an event */
+    void *block[300]; /* too few of each class to return behind an event */
     make(kind, is_limited ? "limit=512MiB" : "");
     warm(A);
     warm(s);
@@ -123,7 +122,7 @@ static void strand(int kind, int is_limited) {
     CU(driver->cuStreamDestroy(s));
     s = make_stream();
     MUST(s == first);
-    pair(512, s); /* nobody knows any more whose they are */
+    pair(512, s); /* the owner of the remote frees is now unknown */
     void *large = take(450 * MIB, A);
     MUST_EQ(weir__model_now_ns() >= 50 * MS, is_limited);
     give(large, A);
@@ -138,7 +137,7 @@ TEST_WHERE(0, 2 * ENGINES, can_strand, what_is_stranded_is_waited_for_at_a_limit
     strand(_i / 2, _i % 2);
 }
 
-/* Returns the hits in the second half of 200 requests and frees. */
+/* Returns the number of hits in the second half of 200 requests and frees. */
 static uint64_t hits_of(CUstream stream) {
     uint64_t hits;
 
@@ -166,8 +165,8 @@ static uint64_t hits_of_a_short_life(void) {
 
 static void *freed_late;
 
-/* As the driver's.  The first call, which waits for the device, has a free of another thread beside it, during a capture of
- * that thread's own stream, which weir does not know. */
+/* Frees a block during a capture of the thread's own stream, which weir does not know.  free_beside runs this function
+ * in another thread, beside the first cuMemFree, which waits for the device. */
 static void free_late(void) {
     void *block = freed_late;
 
@@ -185,9 +184,9 @@ static CUresult free_beside(CUdeviceptr block) {
     return result;
 }
 
-/* When streams that ended unseen have left 64 MiB that waits for a device wait, no further stream with their handle gets a
- * cache.  A stream with another handle does.  A trim waits, and then streams get caches again, also if a free was
- * quarantined during that wait. */
+/* Streams that ended unseen have left 64 MiB that only a device wait can reclaim.  A further stream with their handle
+ * then gets no cache, but a stream with another handle does.  A trim waits, and afterwards streams get caches again,
+ * also if a free was quarantined during that wait. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, streams_that_end_unseen_get_no_caches) {
     weir_options options = plain(_i);
     CUstream same, other;
@@ -244,7 +243,7 @@ TEST_EACH(ENGINES, noted_uses_hold_small_and_whole_blocks) {
     weir__model_advance(50 * MS);
 }
 
-/* However many slots wait for their users, a call asks about eight of them. */
+/* However many slots wait for noted uses, a call queries eight of them at most. */
 TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     enum { COUNT = 20, PEEK = 8 };
     make(_i, "");
@@ -265,7 +264,7 @@ TEST_EACH(ENGINES, few_are_asked_about_at_a_time) {
     }
 }
 
-/* E_STREAM: the note is dropped, the block stays live, and the next free is taken. */
+/* The free returns WEIR_E_STREAM and drops the note.  The block stays live, and the next free succeeds. */
 TEST_EACH(ENGINES, a_use_of_a_destroyed_stream) {
     make(_i, "");
     CUstream dead;
@@ -284,7 +283,7 @@ TEST_EACH(ENGINES, a_use_of_a_destroyed_stream) {
     }
 }
 
-/* Where streams are vouched for it has its cache at once. */
+/* With stream-checks=off, a stream has its cache from its first call. */
 TEST_EACH(ENGINES, freed_twice_on_a_new_stream) {
     make(_i, "stream-checks=off");
     warm(A);
@@ -302,7 +301,7 @@ static void expect_capturing(CUstream stream) {
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 }
 
-/* A stream that the driver does not know, or that is being captured, is not bound, and nothing changes. */
+/* weir_bind refuses a stream that the driver does not know, or that is being captured, and changes nothing. */
 TEST_EACH(ENGINES, what_cannot_be_bound) {
     make(_i, "");
     CUstream s = make_stream();
@@ -326,7 +325,7 @@ static void expect_no_questions(void) {
         ck_assert_msg(calls(entries[i]) == 0, "%s was called", weir__driver_entry_name(entries[i]));
 }
 
-/* `cached`: the captured stream has a cache; `aborted`: so ends the capture. */
+/* `cached`: the captured stream has a cache.  `aborted`: the capture is aborted. */
 static void free_under_capture(int kind, CUstream stream, int cached, int aborted) {
     make(kind, "");
     void *block[SIZES], *none = &none;
@@ -340,7 +339,7 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     weir_statistics before = stats_of(a);
     begin_capture(stream);
     count_from_here();
-    busy(stream, MS); /* a step of the graph */
+    busy(stream, MS); /* a node of the graph */
     if (kind != KIND_DIRECT) {
         none = take(512, stream);
         give(none, stream);
@@ -361,7 +360,7 @@ static void free_under_capture(int kind, CUstream stream, int cached, int aborte
     expect_none_of_it(B);
     expect_none_of_it(C);
     end_capture(stream, aborted);
-    if (cached) { /* its own again, sooner or later: the engine may have something that fits better */
+    if (cached) { /* the engine may prefer other memory, but the stream gets its own back in time */
         void *more[SIZES * 6];
         int again = 0;
 
@@ -387,7 +386,7 @@ static int has_caches_or_an_arena(int row) {
     return row / 2 != KIND_POOL || row % 2 == 0;
 }
 
-/* Each round frees a large block during a capture.  The blocks serve the stream again after it. */
+/* Each round frees a large block during a capture.  The stream reuses the blocks after the capture. */
 TEST_WHERE(0, 2 * ENGINES, has_caches_or_an_arena, frees_under_captures_do_not_add_up) {
     make(_i / 2, cache_settings[_i % 2]);
     uint64_t before = 0;
@@ -410,8 +409,8 @@ TEST_WHERE(0, 2 * ENGINES, has_caches_or_an_arena, frees_under_captures_do_not_a
 static const size_t consumed[] = {64 * KIB, 2000000};
 enum { CONSUMED = sizeof consumed / sizeof *consumed };
 
-/* A produces blocks, which B frees during its captures.  B's requests between them are hits of its cache.  The blocks serve
- * A again, also if B is bound (_i % 2). */
+/* A produces blocks, which B frees during its captures.  Between captures B's requests are hits of its cache.  A reuses
+ * the blocks, also if B is bound (_i % 2). */
 TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
     make(KIND_MAPPED, "");
     size_t bytes = consumed[_i / 2];
@@ -434,8 +433,8 @@ TEST_EACH(2 * CONSUMED, frees_under_captures_of_a_consumer_do_not_add_up) {
     MUST_LE(stats_of(a).reserved, 6 * 16 * bytes + 32 * MIB);
 }
 
-/* C frees small blocks during a capture and has no cache, so that they wait for the device.  B frees what A produces, and
- * those blocks serve A again as soon as B's events have completed. */
+/* C has no cache and frees small blocks during a capture, so that those frees wait for the device.  B frees blocks of
+ * A, and A reuses them as soon as B's events have completed. */
 TEST(frees_that_wait_for_the_device_hold_no_others_up) {
     make(KIND_MAPPED, "");
     void *blocks[512];
@@ -459,8 +458,8 @@ TEST(frees_that_wait_for_the_device_hold_no_others_up) {
     MUST_LE(stats_of(a).reserved, 16 * MIB);
 }
 
-/* A block is freed during a capture of a stream that weir has not heard of, whose handle meant another stream.  The
- * block serves nobody before a trim has waited for the device. */
+/* A block is freed during a capture of a stream that weir does not know, and whose handle meant another stream before.
+ * Nobody gets the block before a trim has waited for the device. */
 TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_by_a_handle_that_is_used_again) {
     make(_i, "cache=off");
     CUstream s = make_stream();
@@ -513,12 +512,12 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_free_under_capture_of_a_threads_
     MUST(weir__model_now_ns() < 100 * MS);
 }
 
-/* The driver does not say which one it is then. */
+/* During its capture the driver does not report the id of a default stream. */
 TEST_EACH(ENGINES, frees_under_capture_of_a_default_stream) {
     free_under_capture(_i, PER_THREAD, 0, 0);
 }
 
-/* Of a stream without a cache, with a cache or none, and of one that has no room yet for such slots. */
+/* The captured stream has never been used, or has made a single call, or has a cache without remote frees yet. */
 TEST_EACH(ENGINES, slots_of_others_are_freed_under_capture) {
     make(_i, "");
     CUstream stream[] = {make_stream(), B, C};
@@ -556,7 +555,7 @@ TEST_EACH(ENGINES, a_wrong_free_beside_a_capture_harms_it_not) {
     CU(driver->cuMemFree(foreign));
 }
 
-/* What lies in a cache is covered by no event, so that a trim waits for the device. */
+/* No event covers cached memory, so that a trim waits for the device. */
 TEST_EACH(ENGINES, a_wait_on_a_full_device_harms_no_capture) {
     make(_i, "");
     CUdeviceptr rest, last;
@@ -597,7 +596,7 @@ TEST_EACH(ENGINES, used_blocks_wait_for_the_end_of_a_capture) {
     MUST_EQ(check_identities(a).blocks, SIZES);
 }
 
-/* A graph's block that outlives a launch is freed outside; nothing of it comes into a cache. */
+/* A graph's block that outlives a launch is freed outside of the graph.  No cache keeps memory of that block. */
 TEST_EACH(KIND_DIRECT, a_graphs_block_is_freed_outside) {
     make(_i, "");
     CUgraphExec exec;
@@ -621,8 +620,8 @@ TEST_EACH(KIND_DIRECT, a_graphs_block_is_freed_outside) {
     CU(driver->cuDeviceGraphMemTrim(0));
 }
 
-/* A program has bound a stream and captures it all the same.  Once the driver was asked, a request is the graph's: no
- * later request on another stream may have its memory. */
+/* A program captures a stream that it has bound.  Once weir has queried the driver, a request belongs to the graph, and
+ * no later request on another stream may get its memory. */
 TEST_EACH(KIND_DIRECT, a_bound_stream_is_captured) {
     make(_i, "");
     CUgraphExec exec;
@@ -632,7 +631,7 @@ TEST_EACH(KIND_DIRECT, a_bound_stream_is_captured) {
     void *block = take(MIB, A);
     OK(weir_use(a, block, B));
     begin_capture(A);
-    EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A)); /* asks the driver */
+    EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A)); /* queries the driver */
     void *node = take(2 * MIB, A);
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -647,7 +646,7 @@ TEST_EACH(KIND_DIRECT, a_bound_stream_is_captured) {
     OK(weir_unbind(a, A));
 }
 
-/* Where a block of the pool lay once, the driver may put a graph's: this one does. */
+/* The driver may place a graph's block where a block of the pool was before.  This table does so. */
 static CUdeviceptr place_of_graphs, freed_by_driver;
 
 static CUresult alloc_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,

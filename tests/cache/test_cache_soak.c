@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cache_soak.c: random work of four threads that share streams, under the rule of oracle.h.
  *
- * WEIR_TEST_SOAK=N makes it N times as long (0.1: a tenth), WEIR_TEST_SEED=N begins elsewhere.
+ * WEIR_TEST_SOAK=N makes the run N times as long (0.1: a tenth).  WEIR_TEST_SEED=N sets its seed.
  */
 #include "tests/fixtures/caches.h"
 
@@ -19,7 +19,7 @@ static struct {
 
 #include "tests/fixtures/oracle.h"
 
-/* The first streams are of all threads.  Each further one is one thread's, which ends it and makes it again. */
+/* All threads use the first streams.  One thread owns each further stream, which it destroys and makes again. */
 enum { THREADS = 4, SHARED = 6, STREAMS = SHARED + THREADS, MOST = 100 };
 _Static_assert(STREAMS == ORACLE_STREAMS && THREADS * MOST == ORACLE_BLOCKS, "the oracle's sizes");
 
@@ -30,7 +30,7 @@ struct held {
 };
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards these, and work is submitted under it */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the variables below; work is submitted under it */
 static CUstream streams[STREAMS];
 static struct held held[THREADS][MOST];
 static int counts[THREADS];
@@ -58,7 +58,7 @@ static void work(struct worker *w, int s) {
     busy(streams[s], ns);
 }
 
-/* s waits for all of t so far. */
+/* Makes s wait for all work of t so far. */
 static void follow(int s, int t) {
     if (s == t)
         return;
@@ -66,7 +66,7 @@ static void follow(int s, int t) {
     oracle_follow(&oracle, s, t);
 }
 
-/* Returns the oracle's number of the block, which holds until the lock is given back. */
+/* Returns the oracle's number of the block, which is valid until the lock is released. */
 static int number_of(uintptr_t at) {
     int i = 0;
 
@@ -75,7 +75,7 @@ static int number_of(uintptr_t at) {
     return i;
 }
 
-/* The pattern of a block, on its edges. */
+/* Each block has a pattern on its edges. */
 enum { EDGE = 256 };
 
 static void fill(const struct held *h) {
@@ -103,7 +103,7 @@ static void take_random(struct worker *w) {
     void *block;
 
     if (weir_alloc(a, h.bytes, streams[h.stream], &block) != WEIR_OK)
-        return; /* a limit, and others busy */
+        return; /* others hold the memory */
     h.at = (uintptr_t)block;
     pthread_mutex_lock(&lock);
     (void)oracle_taken(&oracle, h.at, h.bytes, h.stream, weir__model_now_ns());
@@ -141,7 +141,7 @@ static void give_one(struct worker *w, int which) {
     give((void *)h.at, streams[on]);
 }
 
-/* The thread's own stream ends, with its work still running, and another begins. */
+/* Destroys the thread's own stream, whose work still runs, and creates another one. */
 static void renew_stream(struct worker *w) {
     int s = SHARED + w->number;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_cache_threads.c: threads and streams that come and go, and what the figures say of their caches.
+/* test_cache_threads.c: threads and streams that come and go, and the figures of their caches.
  */
 #include "tests/fixtures/caches.h"
 
@@ -36,7 +36,7 @@ static void *free_relayed(void *unused) {
 
 CASE("crowds", 300, start_device, end_if_there);
 
-/* Allocated on one thread, freed on another, on the same stream or on another. */
+/* One thread allocates and another one frees, on one stream or on two. */
 TEST_EACH(ENGINES * 2, freed_by_another_thread) {
     uint64_t random = 3;
     pthread_t thread;
@@ -64,7 +64,7 @@ TEST_EACH(ENGINES * 2, freed_by_another_thread) {
     pthread_cond_signal(&relay.moved);
     pthread_mutex_unlock(&relay.lock);
     MUST(pthread_join(thread, NULL) == 0);
-    /* 256 and a few blocks of 100 kB at most lie between the two. */
+    /* The threads exchange 256 and a few blocks of 100 kB at most. */
     MUST_LE(check_identities(a).reserved_peak, 256 * MIB);
 }
 
@@ -99,8 +99,8 @@ static void free_beside(void) {
     }
 }
 
-/* Many more than a remote-free queue holds, while the thread that has the stream's cache does nothing: each
- * is counted at once, none is lost, and none is handed out twice. */
+/* The frees are many more than a remote-free queue holds, and the thread that has the stream's cache does nothing.
+ * Each free is counted at once, none is lost, and no slot is handed out twice. */
 TEST_EACH(ENGINES, freed_beside_an_idle_thread) {
     make(_i, "");
     uint64_t reserve = 0, frees;
@@ -139,7 +139,7 @@ static void visit_briefly(void) {
         one_of_each(PER_THREAD);
 }
 
-/* 10,000 threads with a default stream each.  What they leave in caches is found again at the limit. */
+/* 10,000 threads have a default stream each.  At the limit, weir reclaims the memory that they leave in caches. */
 TEST_EACH(ENGINES, threads_come_and_go) {
     make_limited(_i);
     weir_statistics first = {.size = 0};
@@ -153,7 +153,7 @@ TEST_EACH(ENGINES, threads_come_and_go) {
     MUST_EQ(last.failed_requests, 0);
 }
 
-/* More than the default streams that keep a cache without being bound. */
+/* More threads bind their default streams than unbound default streams keep caches. */
 enum { BOUND_THREADS = 300, UNBOUND_KEPT = 256 };
 
 static pthread_barrier_t all_bound;
@@ -167,8 +167,8 @@ static void *bind_own(void *unused) {
     return unused;
 }
 
-/* However many threads bind their default streams at once, each has a cache; what they leave when they
- * have unbound them serves later threads. */
+/* However many threads bind their default streams at once, each has a cache.  When they have unbound their streams,
+ * later threads reuse the memory. */
 TEST_EACH(ENGINES, many_default_streams_are_bound_at_once) {
     make_limited(_i);
     weir_statistics s;
@@ -182,7 +182,7 @@ TEST_EACH(ENGINES, many_default_streams_are_bound_at_once) {
     }
 }
 
-/* 10,000 streams with so many pairs each: with few they leave nothing, with many a cache each. */
+/* Each of 10,000 streams makes `pairs` pairs.  After few pairs a stream leaves nothing, after many a cache. */
 static void come_and_go(int kind, int pairs) {
     make_limited(kind);
     weir_statistics first = {.size = 0};
@@ -213,8 +213,7 @@ TEST_EACH(ENGINES * 2, streams_come_and_go) {
 
 CASE("amounts", 300, start_device, end_if_there);
 
-/* What a stream without a cache frees of another's is missing where it is counted: 131,072 bytes less, and
- * as many again, hide what is live there. */
+/* B has no cache and frees A's block.  However that free is counted, the peak must include the live block of C. */
 TEST_EACH(ENGINES, no_peak_is_below_the_water) {
     make(_i, "");
     void *block = take(128181, A);
@@ -225,7 +224,7 @@ TEST_EACH(ENGINES, no_peak_is_below_the_water) {
     MUST_LE(130120, check_identities(a).requested_peak);
 }
 
-/* On one stream everything is exact, peaks too. */
+/* On one stream all figures are exact, peaks too. */
 TEST_EACH(ENGINES, figures_are_exact) {
     enum { MOST = 300 };
     make(_i, "");
@@ -271,14 +270,14 @@ TEST_EACH(ENGINES, figures_are_exact) {
         give(held[--count].block, A);
 }
 
-/* What B has freed of A's, and not told of yet, is no part of C's peak. */
+/* The peak of C does not include a block of A that B has freed, even if the free was not yet published. */
 TEST_EACH(ENGINES, peaks_are_never_too_high) {
     make(_i, "");
     warm(A);
     warm(B);
     warm(C);
     void *block = take(20 * MIB, A);
-    for (int i = 0; i < 5000; i++) /* until A has told */
+    for (int i = 0; i < 5000; i++) /* publishes the figures of A */
         give(take(4096, A), A);
     give(block, B);
     block = take(30 * MIB, C);
@@ -290,8 +289,8 @@ TEST_EACH(ENGINES, peaks_are_never_too_high) {
     MUST_LE(s.in_use_peak, 31 * MIB);
 }
 
-/* What several streams have at once is known to a 32nd, whether the driver is asked about them or not, and on memory
- * that was there before, too. */
+/* The peak of several streams is exact to a 32nd, whether or not the driver is queried about the streams, and also in
+ * preallocated memory. */
 TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
     enum { COUNT = 60, BYTES = 4 * MIB };
     make(_i / 4, "");
@@ -315,7 +314,7 @@ TEST_EACH(4 * ENGINES, a_peak_of_several_streams) {
         OK(weir_unbind(a, streams[i]));
 }
 
-/* The same where one figure rises above its peak, and the other does not: 1 byte has 512 or more. */
+/* One figure rises above its peak and the other does not, because 1 byte takes 512 bytes or more. */
 TEST_EACH(ENGINES, a_peak_of_one_figure) {
     enum { COUNT = 40000 };
     make(_i, "");
@@ -330,7 +329,7 @@ TEST_EACH(ENGINES, a_peak_of_one_figure) {
     for (int i = 0; i < COUNT; i++)
         give(block[i], A);
     block[0] = take(8 * MIB, A);
-    for (int i = 0; i < 5000; i++) /* until A has told */
+    for (int i = 0; i < 5000; i++) /* publishes the figures of A */
         pair(4096, A);
     give(block[0], B);
     block[0] = take(8 * MIB, C);
@@ -339,7 +338,7 @@ TEST_EACH(ENGINES, a_peak_of_one_figure) {
     MUST_LE(check_identities(a).requested_peak, 9 * MIB);
 }
 
-/* On one stream a peak is seen that nobody looked at; what went past the caches is no part of the next. */
+/* On one stream a peak counts though nobody queried it.  A block that bypassed the caches is not in the next peak. */
 TEST_EACH(ENGINES, peaks_that_nobody_looked_at) {
     make(_i, "");
     pair(10 * MIB, A);
@@ -352,7 +351,7 @@ TEST_EACH(ENGINES, peaks_that_nobody_looked_at) {
     MUST_EQ(check_identities(a).requested_peak, 30 * MIB);
 }
 
-/* B only frees: A is not alone for that either. */
+/* B only frees.  Even so A is not the only stream. */
 TEST_EACH(ENGINES, a_peak_knows_of_frees_elsewhere) {
     make(_i, "");
     void *block = take(20 * MIB, A);
@@ -367,13 +366,13 @@ TEST_EACH(ENGINES, a_peak_knows_of_frees_elsewhere) {
     OK(weir_unbind(a, B));
 }
 
-/* B has what it took in, and in sum nothing: A is not alone for that. */
+/* B allocates as many bytes as it has freed of A's, and yet A is not the only stream. */
 TEST_EACH(ENGINES, a_peak_is_not_of_one_stream_of_two) {
     make(_i, "");
     void *first = take(64 * KIB, A);
     give(first, B);
     first = take(20 * MIB, A);
-    take(57345, B); /* has 64 KiB */
+    take(57345, B); /* gets the 64 KiB */
     MUST_LE(check_identities(a).requested_peak, 20 * MIB + 57345);
 }
 

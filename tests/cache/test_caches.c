@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* test_front.c: the caches per stream above the engines: what a hit asks the driver, whose a cache is, and who has one.
+/* test_caches.c: the per-stream caches above the engines: the driver calls of a hit, the stream of a cache, and the
+ * streams that have one.
  *
- * Each is set up so that a wrong cache would hand out memory that work still uses, and virtual time tells.
+ * In each test a wrong cache would hand out memory that work still uses, which virtual time shows.
  */
 #include "tests/fixtures/caches.h"
 
-/* ---- what a hit asks ------------------------------------------------------------------------- */
+/* ---- driver calls of a hit ------------------------------------------------------------------- */
 
 enum stream_kind { EXPLICIT, DEFAULT_STREAM, BOUND, UNCHECKED, STREAM_KINDS };
 
@@ -19,7 +20,7 @@ static void expect_hits(CUstream stream, uint64_t capture, uint64_t id_at_alloc,
                      {WEIR_ENTRY_cuStreamGetId, id_at_alloc});
         count_from_here();
         give(block, stream);
-        EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, id_at_free}, /* before the id is asked */
+        EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, id_at_free}, /* precedes the id query */
                      {WEIR_ENTRY_cuStreamGetId, id_at_free});
     }
 }
@@ -48,7 +49,7 @@ TEST_EACH((ENGINES * STREAM_KINDS), what_a_hit_asks) {
         break;
     default:
         expect_hits(A, 0, 0, 0);
-        expect_hits(NULL, 1, 1, 1); /* no stream of the program's making */
+        expect_hits(NULL, 1, 1, 1); /* a stream that the program did not make */
     }
 }
 
@@ -57,8 +58,8 @@ static void expect_questions(uint64_t count) {
     MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), count);
 }
 
-/* What the caches do not have is asked about once, calm or not: nothing is put off to the next request
- * where nothing may be kept. */
+/* weir queries the stream of a miss once, in the steady state too.  If caches may keep nothing, no query is put off to
+ * the next request. */
 TEST_EACH(ENGINES, what_a_miss_asks) {
     make(_i, "cache-limit=0");
     give(take(MIB, A), A);
@@ -71,7 +72,7 @@ TEST_EACH(ENGINES, what_a_miss_asks) {
     }
 }
 
-/* Nor does a request that made the reserved memory grow leave anything to the next one. */
+/* A request that grew the reserved memory puts no query off to the next request either. */
 TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
     make(_i, "");
     warm(A);
@@ -84,9 +85,9 @@ TEST_WHERE(0, ENGINES, is_pool_or_regions, what_is_asked_after_growth) {
     expect_questions(1);
 }
 
-/* Whole blocks that are not kept: while there is one stream they wait for its next request; with two the
- * driver is asked whose they are, unless the program vouches for that.  A threshold of all that there is
- * makes no difference. */
+/* Whole blocks are not kept.  With one stream, a freed block waits for the stream's next request.  With two streams,
+ * weir queries the stream's id, unless the program vouches for the stream.  A release threshold above all memory
+ * changes nothing. */
 TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
     void *block;
 
@@ -98,7 +99,7 @@ TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
         MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
     }
     give(take(MIB, B), B);
-    give(take(MIB, A), A); /* the reserved memory has grown for B: that is answered */
+    give(take(MIB, A), A); /* answers the growth for B */
     block = take(MIB, A);
     count_from_here();
     give(block, A);
@@ -111,7 +112,7 @@ TEST_EACH(ENGINES, what_a_free_asks_that_is_not_kept) {
     OK(weir_unbind(a, A));
 }
 
-/* Small and whole blocks of all sizes, few enough at a time for the caches: two streams. */
+/* Two streams allocate small and whole blocks of all sizes, few enough at a time for the caches. */
 TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
     make(_i, "");
     CUstream stream[2] = {A, B};
@@ -151,8 +152,8 @@ TEST_EACH(ENGINES, steady_state_makes_no_memory_call) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* A destroyed stream's handle means the next stream at once, and its work still runs.  `frees`: the
- * new stream frees before it asks. */
+/* A new stream gets the handle of a destroyed stream, whose work still runs.  `frees`: the new stream frees before it
+ * allocates. */
 static void reuse_a_handle(int kind, int frees, int bound) {
     make(kind, "");
     CUstream s = make_stream();
@@ -189,7 +190,7 @@ TEST_EACH(ENGINES * 4, a_handle_means_another_stream) {
     reuse_a_handle(_i / 4, _i & 1, _i >> 1 & 1);
 }
 
-/* The program vouches for the new stream at once: what the old one left is not served there either. */
+/* The program binds the new stream at once.  The new stream still gets none of the old stream's memory. */
 TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
     make(_i, "");
     CUstream s = make_stream();
@@ -206,8 +207,7 @@ TEST_EACH(ENGINES, a_handle_means_another_stream_that_is_bound) {
     CU(driver->cuStreamDestroy(t));
 }
 
-/* The same when the new stream never asks for anything: what it frees is lost in the old one's cache
- * and comes back with a trim. */
+/* The new stream never allocates.  Blocks that it frees are lost in the old stream's cache, until a trim. */
 TEST_EACH(ENGINES, a_stream_that_only_frees) {
     make(_i, "");
     CUstream s = make_stream();
@@ -235,7 +235,7 @@ static void use_per_thread(void) {
     leave_used(PER_THREAD, 100 * MS);
 }
 
-/* 0x2 is another stream in each thread; its blocks come back there alone. */
+/* 0x2 is another stream in each thread, and only that stream reuses its blocks. */
 TEST_EACH(ENGINES, per_thread_streams_are_apart) {
     make(_i, "");
     warm(PER_THREAD);
@@ -247,13 +247,13 @@ TEST_EACH(ENGINES, per_thread_streams_are_apart) {
     expect_none_of_it(LEGACY);
     expect_none_of_it(B);
     forbidden.count = 0;
-    elsewhere(use_per_thread); /* on a stream whose thread has ended */
+    elsewhere(use_per_thread); /* the stream's thread has ended */
     expect_none_of_it(PER_THREAD);
     elsewhere(expect_none_of_it_per_thread);
     MUST(weir__model_now_ns() < 100 * MS);
 }
 
-/* NULL and 0x1 mean the same stream. */
+/* NULL and 0x1 name one stream. */
 TEST_EACH(ENGINES, the_legacy_stream_has_two_names) {
     make(_i, "");
     void *block;
@@ -270,7 +270,7 @@ TEST_EACH(ENGINES, the_legacy_stream_has_two_names) {
     }
 }
 
-/* ---- who has a cache ------------------------------------------------------------------------- */
+/* ---- streams that have a cache --------------------------------------------------------------- */
 
 static void expect_a_hit(CUstream stream) {
     uint64_t hits = stats_of(a).cache_hits;
@@ -279,8 +279,8 @@ static void expect_a_hit(CUstream stream) {
     MUST_EQ(stats_of(a).cache_hits, hits + 1);
 }
 
-/* The first stream at once, others by 64 calls, which are their own: not those of a stream that had the
- * handle before. */
+/* The first stream has a cache at once, and other streams after 64 calls.  Calls of another stream that had the handle
+ * before do not count. */
 TEST_EACH(ENGINES, a_cache_is_earned) {
     make(_i, "");
     CUstream s = make_stream(), first = s;
@@ -304,7 +304,7 @@ TEST_EACH(ENGINES, a_cache_is_earned) {
     CU(driver->cuStreamDestroy(s));
 }
 
-/* What fits a slab of 64 KiB to 512 KiB is there again at once, what is larger not before the engine is calm. */
+/* A block that fits a slab of up to 512 KiB is a hit at once.  A larger block is a hit once the engine is steady. */
 TEST_EACH(ENGINES * 2, half_a_mebibyte_is_small) {
     make(_i / 2, "");
     OK(weir_preallocate(a, 64 * MIB, NULL));
@@ -321,8 +321,7 @@ TEST_EACH(ENGINES * 2, half_a_mebibyte_is_small) {
         OK(weir_unbind(a, A));
 }
 
-/* A bound stream is not asked who it is, though its cache has nothing; what it holds goes back with the last
- * binding. */
+/* weir does not query a bound stream, even if its cache is empty.  The last unbind returns the cache's memory. */
 TEST_EACH(ENGINES, bindings_are_counted) {
     make(_i, "");
     void *block[40];
@@ -330,7 +329,7 @@ TEST_EACH(ENGINES, bindings_are_counted) {
     OK(weir_preallocate(a, 64 * MIB, NULL));
     OK(weir_bind(a, A));
     MUST_EQ(stats_of(a).cache_streams, 1);
-    MUST_LE(host_bytes + 256, stats_of(a).host_bytes); /* a cache */
+    MUST_LE(host_bytes + 256, stats_of(a).host_bytes); /* the cache itself */
     OK(weir_bind(a, A));
     warm(A);
     uint64_t idle = stats_of(a).cache_idle;
@@ -352,9 +351,9 @@ TEST_EACH(ENGINES, bindings_are_counted) {
     EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
 }
 
-static void *strayed; /* a block of A's */
+static void *strayed; /* a block of A */
 
-/* Its cache is that of a silent stream, if all are given away. */
+/* Gives the stream a cache, perhaps that of a silent stream. */
 static void earn(CUstream stream) {
     for (int i = 0; i < 80; i++)
         pair(512, stream);
@@ -375,23 +374,23 @@ static void send_threads(int count) {
 
 CASE("crowds", 300, start_device, end_if_there);
 
-/* 256 default streams keep caches, and those that are bound.  For another one the cache of one that was
- * silent goes; that of one that was not stays, as do those of the program's own streams. */
+/* 256 default streams keep caches, besides bound ones.  Another default stream gets the cache of a silent one.  Streams
+ * that were not silent keep their caches, and so do the program's own streams. */
 TEST_EACH(ENGINES, silent_default_streams_make_room) {
-    enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound one */
+    enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound stream */
     make(_i, "");
     void *block[4 * KEPT];
 
     OK(weir_preallocate(a, 256 * MIB, NULL));
     pair(512, B);
-    for (int i = 0; i < 4 * KEPT; i++) /* memory for all slabs, so that nothing grows later */
+    for (int i = 0; i < 4 * KEPT; i++) /* maps all slabs, so that nothing grows later */
         block[i] = take(100 * KIB, A);
     for (int i = 0; i < 4 * KEPT; i++)
         give(block[i], A);
     CU(driver->cuCtxSynchronize());
-    OK(weir_trim(a, GIB, NULL)); /* so that all streams may have all of it */
+    OK(weir_trim(a, GIB, NULL)); /* all streams may now use all memory */
     warm(A);
-    for (int i = 0; i < 2 * KEPT; i++) { /* leaves no trace in the count */
+    for (int i = 0; i < 2 * KEPT; i++) { /* must not change the count */
         OK(weir_bind(a, PER_THREAD));
         OK(weir_bind(a, B));
         if (i % 2)
@@ -402,7 +401,7 @@ TEST_EACH(ENGINES, silent_default_streams_make_room) {
         OK(weir_unbind(a, PER_THREAD));
     }
     warm(B);
-    warm(A); /* and all of it may be had by others */
+    warm(A); /* other streams may reuse all of it */
     OK(weir_bind(a, PER_THREAD));
     warm(PER_THREAD);
     earn(NULL);
@@ -411,7 +410,7 @@ TEST_EACH(ENGINES, silent_default_streams_make_room) {
         expect_a_hit(NULL);
         MUST_EQ(stats_of(a).cache_streams, (uint64_t)OTHERS + (uint64_t)(i < KEPT ? i : KEPT));
     }
-    send_threads(2); /* of silent ones the newest goes */
+    send_threads(2); /* evicts the newest silent stream */
     expect_a_hit(NULL);
     expect_a_hit(PER_THREAD);
     expect_a_hit(B);
@@ -422,7 +421,7 @@ static void pair_per_thread(void) {
     pair(512, PER_THREAD);
 }
 
-/* Those that were too young for a cache leave no more behind. */
+/* Streams that were too young for a cache leave no more host memory behind. */
 TEST_EACH(ENGINES, young_default_streams_make_room) {
     enum { KEPT = 256, MORE = 64 };
     make(_i, "");
@@ -453,7 +452,7 @@ static size_t while_others_call(const weir_growth_state *state, void *unused) {
     return state->request;
 }
 
-/* A default stream keeps its cache while a call on it takes long, in which it is silent. */
+/* A default stream keeps its cache during a long call, although it makes no other call meanwhile. */
 TEST_EACH(2, a_call_under_way_is_not_silence) {
     static const int kinds[] = {KIND_POOL, KIND_REGIONS};
     enum { KEPT = 256 };
@@ -471,7 +470,7 @@ TEST_EACH(2, a_call_under_way_is_not_silence) {
     more_strayed = take(512, A);
     give(take(100 * MIB, NULL), A);
     MUST(!strayed);
-    pair(512, NULL); /* what it kept went back before growth */
+    pair(512, NULL); /* growth has emptied its cache */
     expect_a_hit(NULL);
 }
 
@@ -479,8 +478,8 @@ static void give_strayed(void) {
     give(strayed, NULL);
 }
 
-/* A stream is not silent on which nothing but misses were asked for, and freed on another, or on which only another
- * thread freed: the next default stream does not have its cache. */
+/* A stream is not silent if its requests are all misses and another stream frees its blocks, or if only another thread
+ * frees its blocks.  The next default stream does not get its cache. */
 TEST_EACH(2 * ENGINES, neither_misses_nor_letters_are_silence) {
     enum { KEPT = 256 };
     make(_i / 2, "");
@@ -491,7 +490,7 @@ TEST_EACH(2 * ENGINES, neither_misses_nor_letters_are_silence) {
     send_threads(KEPT - 1);
     earn(NULL);
     strayed = take(512, NULL);
-    young = take(512, PER_THREAD); /* from here on it counts who is silent */
+    young = take(512, PER_THREAD); /* starts to look for silent streams */
     if (_i % 2) {
         elsewhere(give_strayed);
     } else {

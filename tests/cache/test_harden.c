@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_harden.c: options.harden, over every engine, with the caches and without.
+/* test_harden.c: options.harden, on every engine, with the caches and without.
  *
- * Memory of the model is memory of the host: a test plays the kernel that writes where it must not.
- * Each fault that is planted is found, once, and named; where none is, nothing is said, whatever the
- * program does.  The figures stay true, and in the end all memory has gone back.
+ * The model's memory is memory of the host, so that a test can play a kernel that writes out of bounds.  weir finds
+ * each planted fault and reports it once.  Without a fault weir reports nothing, whatever the program does.  The
+ * figures stay true, and in the end all memory is free.
  */
 #include "api/allocator_internal.h"
 #include "tests/fixtures/calls.h"
@@ -17,7 +17,7 @@
 static const size_t sizes[] = {1, 255, 512, 3000, 20001, 70000, 512 * KIB, 600001, 3 * MIB};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* Every combination that means something else. */
+/* All combinations with different effects. */
 static const uint64_t combinations[] = {POISON,
                                         GUARD,
                                         ZERO_STREAM,
@@ -41,7 +41,7 @@ static void open_with(int world, uint64_t harden) {
     open_on(driver, world, harden);
 }
 
-/* Opens an allocator with a limit of 128 MiB.  A request that does not fit waits no longer than that for frees. */
+/* Opens an allocator with a limit of 128 MiB.  A request that does not fit waits `timeout_ms` for frees, at most. */
 static void open_limited(int world, uint64_t harden, uint32_t timeout_ms) {
     weir_options options = options_of_world(world, 128 * MIB);
 
@@ -51,7 +51,7 @@ static void open_limited(int world, uint64_t harden, uint32_t timeout_ms) {
     OK(weir_allocator_create(&options, &a));
 }
 
-/* Nothing is live, and so much was found in all. */
+/* Checks that nothing is live and that weir found that many faults in all, and ends the allocator. */
 static void end(uint64_t late_writes, uint64_t overruns) {
     weir_statistics s = check_identities(a);
 
@@ -67,7 +67,7 @@ static int is_all(const unsigned char *block, unsigned char value, size_t bytes)
 
 /* ---- a program without faults ---------------------------------------------------------------- */
 
-/* Ends the allocator that a test has left, without a fault. */
+/* Ends the allocator that a test has left, which must have found no fault. */
 static void end_if_there(void) {
     if (a)
         end(0, 0);
@@ -75,7 +75,7 @@ static void end_if_there(void) {
 
 CASE("each world", 60, start, end_if_there);
 
-/* Blocks on two streams, written from end to end, freed on either, with notes and without. */
+/* Two streams write blocks from end to end and free them, with and without noted uses. */
 TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
     enum { MOST = 60, STEPS = 600 };
     uint64_t harden = combinations[_i % COMBINATIONS], random = 5, requested = 0;
@@ -120,7 +120,7 @@ TEST_EACH((WORLDS * COMBINATIONS), nothing_is_said_without_a_fault) {
 
 enum { THREADS = 4 };
 
-/* Each on a stream of its own and on one that all share. */
+/* Each thread uses a private stream and one that all threads share. */
 static void *run_thread(void *argument) {
     enum { HELD = 16, STEPS = 300 };
     uintptr_t number = *(const uintptr_t *)argument;
@@ -217,7 +217,7 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
         snprintf(offset, sizeof offset, "first at offset %zu:", at);
         ck_assert_msg(strstr(logged, offset) != NULL, "%s", logged);
     }
-    /* What is kept out is nobody's, on any stream. */
+    /* No stream gets a block that is kept out. */
     for (int i = 0; i < 200; i++) {
         unsigned char *block = take(sizes[i % SIZES], i % 2 ? A : B);
 
@@ -230,7 +230,7 @@ TEST_EACH((WORLDS * FOUND_BY), writes_after_the_free_are_found) {
     end((uint64_t)found, 0);
 }
 
-/* In a block that goes when the allocator does. */
+/* The damaged block is still on a shelf when the allocator is destroyed. */
 TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
     open_with(_i, POISON);
     unsigned char *block = take(70000, A);
@@ -244,7 +244,7 @@ TEST_EACH(WORLDS, a_late_write_is_found_at_the_end) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-/* Freed again, inside, elsewhere: no pointer but a live block's, also without the caches. */
+/* A free needs the address of a live block of this allocator, with and without the caches. */
 TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     open_with(_i, POISON | GUARD);
     unsigned char *block = take(3000, A);
@@ -258,7 +258,7 @@ TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     OK(weir_allocator_destroy(a));
     a = first;
     (void)lines();
-    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block - 256, A)); /* where the block from below begins */
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block - 256, A)); /* the engine's block begins there */
     expect_lines(__LINE__, 1);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block - 256, B));
@@ -272,7 +272,7 @@ TEST_EACH(WORLDS, what_lies_on_a_shelf_is_freed) {
     }
 }
 
-/* A shelf is no loss of memory: at the limit another stream has it. */
+/* At the limit, another stream reuses the memory of a shelf. */
 TEST_EACH(4, shelves_give_way_at_the_limit) {
     unsigned char *block;
 
@@ -287,7 +287,7 @@ TEST_EACH(4, shelves_give_way_at_the_limit) {
     }
 }
 
-/* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
+/* If no call may wait, another stream's request fails, and the shelf still serves its own stream. */
 TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
     void *none = NULL;
 
@@ -298,7 +298,7 @@ TEST_EACH(2, shelves_stay_where_nobody_may_wait) {
     give(take(90 * MIB, A), A);
 }
 
-/* A shelf holds no more than 64 MiB, but for its last block. */
+/* A shelf holds 64 MiB at most, not counting its last block. */
 TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
     unsigned char *block[3];
 
@@ -308,7 +308,7 @@ TEST_EACH(WORLDS, a_full_shelf_gives_its_oldest) {
     for (int i = 0; i < 3; i++)
         give(block[i], A);
     MUST_LE(stats_of(a).reserved, 512 * MIB);
-    MUST(take(40 * MIB, A) == block[2]); /* the others went down */
+    MUST(take(40 * MIB, A) == block[2]); /* the shelf has dropped the older blocks */
     give(block[2], A);
 }
 
@@ -318,7 +318,7 @@ static void count_live(void *count, uint64_t base, size_t bytes) {
     ++*(int *)count;
 }
 
-/* Blocks that the engine is not to have back for now. */
+/* Returns the number of blocks that the engine may not have back for now. */
 static int live(void) {
     int count = 0;
 
@@ -326,16 +326,16 @@ static int live(void) {
     return count;
 }
 
-/* What is kept out goes back at the end; where the driver does not take it, there is another end. */
+/* Blocks that are kept out are freed at the end.  If the driver refuses the free, a second destroy frees them. */
 TEST_EACH(WORLDS, what_is_kept_out_goes_in_the_end) {
     open_with(_i, POISON);
     unsigned char *block = take(70000, A);
     give(block, A);
     block[777] = 0;
     ANSWERS(0, live());
-    OK(weir_free(a, take(70000, A), A)); /* found, and another is served */
+    OK(weir_free(a, take(70000, A), A)); /* finds the fault, and returns another block */
     MUST_EQ(stats_of(a).kept_out, 70000);
-    ANSWERS(1, live()); /* the other one lies on a shelf, and goes with it */
+    ANSWERS(1, live()); /* the other block, which is on a shelf */
     CU(driver->cuCtxSynchronize());
     if (worlds[_i].kind == KIND_POOL && worlds[_i].cache == WEIR_SWITCH_OFF) {
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
@@ -345,12 +345,12 @@ TEST_EACH(WORLDS, what_is_kept_out_goes_in_the_end) {
     end(1, 0);
 }
 
-/* Elsewhere a free asks the driver nothing that it could refuse. */
+/* In the other worlds a free makes no driver call that could fail. */
 static int is_pool_alone(int row) {
     return worlds[row].kind == KIND_POOL && worlds[row].cache == WEIR_SWITCH_OFF;
 }
 
-/* Nothing is wrong with a block that the driver did not take back: the next trim tries again. */
+/* A block that the driver did not free is not damaged.  The next trim frees it. */
 TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
     open_with(_i, POISON);
     give(take(70000, A), A);
@@ -362,12 +362,12 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_goes_later) {
     ANSWERS(0, live());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).kept_out, 0);
-    CU(driver->cuCtxSynchronize()); /* which the driver wants to see before it gives that back */
+    CU(driver->cuCtxSynchronize()); /* lets the driver see that the work is complete */
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserved, 0);
 }
 
-/* Such a block may hold memory that its stream still uses: a trim waits for that work. */
+/* The block's stream may still use its memory, so that a trim waits for that work. */
 TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
     void *none = NULL;
     unsigned char *block, *next;
@@ -389,7 +389,7 @@ TEST_WHERE(0, WORLDS, is_pool_alone, what_was_not_taken_back_is_waited_for) {
     give(next, B);
 }
 
-/* A thread without a context is as good as another. */
+/* A thread needs no context. */
 TEST_EACH(WORLDS, without_a_context) {
     CUcontext was;
     open_with(_i, POISON | GUARD | ZERO_STREAM);
@@ -402,7 +402,7 @@ TEST_EACH(WORLDS, without_a_context) {
     MUST_EQ(lines(), 0);
 }
 
-/* The streams of the notes are waited for by the block's, on the device. */
+/* The block's stream waits on the device for the noted uses, before it writes the poison. */
 TEST_EACH(WORLDS, uses_come_before_the_poison) {
     open_with(_i, POISON);
     unsigned char *block = take(3000, A);
@@ -417,7 +417,7 @@ TEST_EACH(WORLDS, uses_come_before_the_poison) {
     MUST(driver->cuStreamQuery(A) == CUDA_SUCCESS);
 }
 
-/* Streams come and go: what lies on their shelves comes back. */
+/* Streams come and go, and the memory on their shelves is reused. */
 TEST_EACH(WORLDS, streams_come_and_go) {
     uint64_t reserve = 0;
 
@@ -450,7 +450,7 @@ TEST_EACH(WORLDS / 2, without_ids_there_is_no_poison) {
         memset(block, 0x33, 3000);
         give(block, A);
     }
-    end(0, 0); /* before the driver's table goes */
+    end(0, 0); /* needs the driver's table */
 }
 
 /* ---- guards ---------------------------------------------------------------------------------- */
@@ -487,7 +487,7 @@ TEST_EACH(WORLDS * 2, overruns_are_found) {
                  (unsigned long long)(uintptr_t)block, bytes, bytes == 1 ? "" : "s");
         ck_assert_msg(strstr(logged, where) && strstr(logged, faults[i / SIZES].text), "%s",
                       logged);
-        block = take(bytes, A); /* whole again */
+        block = take(bytes, A); /* the guard is whole again */
         give(block, A);
     }
     expect_lines(__LINE__, 0);
@@ -503,7 +503,7 @@ static int is_either(const unsigned char *block, unsigned char value, size_t byt
     return 1;
 }
 
-/* Everything that one stream wrote goes down and to another stream; each finds its own there or nothing. */
+/* Memory that one stream wrote goes to the engine and to another stream.  Each stream finds its own data or zeroes. */
 TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
     enum { COUNT = 40 };
     unsigned char *block[COUNT], *small[70];
@@ -528,7 +528,7 @@ TEST_EACH(WORLDS * 2, other_streams_memory_is_zeroed) {
             give(block[i], s);
         if (round % 4 == 3)
             OK(weir_trim(a, 0, NULL));
-        for (int i = 0; i < 70; i++) /* takes their places on the shelf */
+        for (int i = 0; i < 70; i++) /* replaces the blocks on the shelf */
             small[i] = take(100, s);
         for (int i = 0; i < 70 && round % 3; i++)
             give(small[i], s);
@@ -549,8 +549,8 @@ static CUgraphExec launch_captured(CUgraph *graph) {
     return exec;
 }
 
-/* A block of the graph is zeroed at each launch; one that is freed there is neither poisoned nor verified.  The direct
- * engine has no memory of graphs. */
+/* weir zeroes a graph's block at each launch.  weir neither poisons nor verifies a block that is freed in a capture.
+ * The direct engine has no memory of graphs. */
 TEST_EACH(WORLDS - 2, under_capture) {
     int is_kept = worlds[_i].kind == KIND_POOL && worlds[_i].cache != WEIR_SWITCH_ON;
     CUgraph graph;
@@ -562,7 +562,7 @@ TEST_EACH(WORLDS - 2, under_capture) {
     unsigned char *block = take(3000, C);
     OK(weir_use(a, block, C));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, &a, C));
-    if (!is_kept) /* the driver itself refuses it there */
+    if (!is_kept) /* the driver refuses such a free */
         give(outside, C);
     CUgraphExec exec = launch_captured(&graph);
     CU(driver->cuStreamSynchronize(C));
@@ -583,7 +583,7 @@ TEST_EACH(WORLDS - 2, under_capture) {
     end(0, is_kept ? 1 : 0);
 }
 
-/* Nothing is done to it where nothing is zeroed. */
+/* If nothing is zeroed, weir leaves a graph's block unchanged. */
 TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
     CUgraph graph;
     open_with(_i, POISON | GUARD);
@@ -598,7 +598,7 @@ TEST_EACH(WORLDS - 2, under_capture_as_it_is) {
     CU(driver->cuDeviceGraphMemTrim(0));
 }
 
-static CUdeviceptr place_of_graphs; /* 0: wherever the driver has it */
+static CUdeviceptr place_of_graphs; /* the next graph's, unless 0 */
 
 static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                CUstream stream) {
@@ -609,10 +609,10 @@ static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool po
     return result;
 }
 
-/* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
+/* The block has the address of an earlier graph's block.  On its shelf it counts as freed, not as the graph's. */
 TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
     struct weir_driver table = *driver;
-    if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
+    if (worlds[_i].kind != KIND_MAPPED) /* only mapped addresses come again */
         return;
     table.cuMemAllocFromPoolAsync = take_for_graph;
     open_on(&table, _i, POISON);
@@ -631,16 +631,16 @@ TEST_EACH(WORLDS - 2, where_a_graph_had_memory_once) {
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, B));
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).late_writes, 0);
-    a = NULL; /* with the graph's block, and a table of this test's */
+    a = NULL; /* cannot be destroyed after the graph and its table */
 }
 
-/* Beside somebody's capture nothing that is done here breaks it. */
+/* weir breaks no capture of another stream. */
 TEST_EACH(WORLDS, beside_a_capture) {
     CUstreamCaptureStatus status;
     CUgraph graph;
 
     open_with(_i, POISON | GUARD | ZERO_ALWAYS);
-    give(take(40 * MIB, A), A); /* a pool without the caches grows in no capture's presence */
+    give(take(40 * MIB, A), A); /* a pool without caches cannot grow during a capture */
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
     for (int i = 0; i < SIZES; i++)
         give(take(sizes[i], i % 2 ? A : B), A);
@@ -654,7 +654,7 @@ TEST_EACH(WORLDS, beside_a_capture) {
 
 /* ---- drivers that refuse --------------------------------------------------------------------- */
 
-/* The k-th call of an entry fails: the request or the free is refused and changes nothing, or it is done. */
+/* The k-th call of an entry fails.  The request or free then fails and changes nothing, or it succeeds. */
 TEST_EACH(WORLDS, each_driver_call_fails_once) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuMemsetD8Async, WEIR_ENTRY_cuMemcpyDtoHAsync, WEIR_ENTRY_cuStreamSynchronize,
@@ -690,18 +690,18 @@ TEST_EACH(WORLDS, each_driver_call_fails_once) {
         }
 }
 
-/* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next,
- * and as long as the device cannot be waited for either, it stays refused, in a capture too. */
+/* A free fails while it verifies the guards.  The next owner of the memory is not affected.  While weir cannot wait for
+ * the device, the free fails again, in a capture too. */
 TEST_EACH(WORLDS * 2, a_look_that_nobody_waited_for) {
     CUgraph graph;
     open_with(_i / 2, GUARD);
     void *block = take(20001, A);
-    give(take(20001, C), C); /* with several streams each is asked what it has done */
+    give(take(20001, C), C); /* weir now queries the work of each stream */
     CU(weir__model_kernel(B, 50 * MS));
     weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_UNKNOWN, 0);
     if (_i % 2 == 0) {
         ck_assert_int_eq(weir_free(a, block, B), WEIR_E_DRIVER);
-        MUST_LE(50 * MS, weir__model_now_ns()); /* the device was waited for, at once */
+        MUST_LE(50 * MS, weir__model_now_ns()); /* the free waited for the device */
     } else {
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 1);
         weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_host_memory.c: host memory that runs out under the caches.
+/* test_host_memory.c: the host runs out of memory under the caches.
  */
 #include "tests/fixtures/caches.h"
 
@@ -25,10 +25,10 @@ static struct {
     CUstream stream;
 } chores;
 
-/* 1 if the status is no surprise when host memory runs out. */
+/* Returns 1 if the status may occur when host memory runs out, 0 if not. */
 static int is_in_order(weir_status status) {
     return status == WEIR_OK || status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY ||
-           status == WEIR_E_DRIVER; /* the model's own bookkeeping is refused too */
+           status == WEIR_E_DRIVER; /* the model needs host memory, too */
 }
 
 static void prepare_chore(enum chore chore) {
@@ -113,7 +113,7 @@ static void run_chore(enum chore chore) {
     }
 }
 
-/* The k-th request for host memory within the chore fails; 0: there are fewer. */
+/* Runs the chore, whose k-th request for host memory fails.  Returns 0 if there are fewer requests, otherwise 1. */
 static int run_refused(int kind, enum chore chore, uint64_t k) {
     start_device();
     forbidden.count = 0;
@@ -144,11 +144,11 @@ TEST_EACH((ENGINES * CHORES), each_request_for_host_memory_fails_once) {
     MUST(!more);
 }
 
-/* Without caches, with them, and with the guard above either: where the host has no memory for a note of a graph's
- * block, the graph has no such block, and nobody frees what was never handed out.  One that is noted is freed outside,
- * after each launch, and noted once.  A pool without caches and guard notes nothing. */
+/* The test runs with and without caches, and with and without the guard.  If the host has no memory to note a graph's
+ * block, the graph has no such block, and no free is needed.  A noted block is freed outside after each launch, and is
+ * noted once.  A pool without caches and guard notes nothing. */
 TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
-    enum { NOTES = 32, MANY = 1000, BYTES = 2 * MIB }; /* as many as there is room for at first */
+    enum { NOTES = 32, MANY = 1000, BYTES = 2 * MIB }; /* NOTES fill the first table */
     weir_options options = plain(_i / 4);
     void *block = NULL, *passing[NOTES];
     weir_statistics before;
@@ -161,7 +161,7 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     options.harden = _i & 2 ? WEIR_HARDEN_POISON : WEIR_HARDEN_OFF;
     make_with(&options);
     begin_capture(A);
-    for (int i = 0; i < 4; i++) /* the model's list of steps does not grow at the same request */
+    for (int i = 0; i < 4; i++) /* makes room in the model's list of steps */
         busy(A, MS);
     before = stats_of(a);
     for (int i = 0; i < NOTES; i++) {
@@ -169,7 +169,7 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
         passing[i] = take(BYTES, A);
         requests = MANY - refuse_in;
     }
-    refuse_in = requests + 1; /* behind those of the model */
+    refuse_in = requests + 1; /* the first one after the model's */
     status = weir_alloc(a, BYTES, A, &block);
     MUST_EQ(refuse_in, 0);
     EXPECT(WEIR_E_HOST_MEMORY, status);
@@ -196,7 +196,7 @@ TEST_WHERE(1, 4 * KIND_DIRECT, NULL, a_graphs_block_that_cannot_be_noted) {
     MUST_EQ(device_free(), 4 * GIB);
 }
 
-/* Each stream finds no host memory at first; one of them, for a larger table of streams. */
+/* Each stream's first call finds no host memory, for one stream when the table of streams grows. */
 TEST_EACH(ENGINES, streams_without_a_place) {
     enum { STREAMS_MADE = 70 };
     make(_i, "");
@@ -224,8 +224,8 @@ static int is_pool_regions_or_direct(int kind) {
     return kind != KIND_FIXED && kind != KIND_MAPPED;
 }
 
-/* Whole blocks without number, each first without any host memory, if it wants some: a block that has no record is not
- * handed out.  Above the direct engine there is no stock of records. */
+/* Each request first runs without host memory.  weir does not hand out a block without a record.  Above the direct
+ * engine there is no stock of records. */
 TEST_WHERE(0, KIND_COUNT, is_pool_regions_or_direct, whole_blocks_without_a_record) {
     enum { COUNT = 800 };
     static void *block[COUNT];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* test_kept.c: what the caches keep, and how it comes back: caps, idle time, demand of others, trims, out of memory.
- */
+/* test_kept.c: the memory that caches keep and return: caps, idle time, other streams' requests, trims, out of
+ * memory. */
 #include "cache/caches_state.h"
 #include "tests/fixtures/caches.h"
 
 CASE("amounts", 300, start_device, end_if_there);
 
-/* What a stream that was alone has freed is there for the second one, however much may be kept, once the second one has
- * run dry and the first one has called again. */
+/* The second stream reuses what a stream has freed while it was alone, whatever the cap.  First the second stream has
+ * to run out of memory, and the first stream has to make another call. */
 TEST(a_second_stream_has_what_the_first_left) {
     void *block[12];
 
@@ -24,8 +24,8 @@ TEST(a_second_stream_has_what_the_first_left) {
     MUST_EQ(stats_of(a).reserved, reserve);
 }
 
-/* The second stream does not wait for the work of the first one.  At a limit OOM recovery does, and finds what the first
- * one left. */
+/* The second stream does not wait for the work of the first one.  At a limit OOM recovery waits, and reuses the first
+ * stream's memory. */
 TEST_EACH(4, what_the_first_left_is_waited_for_at_a_limit) {
     int is_limited = _i % 2;
 
@@ -37,7 +37,7 @@ TEST_EACH(4, what_the_first_left_is_waited_for_at_a_limit) {
     MUST_EQ(weir__model_now_ns() >= 50 * MS, is_limited);
 }
 
-/* Whole blocks are kept as soon as the engine has served 1,024 requests in a row without growing. */
+/* Caches keep whole blocks as soon as the engine has served 1,024 requests in a row without growing. */
 TEST_EACH(ENGINES, whole_blocks_are_kept_in_calm) {
     make(_i, "");
     int requests = 0;
@@ -47,12 +47,12 @@ TEST_EACH(ENGINES, whole_blocks_are_kept_in_calm) {
         pair(MIB, A);
         MUST(++requests < 2000);
     }
-    /* One more sees it, and the next finds what that left.  A fixed arena has not grown for the first. */
+    /* The next request notices, and the one after it hits.  A fixed arena did not grow for the first request. */
     MUST_EQ(requests, 1024 + 2 - (_i == KIND_FIXED));
 }
 
-/* And no more from the next growth on, though it is another stream's, and whether or not the driver is asked
- * about this one: at its next call it gives what it has, and then lets them pass. */
+/* Growth ends the keeping of whole blocks, even for another stream, and whether or not A is bound.  At its next call A
+ * returns its whole blocks, and later ones bypass its cache. */
 TEST_EACH(ENGINES * 3, whole_blocks_pass_after_growth) {
     int kind = _i / 3, bound = _i % 3 == 1, whole = _i % 3 == 2;
     make(kind, "");
@@ -63,7 +63,7 @@ TEST_EACH(ENGINES * 3, whole_blocks_pass_after_growth) {
         OK(weir_bind(a, A));
     void *block = take(MIB, A);
     EXPECT(kind == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
-    if (whole) { /* one that would have been there */
+    if (whole) { /* the cache could have served it before */
         next = take(512 * KIB + 1, A);
         MUST_LE(stats_of(a).cache_idle, 256 * KIB);
         give(next, A);
@@ -76,7 +76,7 @@ TEST_EACH(ENGINES * 3, whole_blocks_pass_after_growth) {
         OK(weir_unbind(a, A));
 }
 
-/* 4 MiB may be kept, and lie there: 3 MiB in whole blocks, 1 MiB in slabs. */
+/* The cap of 4 MiB is reached by 3 MiB in whole blocks and 1 MiB in slabs. */
 TEST_EACH(ENGINES, the_cap_may_be_reached) {
     void *block[272];
 
@@ -105,7 +105,7 @@ static uint64_t read_idle_clock(void) {
     return idle_clock;
 }
 
-/* A cache returns what is idle for idle_ns, to the nanosecond. */
+/* A cache returns blocks that were idle for idle_ns, to the nanosecond. */
 TEST_EACH(ENGINES, idle_blocks_go_at_the_moment) {
     copy_driver();
     weir_options options = plain(_i);
@@ -115,14 +115,14 @@ TEST_EACH(ENGINES, idle_blocks_go_at_the_moment) {
     a->caches->idle_ns = 10 * MS;
     warm(A);
     MUST_LE(2 * MIB, stats_of(a).cache_idle);
-    for (int i = 0; i < 3 * 4096 - 1; i++) { /* two looks, or three */
+    for (int i = 0; i < 3 * 4096 - 1; i++) { /* two checks, or three */
         pair(3000, A);
         idle_clock += i % 4096 == 0 ? 10 * MS : 0;
     }
     MUST_LE(stats_of(a).cache_idle, 64 * KIB);
 }
 
-/* Uses 4 MiB at a time, so that none of it lies idle for long, until it was looked at once more. */
+/* Uses 4 MiB at a time until the next check, so that no block stays idle for long. */
 static void use_until_looked_at(void) {
     enum { COUNT = 64 };
     void *block[COUNT];
@@ -136,8 +136,8 @@ static void use_until_looked_at(void) {
     idle_clock += 10 * MS;
 }
 
-/* An allocator whose caches keep a tenth of what is in use, by that driver's clock.  A span began after 100 MiB were given
- * back. */
+/* Opens an allocator whose caches keep a tenth of the bytes in use, and whose clock is idle_clock.  A new span of
+ * idle_ns begins after 100 MiB were freed. */
 static void come_down(int engine) {
     weir_options options = plain(engine);
 
@@ -155,7 +155,7 @@ static void come_down(int engine) {
     use_until_looked_at();
 }
 
-/* A share of what is in use is one of the most that was in this span of cache_idle and in the last. */
+/* The cap is a share of the most bytes in use during this span of idle_ns and the last one. */
 TEST_EACH(ENGINES, what_was_in_use_counts_for_two_spans) {
     come_down(_i);
 
@@ -165,12 +165,12 @@ TEST_EACH(ENGINES, what_was_in_use_counts_for_two_spans) {
     MUST_LE(stats_of(a).cache_idle, 2 * MIB);
 }
 
-/* A thread reads the clock, and another one begins the next span before it: its time is that span's, and no other. */
+/* A thread reads the clock, and another one begins the next span first.  The first thread must not end that span. */
 TEST_EACH(ENGINES, a_thread_that_is_late_ends_no_span) {
     come_down(_i);
 
     for (int i = 0; i < 3; i++) {
-        idle_clock -= 10 * MS + 1; /* before that span began */
+        idle_clock -= 10 * MS + 1; /* a time in the last span */
         use_until_looked_at();
     }
     MUST_LE(4 * MIB, stats_of(a).cache_idle);
@@ -203,7 +203,7 @@ static uint64_t idle_after_much(const weir_options *options) {
     return idle;
 }
 
-/* As the option says: nothing, so many bytes, a share of what is in use, all. */
+/* The option keeps nothing, a number of bytes, a share of the bytes in use, or all. */
 TEST_EACH(ENGINES, the_cap_is_kept) {
     weir_options options = plain(_i);
     options.cache_limit = bytes_amount(0);
@@ -221,7 +221,7 @@ TEST_EACH(ENGINES, the_cap_is_kept) {
     MUST_LE(_i == KIND_MAPPED ? 12 * MIB : 28 * MIB, idle_after_much(&options));
 }
 
-/* What a stream does not use goes back, while what it uses stays. */
+/* A stream returns blocks that it does not use, and keeps blocks that it uses. */
 TEST_EACH(ENGINES, idle_blocks_go_in_time) {
     make(_i, "");
     a->caches->idle_ns = 10 * MS;
@@ -251,8 +251,8 @@ TEST_EACH(ENGINES, idle_blocks_stay_for_ever) {
     MUST_LE(2 * MIB, stats_of(a).cache_idle);
 }
 
-/* What another stream's cache holds serves a request that does not fit, after that stream's next call
- * (`frees`: a free, else a hit), once its work is done; and the reserved memory does not grow for it. */
+/* Another stream's cached memory serves a request that does not fit, after that stream's next call (`frees`: a free,
+ * else a hit) and once its work is complete.  The reserved memory does not grow. */
 static void demand(int kind, int frees) {
     void *held[512];
     int count = 0;
@@ -271,7 +271,7 @@ static void demand(int kind, int frees) {
     if (!frees)
         give(take(512, A), A);
     give(last, A);                                                 /* A's next call */
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * MIB, B, &held[count])); /* its work is not done */
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * MIB, B, &held[count])); /* A is still at work */
     weir__model_advance(5 * MS);
     uint64_t steals = stats_of(a).steals;
     held[count++] = take(3 * MIB, B);
@@ -285,7 +285,7 @@ TEST_EACH(ENGINES * 2, demand_reaches_other_streams) {
     demand(_i / 2, _i % 2);
 }
 
-/* A's, by blocks that are freed at once: over and over, it keeps many. */
+/* Fills A's cache, which keeps many blocks if it is called again and again. */
 static void fill_own_cache(void) {
     void *block[64];
 
@@ -295,7 +295,7 @@ static void fill_own_cache(void) {
         give(block[i], A);
 }
 
-/* The stream's own cache is given up before the reserved memory grows, and before anybody waits. */
+/* A request that misses empties its own stream's cache before the reserved memory grows, and before any wait. */
 TEST_EACH(ENGINES, own_cache_before_growth) {
     make(_i, _i == KIND_FIXED ? "cache-limit=max limit=64MiB" : "cache-limit=max");
     give(take(64 * MIB, A), A);
@@ -309,17 +309,17 @@ TEST_EACH(ENGINES, own_cache_before_growth) {
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize) + calls(WEIR_ENTRY_cuMemFree), 0);
 }
 
-/* And nobody else's is: who has enough is no concern of others. */
+/* A stream whose own cache is enough does not empty the caches of other streams. */
 TEST_EACH(ENGINES, own_cache_before_others) {
     if (_i == KIND_POOL)
-        return; /* which may be dry all the same */
+        return; /* pools may need more */
     make(_i, _i == KIND_FIXED ? "cache-limit=max growth=exact limit=80MiB"
                               : "cache-limit=max growth=exact");
     for (int i = 0; i < 60; i++)
         give(take(3000, i % 2 ? A : B), i % 2 ? A : B);
     give(take(72 * MIB, A), A);
     for (int round = 0; round < 60; round++) {
-        give(take(3000, B), B); /* B has given what it had for that */
+        give(take(3000, B), B); /* B has returned its other memory */
         fill_own_cache();
     }
     MUST_LE(8 * MIB, stats_of(a).cache_idle);
@@ -331,7 +331,7 @@ TEST_EACH(ENGINES, own_cache_before_others) {
     MUST_EQ(stats_of(a).cache_hits, hits + 1);
 }
 
-/* The caches has no tries of its own at what the driver refuses. */
+/* The caches do not repeat a request that the driver refuses. */
 TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
     uint64_t tries[2];
     CUdeviceptr others;
@@ -351,7 +351,7 @@ TEST_EACH(ENGINES, a_failure_is_asked_for_once) {
     CU(driver->cuMemFree(others));
 }
 
-/* Half a MiB is the most that a slab serves, and is told where that is what is left. */
+/* A slab serves half a MiB at most.  The failure reports that size if nothing larger is left. */
 TEST(the_last_half_mebibyte_is_told) {
     make(KIND_FIXED, "");
     for (int i = 0; i < 256; i++)
@@ -362,7 +362,7 @@ TEST(the_last_half_mebibyte_is_told) {
     give(take(512 * KIB, A), A);
 }
 
-/* Of a list that is told as much as is to be, from the first on. */
+/* Tables are made for the first extents of the list, for as many bytes as wanted. */
 TEST(tables_are_made_as_far_as_they_are_wanted) {
     const struct weir_extent list[] = {
         {.base = UINT64_C(1) << 40, .bytes = GIB, .large = 0},
@@ -382,7 +382,7 @@ TEST(tables_are_made_as_far_as_they_are_wanted) {
     MUST_LE(one + 4 * KIB, both);
 }
 
-/* A process without a context has none behind it either. */
+/* A thread without a context has none after the end either. */
 TEST_EACH(ENGINES, an_end_leaves_the_context_as_it_was) {
     make(_i, "");
     CUcontext current;
@@ -395,7 +395,7 @@ TEST_EACH(ENGINES, an_end_leaves_the_context_as_it_was) {
     MUST(current == NULL);
 }
 
-/* A table that passes everything on and counts what fails.  What is not ready yet has not failed. */
+/* Passes all calls on to the driver, and counts failures.  Work that is not ready yet is no failure. */
 static const struct weir_driver *passed_on_to;
 static unsigned failed_calls;
 
@@ -421,7 +421,7 @@ static void note_failures(void) {
 #undef WEIR_ENTRY
 }
 
-/* Requests that hit, that miss, that grow the reserved memory, and blocks that another stream used. */
+/* Makes requests that hit, miss, and grow the reserved memory, and blocks that another stream uses. */
 static void use_default_stream(CUstream stream, int round) {
     void *block[SIZES];
     for (int i = 0; i < SIZES; i++)
@@ -434,8 +434,8 @@ static void use_default_stream(CUstream stream, int round) {
     give(large, stream);
 }
 
-/* The first call on a default stream tells that the thread has no context.  From then on no call of the driver fails,
- * and the thread still has none. */
+/* In the first call on a default stream, weir learns that the thread has no context.  From then on no driver call
+ * fails, and the thread still has none. */
 TEST_EACH(KIND_DIRECT + 1, a_thread_without_a_context_makes_no_failing_calls) {
     static const CUstream of[] = {NULL, LEGACY, PER_THREAD};
     weir_options options = plain(_i);
@@ -456,11 +456,11 @@ TEST_EACH(KIND_DIRECT + 1, a_thread_without_a_context_makes_no_failing_calls) {
     CU(driver->cuCtxPushCurrent(own));
 }
 
-/* A slab of four pages does not fit into the two that there are: it has as few as it needs. */
+/* Two pages are left, and a slab of four does not fit.  weir then makes the smallest slab that is enough. */
 TEST(a_small_request_needs_no_whole_slab) {
     weir_options options = options_of(KIND_FIXED, "model", 32 * KIB);
     make_with(&options);
-    for (int i = 0; i < 32; i++) /* as many as a page holds */
+    for (int i = 0; i < 32; i++) /* fills a page */
         take(512, A);
     take(9 * KIB, A);
     refuse(WEIR_E_LIMIT, 512, A);
@@ -468,7 +468,7 @@ TEST(a_small_request_needs_no_whole_slab) {
     MUST_EQ(check_identities(a).in_use, 32 * 512 + 9 * KIB);
 }
 
-/* Out of memory: what other caches hold is given back and serves. */
+/* Out of memory, weir reclaims and reuses the memory of other caches. */
 TEST_EACH(ENGINES, at_the_limit_other_caches_give) {
     enum { CACHED = 6 };
     CUstream s[CACHED];
@@ -484,14 +484,14 @@ TEST_EACH(ENGINES, at_the_limit_other_caches_give) {
     MUST_LE(MIB, stats_of(a).cache_idle);
     block = take(128 * MIB, C);
     MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
-    /* OOM recovery's: where there are regions, each is too small. */
+    /* OOM recovery retries if each region is too small. */
     MUST_EQ(check_identities(a).retries, _i == KIND_POOL || _i == KIND_REGIONS);
     give(block, C);
     for (int i = 0; i < CACHED; i++)
         CU(driver->cuStreamDestroy(s[i]));
 }
 
-/* One stream has nothing to order, and after a trim it has not either. */
+/* One stream needs no order of its frees, after a trim neither. */
 TEST_EACH(ENGINES, one_stream_never_records) {
     make(_i, "");
 
@@ -510,11 +510,11 @@ TEST_EACH(ENGINES, one_stream_never_records) {
         }
         for (int k = 0; k < 40; k++)
             give(block[k], A);
-        MUST_LE(calls(WEIR_ENTRY_cuEventRecord), _i == KIND_MAPPED ? 4 : 0); /* one a growth */
+        MUST_LE(calls(WEIR_ENTRY_cuEventRecord), _i == KIND_MAPPED ? 4 : 0); /* one per growth */
     }
 }
 
-/* What the caches hold is not available then; what is refused is refused all the same, and nothing is lost. */
+/* The memory of the caches is not available then.  The request fails, and no memory is lost. */
 TEST_EACH(ENGINES, a_failure_where_the_device_cannot_be_waited_for) {
     void *none = NULL;
     make(_i, "limit=128MiB recovery-timeout=20ms");
@@ -529,7 +529,7 @@ TEST_EACH(ENGINES, a_failure_where_the_device_cannot_be_waited_for) {
     give(take(40 * MIB, A), A);
 }
 
-/* Nothing is live: a trim leaves nothing, whatever there was. */
+/* If no block is live, a trim frees all memory. */
 TEST_EACH(ENGINES, a_trim_leaves_nothing) {
     enum { COUNT = 2000 };
     make(_i, "");
@@ -544,7 +544,7 @@ TEST_EACH(ENGINES, a_trim_leaves_nothing) {
     for (int i = 0; i < COUNT; i++)
         block[i] = take(random_size(&random, 100000), s[i % 8]);
     for (int i = 0; i < COUNT; i++) {
-        if (i % 500 == 250) { /* whatever it has is nobody's now */
+        if (i % 500 == 250) { /* orphans the stream's cache */
             CU(driver->cuStreamDestroy(s[1]));
             s[1] = make_stream();
             give(take(512, s[1]), s[1]);

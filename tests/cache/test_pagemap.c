@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pagemap.c: the map from addresses to values, at its edges, and the records that it leads to. */
+/* test_pagemap.c: the map from addresses to values, at its edges, and the records to which it leads. */
 #include "tests/fixtures/support.h"
 
 #include <sys/prctl.h>
@@ -7,7 +7,7 @@
 #include "cache/page_map.h"
 #include "cache/slab_table.h"
 
-/* One table of each level. */
+/* The bytes that one table of each level covers. */
 #define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
 #define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_NODE_SLOTS)
 #define TOP_BYTES (NODE_BYTES * WEIR__PAGEMAP_TOP_SLOTS)
@@ -46,8 +46,8 @@ TEST(what_cannot_be_reserved) {
     MUST(weir__pagemap_reserve(&map, 0, 1, 0));
 }
 
-/* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
- * as they are, and every byte of a page has the page's value. */
+/* The places cross the border of two leaves or nodes, or lie at an end.  Neighbours stay unchanged, and every byte of a
+ * page has the page's value. */
 TEST_EACH(7, values_stand_where_they_were_set) {
     const uint64_t places[] = {0,
                                WEIR_PAGE,
@@ -63,7 +63,7 @@ TEST_EACH(7, values_stand_where_they_were_set) {
     MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE, 0));
     MUST(weir__pagemap_get(&map, place) == NULL);
     weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
-    weir__pagemap_set(&map, place, bytes - 1, &value); /* its last page is begun */
+    weir__pagemap_set(&map, place, bytes - 1, &value); /* covers part of the last page */
     for (uint64_t at = 0; at < bytes; at += 511)
         MUST(weir__pagemap_get(&map, place + at) == &value);
     MUST(weir__pagemap_get(&map, place + bytes - 1) == &value);
@@ -76,7 +76,7 @@ TEST_EACH(7, values_stand_where_they_were_set) {
     MUST(weir__pagemap_get(&map, place + bytes) == &other);
 }
 
-/* Large blocks' words are beside those of pages, and need them not. */
+/* The words of large blocks are beside those of pages, and do not need them. */
 TEST(words_of_large_blocks) {
     uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
     int value, other;
@@ -99,7 +99,7 @@ TEST(words_of_large_blocks) {
     MUST(weir__pagemap_get(&map, place) == &other);
 }
 
-/* Tables are made once for what lies in them: whole if an eighth or more is wanted at first. */
+/* A table is made once, and at once for all its slots if an eighth or more is wanted. */
 TEST(reserving_again_takes_nothing) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
@@ -116,7 +116,7 @@ TEST(reserving_again_takes_nothing) {
     MUST_EQ(map.host_bytes, 4 * leaf - 2 * words + 2 * host + 2 * node);
 }
 
-/* Of the table of large blocks the words of pages are not touched, and so take nothing, until small ones come. */
+/* A table of large blocks does not touch the words of pages, which take no memory until small blocks come. */
 TEST(what_was_never_touched_is_not_told) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;
@@ -131,7 +131,7 @@ TEST(what_was_never_touched_is_not_told) {
     MUST(weir__pagemap_reserve(&map, covers - WEIR_PAGE, 2 * WEIR_PAGE, 0));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 2 * host);
     MUST(weir__pagemap_reserve(&map, 2 * LEAF_BYTES - WEIR_PAGE, 2 * WEIR_PAGE,
-                               0)); /* of two tables */
+                               0)); /* in two tables */
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + 4 * host);
     MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES, 0));
     MUST_EQ(map.host_bytes, 4 * (leaf - words) + node + words + 2 * host);
@@ -158,7 +158,7 @@ static struct weir_slab *find(uint64_t address) {
 
 CASE("records", 30, open_records, close_records);
 
-/* Records of whole blocks stay for the next block there, as long as they are not too many. */
+/* The record of a whole block is kept for the next block at its address, unless there are too many records. */
 TEST_EACH(2, records_of_very_many_blocks) {
     enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
     static struct weir_slab *block[BLOCKS];
@@ -182,7 +182,7 @@ TEST_EACH(2, records_of_very_many_blocks) {
     MUST(weir__records_whole(&records, 0, apart) == block[BLOCKS - KEPT - 1]);
 }
 
-/* Large blocks that begin in one page of their map, one after the other, have one record. */
+/* Successive large blocks that begin in one page of their map share a record. */
 TEST(large_blocks_share_a_record) {
     uint64_t page = 6 * WEIR_SLAB_SMALL;
     struct weir_slab *s = weir__records_whole(&records, page, LARGE);
@@ -201,7 +201,7 @@ TEST(large_blocks_share_a_record) {
     MUST_EQ(records.wholes, 2);
 }
 
-/* Where a large block was, small ones begin, and large ones beside them. */
+/* Small blocks begin where a large block was, and large blocks beside them. */
 TEST(small_blocks_where_a_large_one_was) {
     uint64_t page = 6 * WEIR_SLAB_SMALL;
     struct weir_slab *large = weir__records_whole(&records, page, LARGE);
@@ -224,7 +224,7 @@ TEST(small_blocks_where_a_large_one_was) {
     MUST(find(page + 2 * WEIR_PAGE) == large);
 }
 
-/* The slab has all its pages, and what lies beside it all of its own. */
+/* Checks that all pages of the slab lead to the slab, and those beside it to its neighbours. */
 static void check_pages(uint64_t base, const struct weir_slab *slab, const struct weir_slab *before,
                         const struct weir_slab *behind) {
     for (uint64_t at = 0; at < WEIR_SLAB_SMALL; at += WEIR_PAGE) {
@@ -235,8 +235,8 @@ static void check_pages(uint64_t base, const struct weir_slab *slab, const struc
     MUST(find(base + WEIR_SLAB_SMALL) == behind);
 }
 
-/* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
- * block, where a large one was before. */
+/* Slabs of 512 KiB begin anywhere in the 512 KiB of a word.  Their neighbours are slabs, a small block, nothing, or a
+ * large block.  A large block was there before. */
 TEST_EACH(WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word) {
     enum { PAGES = WEIR_SLAB_SMALL / WEIR_PAGE, SLOTS = 16 };
     uint64_t base = LEAF_BYTES + 6 * WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
@@ -268,7 +268,7 @@ TEST_EACH(WEIR_SLAB_SMALL / WEIR_PAGE, slabs_have_one_word) {
     MUST(find(base + WEIR_SLAB_SMALL) == behind);
 }
 
-/* Where two tables meet, each tells of its own pages. */
+/* A slab that two tables share is found through both. */
 TEST_EACH(2, a_slab_astride_two_tables) {
     uint64_t base = 3 * LEAF_BYTES - WEIR_SLAB_SMALL + (uint64_t)_i * WEIR_PAGE;
     struct weir_slab *slab = weir__records_slab(&records, base, WEIR_SLAB_SMALL, 47, 16);
@@ -279,8 +279,8 @@ TEST_EACH(2, a_slab_astride_two_tables) {
     check_pages(base, again, NULL, NULL);
 }
 
-/* Memory across the border of two tables, of which threads take blocks and slabs of all sizes at random, beside each
- * other and where others were. */
+/* Threads take blocks and slabs of all sizes at random from memory across the border of two tables, beside each other
+ * and where others were before. */
 enum { WORLD_PAGES = 192, HELD = 4, THREADS = 4 };
 #define WORLD (2 * LEAF_BYTES - 5 * WEIR_SLAB_SMALL / 2)
 
@@ -304,7 +304,7 @@ static int world_take(unsigned first, unsigned pages) {
     return done;
 }
 
-/* From each page of a slab, and where a whole block begins, a live one's record is found. */
+/* Checks that each page of a slab, and the first page of a whole block, leads to its live record. */
 static void check_held(const struct held *h) {
     unsigned pages = h->is_slab ? h->pages : 1, wrong = h->span->base != h->base;
 
@@ -337,7 +337,7 @@ static void world_end(struct held *h) {
     pthread_mutex_unlock(&world_lock);
 }
 
-/* A stranger's address leads to a record, or to none, which may be looked at. */
+/* Any address leads to no record, or to one that can be read. */
 static void look_anywhere(uint64_t *random) {
     const struct weir_slab *s = find(WORLD + next_random(random) % (WORLD_PAGES * WEIR_PAGE));
 
@@ -372,7 +372,7 @@ static void count_live(void *count, struct weir_slab *s) {
     *(unsigned *)count += s->bytes > 0;
 }
 
-/* Whether records of whole blocks outlast these or, as there are many others, do not. */
+/* Records of whole blocks are kept, or (_i) are not, because there are many others. */
 TEST_EACH(2, threads_find_their_own) {
     enum { KEPT = 1 << 16 };
     uint64_t others = 8 * LEAF_BYTES, left = _i ? KEPT : 0;
@@ -396,7 +396,7 @@ TEST_EACH(2, threads_find_their_own) {
     MUST_EQ(live, _i ? KEPT : 0);
 }
 
-/* How many of a table's pages of host memory are there. */
+/* Returns the number of the table's host pages that are in memory. */
 static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
     enum { MOST = sizeof *leaf / 4096 + 1 };
     size_t page = (size_t)sysconf(_SC_PAGESIZE), touched = 0;
@@ -410,7 +410,7 @@ static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
     return touched;
 }
 
-/* Valgrind and ThreadSanitizer touch what they hand out. */
+/* Returns 1 if new memory is untouched, 0 under Valgrind and ThreadSanitizer, which touch it. */
 static int is_untouched(void) {
 #ifdef __SANITIZE_THREAD__
     return 0;
@@ -419,7 +419,7 @@ static int is_untouched(void) {
 #endif
 }
 
-/* Where only a large block or a slab lies, little of a table is; where much memory was prepared, all of it. */
+/* A large block or a slab touches little of its table, and much prepared memory touches all of it. */
 TEST(a_block_touches_little_of_its_table) {
     size_t all = sizeof(struct weir__pagemap_leaf) / (size_t)sysconf(_SC_PAGESIZE);
     uint64_t base = 5 * LEAF_BYTES + LEAF_BYTES / 2, slab = 9 * LEAF_BYTES, much = 13 * LEAF_BYTES;
@@ -435,7 +435,7 @@ TEST(a_block_touches_little_of_its_table) {
     MUST_LE(all, pages_touched(weir__pagemap_leaf(&map, much >> WEIR__PAGE_SHIFT)));
 }
 
-/* However much of it there is, a whole block is known by its first page alone. */
+/* However large it is, a whole block is found by its first page alone. */
 TEST_EACH(3, a_whole_block_needs_one_table) {
     static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
     size_t words = sizeof(((struct weir__pagemap_leaf *)0)->value), host = 4 * KIB;

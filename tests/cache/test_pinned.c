@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pinned.c: what lies beside live blocks, as pinned.h has it.
+/* test_pinned.c: idle memory beside live blocks, as pinned.h defines it.
  */
 #include "tests/fixtures/caches.h"
 
 #include "tests/fixtures/refuse.h"
 
-/* A slab is live as long as one of its slots is, a whole block while its caller has it, not while it is kept. */
+/* A slab is live while one of its slots is.  A whole block is live while its caller has it, not in a cache. */
 struct pieces {
     struct weir_extent piece[8];
     size_t count;
@@ -18,7 +18,7 @@ static void note_piece(void *context, uint64_t base, size_t bytes) {
     live->piece[live->count++] = (struct weir_extent){.base = base, .bytes = bytes};
 }
 
-/* So many pieces are live, and of these blocks each lies in one. */
+/* Expects that number of live pieces, and each of these blocks in one of them. */
 static void expect_live(size_t pieces, void *const *block, int blocks) {
     struct pieces live = {.count = 0};
 
@@ -44,7 +44,7 @@ TEST_EACH(ENGINES, pieces_are_live_with_their_blocks) {
     expect_live(0, NULL, 0);
     block[0] = take(MIB, A);
     block[1] = take(3000, A);
-    block[2] = take(3000, A); /* of the same slab */
+    block[2] = take(3000, A); /* in the slab of block[1] */
     expect_live(2, block, 3);
     give(block[1], A);
     expect_live(2, block, 1);
@@ -55,7 +55,7 @@ TEST_EACH(ENGINES, pieces_are_live_with_their_blocks) {
     expect_live(0, NULL, 0);
 }
 
-/* What an engine tells of its reserved memory, here. */
+/* An engine that reports these pieces as its reserved memory. */
 struct teller {
     struct weir_engine e;
     const struct pieces *wholes;
@@ -67,7 +67,7 @@ static int tell_wholes(struct weir_engine *e, const struct weir_visit *visit) {
     return weir__engine_show(visit, wholes->piece, wholes->count);
 }
 
-/* There are more than there were, and than there is room for: all of 1 MiB, from the first on. */
+/* Reports one piece in the first call and 100 later, more than fit, all of 1 MiB and from the first on. */
 static int tell_more(struct weir_engine *e, const struct weir_visit *visit) {
     const struct pieces *wholes = ((struct teller *)e)->wholes;
     static int asked;
@@ -111,7 +111,7 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
     void *block = take(4 * MIB, A);
     const uint64_t from = (uintptr_t)block, to = from + 4 * MIB;
     const struct weir_extent piece[] = {
-        piece_at(from - 3 * MIB, 2 * MIB),  piece_at(from - MIB, MIB), /* ends where it begins */
+        piece_at(from - 3 * MIB, 2 * MIB),  piece_at(from - MIB, MIB), /* ends at the block */
         piece_at(from, 64 * KIB),           piece_at(from + 64 * KIB, MIB),
         piece_at(to - 64 * KIB, 512 * KIB), piece_at(to + 448 * KIB, MIB),
     };
@@ -129,7 +129,7 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
     uint64_t held = held_beside(a->caches, tell_more, &first, UINT64_MAX);
     MUST_EQ(held, 4 * MIB);
     void *other = take(4 * MIB, A);
-    MUST_EQ(held_of(&all, 1), all.bytes); /* once */
+    MUST_EQ(held_of(&all, 1), all.bytes); /* counted once */
     give(block, A);
     MUST_EQ(held_of(&all, 1), all.bytes);
     give(other, A);
@@ -137,7 +137,7 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
     first = (struct pieces){.piece = {piece_at(MIB, MIB), piece_at(4 * MIB, 2 * MIB)}, .count = 2};
     MUST_EQ(held_beside(a->caches, tell_wholes, &first, 2 * MIB), 0);
     MUST_EQ(held_beside(a->caches, tell_wholes, &first, 2 * MIB - 1),
-            2 * MIB); /* too large to go */
+            2 * MIB); /* too large to be freed */
     MUST_EQ(held_beside(NULL, tell_wholes, &first, MIB - 1), 3 * MIB);
 #ifdef CAN_REFUSE_HOST_MEMORY
     block = take(4 * MIB, A);
@@ -149,7 +149,7 @@ TEST(pieces_are_held_by_the_blocks_in_them) {
 #endif
 }
 
-/* What stays once all that is idle has gone. */
+/* All that a trim leaves reserved is pinned. */
 TEST_EACH(ENGINES, what_is_held_stays) {
     make(_i, "");
     void *block[8];
@@ -163,12 +163,12 @@ TEST_EACH(ENGINES, what_is_held_stays) {
     uint64_t held = weir__held(a->reserve.engine, a->caches, NULL, UINT64_MAX);
     MUST_EQ(held, stats_of(a).reserved);
     MUST_EQ(weir__held(a->reserve.engine, NULL, NULL, UINT64_MAX),
-            0); /* nobody knows of the blocks */
+            0); /* without the caches no block is known */
 }
 
-/* A large block that the reserved memory must grow for: the driver is asked once who the stream is, and an engine that looks
- * whether the stream is at work, before it cuts what is idle, looks once.  A mapped arena asks for a capture again before
- * that: the program may have vouched for the stream. */
+/* A large block needs growth.  weir queries the stream's id once.  An engine that queries the stream's work before it
+ * splits idle memory does so once.  A mapped arena first queries the capture again, because the program may have
+ * vouched for the stream. */
 TEST_EACH(ENGINES, growth_is_looked_for_once) {
     make(_i, "");
     if (_i == KIND_FIXED) { /* it does not grow */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_revocation.c: which barriers the biased lock asks the kernel for as its bias is taken away.
+/* test_revocation.c: the barriers that the biased lock requests from the kernel when its bias is revoked.
  *
- * A revocation without its barrier goes wrong by chance alone.  This suite leaves nothing to chance: the program is its
- * own kernel.  It defines `syscall`, which the linker prefers to the C library's.  That function counts barriers, makes
- * none, and fails as a test wants it to.  No test needs a barrier: an owner does nothing while its bias is taken away.
+ * A revocation without its barrier goes wrong by chance alone.  In this suite the program is its own kernel: it defines
+ * `syscall`, which the linker prefers to the C library's.  That function counts barriers, makes none, and fails if a
+ * test wants so.  No test needs a barrier, because an owner does nothing during a revocation.
  */
 #include "tests/fixtures/support.h"
 
@@ -22,10 +22,10 @@ enum { ENOUGH = 1 << 17 }; /* more takes in a row than the longest patience */
 static struct weir_bias lock;
 
 static struct {
-    atomic_int asked;    /* whether there are barriers */
-    atomic_int barriers; /* that passed */
-    atomic_int failures; /* that did not */
-    atomic_int to_fail;  /* so many are still to fail */
+    atomic_int asked;    /* queries for barriers */
+    atomic_int barriers; /* barriers that succeeded */
+    atomic_int failures; /* barriers that failed */
+    atomic_int to_fail;  /* barriers still to fail */
     atomic_int reveals;  /* the next barrier shows that the owner is inside */
     atomic_int was_late; /* a barrier came before the lock had lost its owner */
 } kernel;
@@ -76,8 +76,8 @@ static void pass_through(void) {
     weir__bias_give(&lock, weir__bias_take(&lock));
 }
 
-/* 1: the lock is biased to this thread.  0: this build never biases one, nor asks the kernel, as under
- * ThreadSanitizer. */
+/* Returns 1 if the lock is now biased to this thread, 0 if this build biases no lock and does not query the kernel, as
+ * under ThreadSanitizer. */
 static int get_bias(void) {
     for (int i = 0; i < ENOUGH && owner() != weir__bias_thread; i++)
         pass_through();
@@ -101,7 +101,7 @@ static void *come(void *arg) {
     return NULL;
 }
 
-/* Another thread comes: what it took, -1: nothing. */
+/* Takes and releases the lock in another thread.  Returns the result of the take. */
 static int come_elsewhere(enum manner manner) {
     int how = (int)manner;
 
@@ -127,7 +127,7 @@ TEST(each_revocation_makes_one_barrier) {
         MUST_EQ(come_elsewhere(revokers[round % 2]), 0);
         MUST_EQ(owner(), 0);
         MUST_EQ(atomic_load(&kernel.barriers), is_biased * (round + 1));
-        pass_through(); /* nobody has the bias now */
+        pass_through(); /* the lock is not biased */
         MUST_EQ(come_elsewhere(AS_USER), 0);
         MUST_EQ(come_elsewhere(POLITELY), 0);
         MUST_EQ(atomic_load(&kernel.barriers), is_biased * (round + 1));
@@ -136,7 +136,7 @@ TEST(each_revocation_makes_one_barrier) {
     MUST_LE(atomic_load(&kernel.asked), 1);
 }
 
-/* The owner's store of `inside` may be seen by the barrier alone.  Who takes the bias away looks afterwards, and waits. */
+/* Only the barrier shows that the owner is inside.  The revoking thread looks after the barrier, and waits. */
 static atomic_int has_come;
 
 static void *take_away(void *unused) {
@@ -158,7 +158,7 @@ TEST(the_owner_is_looked_for_behind_the_barrier) {
     MUST(pthread_create(&thread, NULL, take_away, NULL) == 0);
     while (atomic_load(&kernel.barriers) == 0 && !atomic_load(&has_come))
         sched_yield();
-    usleep(20000); /* it would come, did it not wait */
+    usleep(20000); /* long enough for a thread that does not wait */
     MUST_EQ(atomic_load(&kernel.barriers), 1);
     MUST(!atomic_load(&has_come));
     weir__bias_leave_at(WEIR_BIAS_INNER);
@@ -177,7 +177,7 @@ TEST(a_barrier_that_fails_is_repeated) {
     MUST_EQ(atomic_load(&kernel.barriers), 1);
 }
 
-/* Checks in a process whose kernel has no barriers: 0, or the line of the check that failed. */
+/* Checks a process whose kernel has no barriers.  Returns 0, or the line of the check that failed. */
 static int go_without(void) {
     for (int i = 0; i < ENOUGH; i++) {
         pass_through();
@@ -194,7 +194,7 @@ static int go_without(void) {
     return 0;
 }
 
-/* The kernel is asked once, before main where that is possible, so another process finds none. */
+/* weir queries the kernel once, before main where possible, so that only another process finds no barriers. */
 TEST(without_barriers_no_lock_is_biased) {
     int status;
     pid_t child = fork();

@@ -5,7 +5,7 @@
 #include "cache/stream_cache.h"
 #include "cache/slab.h"
 
-/* A slab with room for `slots` slots at that address. */
+/* Makes a slab with that many slots at that address. */
 static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {
     size_t bytes = (sizeof(struct weir_slab) + slots * sizeof(uint32_t) + 63) / 64 * 64;
     struct weir_slab *s = aligned_alloc(_Alignof(struct weir_slab), bytes);
@@ -21,8 +21,7 @@ static struct weir_slab *make_slab(uint64_t base, unsigned size_class, uint32_t 
 
 CASE("span", 60, NULL, NULL);
 
-/* Every size has room in its class, would not fit into the class below, and wastes an eighth at most
- * above 4 KiB. */
+/* Every size has room in its class, would not fit into the class below, and wastes an eighth at most above 4 KiB. */
 TEST(every_size_has_its_class) {
     unsigned last = 0;
 
@@ -43,7 +42,7 @@ TEST(every_size_has_its_class) {
     MUST_EQ((size_t)weir__slab_units(last) * WEIR_SLAB_UNIT, WEIR_SLAB_SMALL);
 }
 
-/* Of all addresses in and around a slab, just the first of each slot is a slot's. */
+/* Only the first address of a slot leads to the slot, of all addresses in and around a slab. */
 TEST_EACH(WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none) {
     static const uint32_t counts[] = {1, 2, 7, 64, 1024};
     uint64_t base = UINT64_C(0x7f1234500000);
@@ -64,7 +63,7 @@ TEST_EACH(WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none) {
             for (uint64_t at = WEIR_SLAB_UNIT; at < slot_bytes; at += WEIR_SLAB_UNIT)
                 MUST_EQ(weir__slab_slot(s, address + at), WEIR_SLOT_NONE);
         }
-        /* The waste behind the last slot, what lies behind the slab, and before it. */
+        /* The waste after the last slot, and the memory after and before the slab, belong to no slot. */
         for (uint64_t at = counts[i] * slot_bytes; at < s->bytes + 64 * KIB; at += WEIR_SLAB_UNIT)
             MUST_EQ(weir__slab_slot(s, base + at), WEIR_SLOT_NONE);
         MUST_EQ(weir__slab_slot(s, base - WEIR_SLAB_UNIT), WEIR_SLOT_NONE);
@@ -74,7 +73,7 @@ TEST_EACH(WEIR_SLAB_CLASSES, an_address_is_one_slots_or_none) {
     }
 }
 
-/* Lowest first, then the one that came home last; the request stands in its state. */
+/* Slots are taken lowest first, later the last freed one first.  The state of a slot holds the requested bytes. */
 TEST(slots_go_and_come_home) {
     enum { SLOTS = 100 };
     struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
@@ -97,11 +96,11 @@ TEST(slots_go_and_come_home) {
     free(s);
 }
 
-/* What lies in the remote-free queue comes home at once, before what was there, and goes again latest first. */
+/* The slots of the remote-free queue come home at once, and are taken before older free slots, latest first. */
 TEST_EACH(3, slots_come_home_from_the_remote_free_queue) {
     enum { SLOTS = 20 };
     struct weir_slab *s = make_slab(1 << 20, 3, SLOTS);
-    const uint32_t at_home = (uint32_t)_i; /* when the others come */
+    const uint32_t at_home = (uint32_t)_i; /* slots at home before the collect */
 
     for (uint32_t i = 0; i < SLOTS - at_home; i++)
         MUST(weir__slab_take(s, 1600) == i);
@@ -123,7 +122,7 @@ TEST_EACH(3, slots_come_home_from_the_remote_free_queue) {
     free(s);
 }
 
-/* States tell live from idle for all that may be asked. */
+/* The states of live and of idle slots do not overlap. */
 TEST(states_do_not_overlap) {
     MUST_LE(WEIR_SLAB_SMALL, WEIR_SLOT_NONE);
     MUST(WEIR_SLOT_AWAY & WEIR_SLOT_IDLE);
@@ -133,7 +132,7 @@ TEST(states_do_not_overlap) {
 
 static atomic_int is_over;
 
-/* As the caches does it: beside whoever holds the cache's lock. */
+/* Changes most_whole like the caches do, beside the owner of the cache's lock. */
 static void *change_most(void *cache) {
     struct weir_cache *c = cache;
 
@@ -142,7 +141,7 @@ static void *change_most(void *cache) {
     return NULL;
 }
 
-/* What may be kept changes between any two looks at it: a cache gives up only what it has. */
+/* The cap may change between any two reads of it.  A cache gives up only blocks that it has. */
 TEST(what_may_be_kept_changes_beside_a_put) {
     enum { BLOCKS = 24, PUTS = 8000000 };
     static struct weir_slab block[BLOCKS];
