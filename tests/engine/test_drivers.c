@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_drivers.c: drivers that fail for good, lack what newer ones have, or capture.  Faults of single calls are
- * test_faults.c's.
+/* test_drivers.c: drivers that fail for good, lack entries of newer drivers, or capture.  Faults of single calls are
+ * tested in test_faults.c.
  */
 #include "tests/fixtures/engines.h"
 
@@ -12,8 +12,8 @@
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* What cuMemAlloc packs beside others begins anywhere, and blocks under the caches at whole pages alone; 1: the
- * driver takes it back when it is asked again. */
+/* cuMemAlloc may place a region beside other blocks, at any address, but blocks under the caches need whole pages.
+ * weir exchanges such a region for another.  In case 1 the driver fails once to free the first one. */
 TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
     CUdeviceptr other;
     make(KIND_REGIONS, 0, "growth=exact");
@@ -30,7 +30,7 @@ TEST_EACH(2, a_region_that_begins_inside_a_page_is_exchanged) {
     MUST_EQ(device_free(), 4 * GIB);
 }
 
-/* Nor is there memory for the exchange: a failure like others. */
+/* A full device has no memory for the exchange, so a request under the caches fails. */
 TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     CUdeviceptr other, rest;
     size_t bytes, total;
@@ -47,7 +47,7 @@ TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     give(take(20 * KIB, A), A);
 }
 
-/* Or the limit has no room for it: a page of the driver's is 2 MiB. */
+/* The exchange takes a driver page of 2 MiB, so it fails under a limit of 1 MiB. */
 TEST_EACH(2, a_region_that_begins_inside_a_page_under_a_low_limit) {
     int room = _i;
     CUdeviceptr other;
@@ -71,7 +71,7 @@ static CUresult free_askew(CUdeviceptr block) {
     return driver->cuMemFree(block - 512);
 }
 
-/* A driver that has no others: a larger region is not exchanged for one page. */
+/* This driver places each region inside a page.  weir frees the region again and retries at most once, after a trim. */
 TEST(regions_that_all_begin_inside_a_page) {
     copy_driver();
 
@@ -88,7 +88,7 @@ TEST(regions_that_all_begin_inside_a_page) {
     MUST_EQ(device_free(), 4 * GIB);
 }
 
-/* From one fatal result on nothing works but the figures, as last seen, and the end. */
+/* A fatal result makes later calls fail, except destroy and the statistics, which keep their last values. */
 TEST_EACH(KIND_COUNT * 7, a_lost_device) {
     static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
                                      CUDA_ERROR_LAUNCH_FAILED,
@@ -146,7 +146,7 @@ static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice 
     return result;
 }
 
-/* The driver lacks the entries, or the device the ability: addresses is available there all the same. */
+/* Creating a mapped arena fails if the driver lacks the entries for mapping or the device does not support it. */
 TEST_EACH(2, a_device_that_maps_nothing) {
     (void)older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
     weir_options options = plain(KIND_REGIONS, 0);
@@ -180,7 +180,7 @@ TEST(a_pool_without_figures) {
     OK(weir_trim(a, 0, NULL));
 }
 
-/* A limit that the driver does not keep is kept by undoing what passed it. */
+/* This driver does not enforce the limit, so weir frees each block that exceeded it. */
 TEST(a_pool_without_maximum) {
     make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 100 * MIB, "");
     void *block[10];
@@ -201,7 +201,7 @@ TEST(a_pool_without_maximum) {
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 
-/* What was undone nobody had, nor has it while the driver does not take it back. */
+/* A block whose request was undone does not count as requested, even if the driver fails to free it (case 1). */
 TEST_EACH(2, what_was_undone_is_nobodys) {
     make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), KIND_POOL, 128 * MIB, "");
     void *block = take(80 * MIB, A);
@@ -215,7 +215,7 @@ TEST_EACH(2, what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested, 60 * MIB);
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
     weir__model_faults_clear();
-    if (_i) { /* nor can it be waited for */
+    if (_i) { /* the driver refuses waits too */
         refuse_waits();
         MUST_EQ(stats_of(a).requested, 60 * MIB);
         weir__model_faults_clear();
@@ -226,8 +226,8 @@ TEST_EACH(2, what_was_undone_is_nobodys) {
 
 CASE("alone", 120, open_device, end_test);
 
-/* A block whose request is undone may hold memory that its stream still uses.  If the driver does not take the block back
- * at once, it goes back behind that work. */
+/* A block whose request is undone may hold memory that its stream still uses.  If the driver does not free the block at
+ * once, weir frees it after that work. */
 TEST(what_was_undone_is_behind_its_users) {
     weir_status status = WEIR_E_DRIVER;
     void *block;
@@ -271,8 +271,8 @@ static CUresult record_elsewhere(CUevent event, CUstream stream) {
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* As a driver says it while a stream is captured, and as it says it of the legacy stream meanwhile:
- * no request is served there, nothing is recorded there or asked, and the capture stays whole. */
+/* The driver reports a captured stream in two ways: as active, or with the result that the legacy stream has during a
+ * capture.  With either, weir records no event and waits for none on that stream, and the capture stays valid. */
 TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT};
     int kind = _i / 2;
@@ -289,7 +289,7 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
     OK(weir_use(a, used, A));
     captured = A;
     count_from_here();
-    /* A driver makes a node of it, but on the legacy stream. */
+    /* An arena makes a node of the request, except on the legacy stream. */
     if (kind == KIND_DIRECT || (kind != KIND_POOL && capture_result != CUDA_SUCCESS)) {
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
         ck_assert_ptr_eq(none, &none);
@@ -301,7 +301,7 @@ TEST_EACH(2 * KIND_COUNT, a_captured_stream) {
         ck_assert_uint_eq(check_identities(a).blocks, 2);
     }
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
-    /* Frees without uses are taken, and make no event, however many there are. */
+    /* Frees of blocks without noted uses succeed and record no event. */
     for (int i = 0; i < 40 && kind != KIND_POOL; i++) {
         captured = NULL;
         none = take(1000, A);
@@ -328,7 +328,7 @@ static void drop_graph(CUgraphExec exec, CUgraph graph) {
     CU(driver->cuDeviceGraphMemTrim(0));
 }
 
-/* The driver is asked about what a graph was given, and about nothing else. */
+/* Expects that weir refuses addresses that no graph allocated, without a call of the driver. */
 static void expect_foreign(CUdeviceptr other, void *freed) {
     int host;
 
@@ -340,7 +340,7 @@ static void expect_foreign(CUdeviceptr other, void *freed) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFreeAsync), 0);
 }
 
-/* An arena's memory no graph could own, so that the driver has the node. */
+/* A graph cannot own an arena's memory, so the driver allocates the node's memory. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     make(_i, 64 * MIB, "");
     void *freed = take(MIB, A), *live = take(MIB, A);
@@ -353,7 +353,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     weir__set_driver_result(CUDA_ERROR_UNKNOWN);
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
     void *passing = take(3 * MIB, A);
-    void *left = take(100 * MIB, A); /* under no limit of the arena's */
+    void *left = take(100 * MIB, A); /* the arena's limit does not apply */
     void *used = take(MIB, A);
     MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
     CU(driver->cuMemsetD8Async((uintptr_t)passing, 1, 3 * MIB, A));
@@ -366,7 +366,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     CU(driver->cuGraphLaunch(exec, A));
     give(left, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
-    /* Behind all that use it, none of which waits for another. */
+    /* The free is ordered after B's noted use, and adds no other wait. */
     OK(weir_use(a, used, B));
     CU(weir__model_use(B, (uintptr_t)used, MIB, 1, 5 * MS));
     give(used, A);
@@ -380,7 +380,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_has_memory_of_its_own) {
     ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
 }
 
-/* What an aborted capture was given never was there. */
+/* A block of an aborted capture is unknown to weir, as if no request had been made. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, a_graph_that_never_was) {
     make(_i, 64 * MIB, "");
     CUgraph graph = NULL;
@@ -400,8 +400,8 @@ static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Without pools, and before 11.4: the request is refused, and harms no capture.  So it is where the driver is to serve
- * it, in the place of whose pools the arena stands. */
+/* A request during a capture fails and leaves the capture valid if there can be no node: the driver has no pools, is
+ * older than 11.4, or has its pools replaced by the arena. */
 TEST_WHERE(3 * KIND_FIXED, 3 * KIND_DIRECT, NULL, where_graphs_have_no_memory) {
     (void)older_driver(_i % 3 == 1 ? WEIR_CAP_GRAPH : 0);
     CUstreamCaptureStatus status;
@@ -428,7 +428,7 @@ static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUs
 
 CASE("alone", 120, open_device, end_test);
 
-/* A region may come to lie where a graph's memory was: then it is the arena's alone. */
+/* A region may be placed where a graph's memory was.  Its address then belongs to the arena alone. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     void *none = NULL;
     copy_driver();
@@ -445,7 +445,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     give(block, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
     EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, B));
-    /* The driver has none of all that was counted, nor of what it refuses. */
+    /* A node that the driver fails to make leaves no block, so weir frees nothing in the driver. */
     table.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync;
     weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_NOT_PERMITTED, 0);
     captured = B;
@@ -456,8 +456,8 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, where_a_graph_had_memory_once) {
     abandon();
 }
 
-/* Before 12.2 the driver knows no limit: frees that pend must not let the next request keep what the
- * last one was refused. */
+/* Drivers before 12.2 do not enforce a limit.  The pending frees of undone requests must not let a later request exceed
+ * the limit. */
 TEST_EACH(2, an_old_driver_is_held_to_the_limit) {
     const struct weir_driver *old =
         older_driver(_i ? WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE : WEIR_CAP_POOL_MAX_SIZE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_engine.c: what engines share, by itself: extents, surveys, what is logged, which device a stream is of, and
- * waits for the device that it takes memory for.
+/* test_engine.c: parts that all engines share: extents, surveys, the log, which device a stream belongs to, and waits
+ * for the device.
  */
 #include "tests/fixtures/bare_engine.h"
 
@@ -29,7 +29,7 @@ static void tear_down(void) {
 
 CASE("engine", 30, set_up, tear_down);
 
-/* What has no place in a list is left out, but what continues its last. */
+/* An extent for which the list has no room is left out, unless it continues the last extent. */
 TEST(extents_that_do_not_fit) {
     struct weir_extent list[2];
     size_t count = 0;
@@ -52,7 +52,7 @@ TEST(extents_that_do_not_fit) {
     MUST_EQ(list[1].bytes, 15);
 }
 
-/* Those that there is no room for are one, which is not known. */
+/* A survey counts the streams for which it has no room in one row, whose stream is 0 (unknown). */
 TEST(more_streams_than_are_told_apart) {
     struct weir_survey survey = {0};
 
@@ -87,7 +87,7 @@ TEST(events_are_logged) {
     ck_assert_str_eq(logged, "");
 }
 
-/* Behind the driver's own calls it is the driver who says so. */
+/* In drop-in mode the driver's own call reports the error, so weir does not log it. */
 TEST(requests_on_wrong_streams_are_logged) {
     weir__device_log_alloc(&device, 77, WEIR_E_NO_MEMORY);
     device.drop_in = 1;
@@ -102,7 +102,7 @@ TEST(requests_on_wrong_streams_are_logged) {
     expect_log("free of 0xff");
 }
 
-/* What cannot be found out is not held against a stream. */
+/* A stream passes the check if the driver does not tell its device. */
 TEST(a_stream_of_another_device) {
     CUcontext second, popped;
     CUstream elsewhere;
@@ -122,7 +122,7 @@ TEST(a_stream_of_another_device) {
     EXPECT(WEIR_E_STREAM, weir__device_check_stream(&device, elsewhere));
 }
 
-/* What the driver does not take back serves the next wait, or is given back at the end. */
+/* Memory of a wait that the driver fails to free serves the next wait, or is freed at the end. */
 TEST(waits_whose_memory_stays) {
     uint64_t before = weir__model_calls(WEIR_ENTRY_cuMemAlloc);
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -140,10 +140,10 @@ TEST(waits_whose_memory_stays) {
     weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
     weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
-    weir__device_end_waits(&device); /* which then is the context's end's */
+    weir__device_end_waits(&device); /* the context's end frees the memory */
 }
 
-/* On a full device memory of the host does; its free is tried twice. */
+/* On a full device the wait uses host memory, whose free is tried twice. */
 TEST(waits_on_a_full_device) {
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     CU(weir__device_wait(&device));
@@ -156,7 +156,7 @@ TEST(waits_on_a_full_device) {
     ck_assert_int_eq(weir__device_wait(&device), CUDA_ERROR_UNKNOWN);
 }
 
-/* The first wait of a process on a device shows that the driver's call does wait. */
+/* The first wait of a process on a device proves that the driver's free does wait. */
 TEST(a_wait_is_proved_once) {
     device.ordinal = 1;
     for (int i = 0; i < 3; i++) {
@@ -174,7 +174,7 @@ TEST(a_wait_is_proved_once) {
     ck_assert_str_eq(logged, "");
 }
 
-/* Where there is no proof available now, the next wait brings it. */
+/* If the proof cannot be made now, the next wait makes it. */
 TEST(a_proof_that_fails) {
     device.ordinal = 2;
     weir__model_fail(WEIR_ENTRY_cuStreamCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
@@ -205,7 +205,7 @@ static void wait_for_work(void) {
     MUST_LE(now + 10 * MS, weir__model_now_ns());
 }
 
-/* Which is said once, and known from then on. */
+/* weir logs once that the driver's free does not wait.  From then on weir synchronizes the context. */
 TEST(a_driver_whose_frees_do_not_wait) {
     struct weir_driver hasty = *driver;
 
@@ -237,11 +237,11 @@ static void *leave_first(void *has_left) {
     return NULL;
 }
 
-/* Who leaves waits until nobody has it any more. */
+/* A peer that leaves waits until no other peer holds it. */
 TEST(a_local_peer_that_two_hold) {
     atomic_int has_left = 0;
     pthread_t thread;
-    for (int i = 0; i < 4; i++) { /* of another driver, and another device: the last two */
+    for (int i = 0; i < 4; i++) {
         local_peer[i] = (struct weir_local_peer){.driver = i == 2 ? (void *)&device : driver};
         local_peer[i].device = i == 3;
         weir__local_peers_join(&local_peer[i]);
@@ -263,7 +263,7 @@ TEST(a_local_peer_that_two_hold) {
 
 /* ---- relief ---------------------------------------------------------------------------------- */
 
-/* The most that was asked for counts, and one thread gives at a time. */
+/* The largest request counts, and only one thread at a time releases memory. */
 TEST(memory_that_another_gives) {
     static struct weir_reserve v;
     struct weir_pressure *r = &v.pressure;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_engines.c: who may have a block when, and the driver calls of a hit.
+/* test_engines.c: which stream may have a block when, and the driver calls of a hit.
  *
- * The engines alone; what a user relies on is asked a second time of the allocator as a user has it.  Virtual time
- * tells who waited for whom.
+ * The tests run on the engines alone; tests of promises to users run again on the allocator as a user has it.  Virtual
+ * time shows which stream waited for which.
  */
 #include "tests/fixtures/engines.h"
 
@@ -11,8 +11,8 @@
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* What A freed while busy is A's at once, and B's when A was observed past it: not before A's next
- * call has recorded, and not before the event has completed. */
+/* A block that A freed while busy serves A at once.  B gets the block after A's next call has recorded an event and
+ * that event has completed. */
 TEST(freed_on_a_busy_stream) {
     make(KIND_FIXED, 64 * MIB, "");
     void *block = take(64 * MIB, A);
@@ -25,7 +25,7 @@ TEST(freed_on_a_busy_stream) {
     refuse(WEIR_E_LIMIT, MIB, B);
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0); /* nothing on A in a call of B */
     weir__model_advance(20 * MS);
-    refuse(WEIR_E_LIMIT, MIB, B); /* idle, but nobody knows */
+    refuse(WEIR_E_LIMIT, MIB, B); /* idle, but no event shows it */
     busy(A, 5 * MS);
     count_from_here();
     take(1000, A);
@@ -37,7 +37,7 @@ TEST(freed_on_a_busy_stream) {
     give(take(MIB, B), B);
 }
 
-/* Events are used again: their number follows what is under way, not what was. */
+/* Events are recycled: their number depends on the work under way, not on past work. */
 TEST(events_are_recycled) {
     make(KIND_REGIONS, 0, "");
 
@@ -56,7 +56,7 @@ TEST(events_are_recycled) {
     ck_assert_uint_le(reserve(), 64 * MIB);
 }
 
-/* A destroyed stream's handle is another stream's at once: its frees are not taken for the other's. */
+/* The driver may give a destroyed stream's handle to a new stream at once.  weir does not mix up their frees. */
 TEST(a_recycled_handle_is_another_stream) {
     make(KIND_FIXED, 64 * MIB, "");
     CUstream s, t;
@@ -70,13 +70,13 @@ TEST(a_recycled_handle_is_another_stream) {
     ck_assert_ptr_eq(s, t);
     for (int i = 0; i < 3; i++)
         refuse(WEIR_E_LIMIT, 63 * MIB, t);
-    /* A trim waits for the device, and then knows. */
+    /* A trim waits for the device, and so observes the free. */
     OK(weir_trim(a, 0, NULL));
     ck_assert_uint_ge(weir__model_now_ns(), 50 * MS);
     give(take(63 * MIB, t), t);
 }
 
-/* The space that nobody used is nobody's, though it touched what the first stream freed. */
+/* Space that no stream has used serves every stream, even beside a block that the first stream freed. */
 TEST(a_second_stream_finds_the_unused_space) {
     make(KIND_FIXED, 64 * MIB, "");
 
@@ -87,8 +87,8 @@ TEST(a_second_stream_finds_the_unused_space) {
 
 /* ---- noted uses ------------------------------------------------------------------------------ */
 
-/* The block of A that B uses for 5 ms is freed on A: for those 5 ms nobody has it, A least of all is
- * made to wait, and then it is there for all.  Pool and arena alike. */
+/* A frees a block that B uses for another 5 ms.  In that time A does not wait and no stream gets the block; later every
+ * stream can have it.  This holds for the pool and for the arenas. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_noted_use_holds_the_block) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
@@ -108,8 +108,8 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_noted_use_holds_the_block) {
     block = take(64 * MIB, C);
 }
 
-/* A use on the stream that frees is in its order: a request there has the block at once, as after any free.  A free on
- * another stream waits for that use. */
+/* A use on the stream that frees precedes the free in stream order, so a request on that stream gets the block at once.
+ * A free on another stream waits for that use. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, a_use_on_the_stream_that_frees_needs_no_event) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
@@ -152,7 +152,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_do_not_pile_up) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 3); /* A, B, C */
 }
 
-/* A free that failed has changed nothing: the next one still waits for the noted stream. */
+/* A failed free changes nothing: the next free still waits for the noted stream. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_survive_a_failed_free) {
     make(_i, 64 * MIB, "");
     void *block = take(64 * MIB, A);
@@ -169,7 +169,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, notes_survive_a_failed_free) {
     give(take(64 * MIB, A), A);
 }
 
-/* ---- what the books tell --------------------------------------------------------------------- */
+/* ---- blocks found by their addresses --------------------------------------------------------- */
 
 static void expect_around(const char *address, const void *block, size_t bytes) {
     void *found = NULL;
@@ -188,7 +188,7 @@ static void expect_nothing_else(const char *address) {
         MUST((const char *)found <= address && address < (const char *)found + bytes);
 }
 
-/* Every byte of a live block leads to it, and no other byte to any. */
+/* A live block is found from each of its bytes, and from no other address. */
 TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
     char host;
     make(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0, _i % 2 ? "harden=guard" : "");
@@ -232,8 +232,8 @@ TEST_EACH(2 * KIND_COUNT, the_block_around_an_address) {
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, small, NULL, NULL));
 }
 
-/* That a blocking stream is idle does not say that it is not behind work of NULL: a handle in what was freed on
- * it stays where it is until that is done, and moves then. */
+/* An idle blocking stream may still be behind work of the NULL stream.  So a handle of memory that was freed on it does
+ * not move before that work has completed. */
 TEST(an_idle_stream_is_no_proof) {
     CUstream blocking;
     void *large[2];
@@ -243,7 +243,7 @@ TEST(an_idle_stream_is_no_proof) {
     void *pin = take(4 * MIB, blocking);
     busy(NULL, 50 * MS);
     give(block, blocking);
-    MUST_EQ(driver->cuStreamQuery(blocking), CUDA_SUCCESS); /* as an H200's answers */
+    MUST_EQ(driver->cuStreamQuery(blocking), CUDA_SUCCESS); /* an H200 answers so, too */
     count_from_here();
     large[0] = take(96 * MIB, blocking);
     MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
@@ -257,7 +257,7 @@ TEST(an_idle_stream_is_no_proof) {
     CU(driver->cuStreamDestroy(blocking));
 }
 
-/* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
+/* If weir cannot wait for the device, destroy fails: it unmaps no memory and destroys no pool that may be in use. */
 TEST_EACH(3, an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_DIRECT};
     make(kinds[_i], 0, kinds[_i] == KIND_MAPPED ? "cache=off" : "cache=on");
@@ -274,7 +274,7 @@ TEST_EACH(3, an_end_that_cannot_wait_is_no_end) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-/* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
+/* Unused preallocated memory serves every stream, although the first stream is busy and calls no more. */
 TEST_EACH(3, a_second_stream_has_what_nobody_used) {
     static const char *const settings[] = {"packing=compact cache=off prealloc=512MiB",
                                            "packing=balanced cache=off prealloc=512MiB",
@@ -308,8 +308,8 @@ static weir_status freed_on_another_thread(void *block, weir_stream stream) {
     return elsewhere.status;
 }
 
-/* A per-thread default stream noted here means another stream to the thread that frees: recording
- * there would order the reuse behind the wrong one. */
+/* The per-thread default stream is another stream on the thread that frees.  An event recorded there would order the
+ * reuse behind the wrong stream. */
 TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_was) {
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
     make(_i, 64 * MIB, "");
@@ -319,15 +319,14 @@ TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_noted_default_stream_is_the_one_it_w
     ck_assert_int_eq(freed_on_another_thread(block, per_thread), WEIR_E_STREAM);
     OK(weir_use(a, block, per_thread));
     ck_assert_int_eq(freed_on_another_thread(block, A), WEIR_E_STREAM);
-    /* That answer dropped the note; it is noted again, and freed where it means the same. */
+    /* The failed free dropped the note.  Here the stream is noted again, and this thread frees the block. */
     OK(weir_use(a, block, per_thread));
     give(block, A);
     void *other = take(MIB, B);
     ck_assert_ptr_ne(other, block);
 }
 
-/* The note of a stream that the driver does not know is dropped with the answer, so that the block
- * can be freed after all. */
+/* A failed free drops the note of a stream that the driver does not know, so that the block can be freed later. */
 TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block_for_ever) {
     make(_i, 64 * MIB, "");
     void *block = take(MIB, A);
@@ -338,7 +337,7 @@ TEST_WHERE(KIND_POOL, KIND_REGIONS, NULL, a_refused_note_does_not_hold_the_block
     EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
 }
 
-/* Of a block that others still use nothing is there to be noted, or found. */
+/* A block that was freed, but that another stream still uses, cannot be noted, found or freed. */
 TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, what_is_pending_is_no_block) {
     make(_i, 256 * MIB, "");
     char *block = take(3 * MIB, A);
@@ -356,7 +355,7 @@ TEST_WHERE(KIND_FIXED, KIND_DIRECT, NULL, what_is_pending_is_no_block) {
     give(take(3 * MIB, A), A);
 }
 
-/* A stream per request, as servers do: what it frees before it ends comes back to the others. */
+/* Each request has a stream, as in a server.  Memory that a stream frees before it ends serves the next streams. */
 TEST(streams_that_end_strand_nothing) {
     make(KIND_FIXED, 64 * MIB, "");
     take(MIB, A);
@@ -371,7 +370,7 @@ TEST(streams_that_end_strand_nothing) {
     }
 }
 
-/* Frees with uses are settled as they go, not only when a request does not fit. */
+/* Frees with noted uses are completed by later frees, not only by a request that does not fit. */
 TEST(pending_frees_do_not_pile_up) {
     make(KIND_FIXED, 256 * MIB, "");
 
@@ -398,7 +397,7 @@ TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     count_from_here();
     give(block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
-    /* With a finite threshold the reserved memory may fall unseen: it is asked for, twice. */
+    /* With a finite threshold the driver may release memory by itself, so weir queries the reserved bytes, twice. */
     make(KIND_POOL, 0, "release-threshold=64MiB");
     give(take(1000, A), A);
     count_from_here();
@@ -455,8 +454,8 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, one_stream_never_records) {
         give(held[i], A);
 }
 
-/* A takes of what it freed itself, though what B left fits better and is done: B finds its own there again while
- * A works.  Not where B might wait for A. */
+/* Without internal dependencies A reuses memory that A freed, although B's completed block fits better, so that B finds
+ * that block again.  With internal dependencies A takes the best fit, since B can wait for A. */
 TEST_EACH(2, what_another_left_stays_there_for_it) {
     make(KIND_MAPPED, 0, _i ? "internal-dependencies=on" : "internal-dependencies=off");
     void *large = take(64 * MIB, A);
@@ -464,7 +463,7 @@ TEST_EACH(2, what_another_left_stays_there_for_it) {
     take(8 * MIB, B);
     give(left, B);
     weir__model_advance(MS);
-    give(take(1000, B), B); /* B sees that it is done */
+    give(take(1000, B), B); /* the host observes B's free */
     busy(A, 50 * MS);
     give(large, A);
     uint64_t before = reserve();
@@ -476,8 +475,8 @@ TEST_EACH(2, what_another_left_stays_there_for_it) {
     MUST_EQ(reserve(), before);
 }
 
-/* What A freed while busy serves B before the reserved memory grows, if B may wait for A on the device; else it grows,
- * or refuses where it cannot. */
+/* Memory that A freed while busy serves B before the reserved memory grows, if B may wait for A on the device.
+ * Otherwise the reserved memory grows, or the request fails where it cannot grow. */
 static void behind_another(int kind, int dependencies) {
     weir_options options = plain(kind, 64 * MIB);
     int on = dependencies == WEIR_SWITCH_ON;
@@ -507,19 +506,19 @@ TEST_WHERE(KIND_FIXED, KIND_MAPPED + 1, NULL, a_stream_may_go_behind_another) {
     behind_another(_i, WEIR_SWITCH_OFF);
 }
 
-/* Small frees pile up without events; a stream that runs dry asks for them, and the owner's next call
- * records one for all. */
+/* Small frees have no events.  A request that runs out of memory on another stream makes the owner's next call record
+ * one event for all of them. */
 TEST(a_dry_stream_makes_the_owner_record_once) {
     void *block[40];
 
     use_blocking_streams();
     make(KIND_REGIONS, 0, "cache=off");
-    for (int i = 0; i < 20; i++) /* past its youth, in which every free is recorded */
+    for (int i = 0; i < 20; i++) /* each of its first frees is recorded */
         give(take(1000, A), A);
     for (int i = 0; i < 10; i++)
         block[i] = take(1000, A);
     give(take(1000, B), B);
-    give(take(1000, A), A); /* B was dry already: that is answered here */
+    give(take(1000, A), A); /* records, since B has run dry */
     count_from_here();
     for (int i = 0; i < 10; i++)
         give(block[i], A);
@@ -533,8 +532,8 @@ TEST(a_dry_stream_makes_the_owner_record_once) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1); /* one for the batch */
     give(block[0], A);
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
-    /* Without anybody dry, one when much of what it held is free and it holds as little as then, and one
-     * for each 32nd of all memory. */
+    /* Without a dry stream, A records one event when it holds as little memory as at its last event, and one for each
+     * 32nd of all memory. */
     for (int i = 0; i < 40; i++)
         block[i] = take(MIB, A);
     count_from_here();
@@ -544,7 +543,6 @@ TEST(a_dry_stream_makes_the_owner_record_once) {
     ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 3);
 }
 
-/* The direct engine waits for the device itself. */
 TEST(the_direct_engine_waits_for_uses) {
     make(KIND_DIRECT, 0, "");
     void *block = take(MIB, A);
@@ -555,8 +553,8 @@ TEST(the_direct_engine_waits_for_uses) {
     ck_assert_uint_ge(weir__model_now_ns(), 5 * MS);
 }
 
-/* A pool's engine cannot tell what is live: a note about memory that is no live block is gone when the
- * address is handed out. */
+/* The pool's engine does not know which blocks are live.  A note about a freed block is dropped when the address is
+ * allocated again. */
 TEST(stale_notes_are_dropped) {
     make(KIND_POOL, 64 * MIB, "");
     void *block = take(MIB, A);
@@ -571,8 +569,8 @@ TEST(stale_notes_are_dropped) {
     ck_assert_ptr_eq(take(MIB, A), block);
 }
 
-/* Another thread gets the address, and notes a use of its own, before the free that made way has
- * returned: played by a driver whose free does both. */
+/* The block that another thread allocates, with a noted use, before the free of its address has returned.
+ * free_and_be_overtaken() plays that thread. */
 static void *quick_block;
 
 static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
@@ -599,7 +597,7 @@ TEST(notes_of_the_next_owner_stay) {
     give(take(64 * MIB, C), C);
 }
 
-/* Likewise notes that are still there when the allocator goes, and are given up with it. */
+/* The end of an allocator frees the notes that are left. */
 TEST(notes_do_not_outlive_the_allocator) {
     make(KIND_POOL, 64 * MIB, "");
 
@@ -608,7 +606,7 @@ TEST(notes_do_not_outlive_the_allocator) {
             OK(weir_use(a, (void *)(i * 4096), (CUstream)(uintptr_t)(100 + k)));
 }
 
-/* Without ids free memory of several streams may be one piece: a request waits for all of them. */
+/* Without stream ids free memory of several streams may be one chunk, so a request waits for all of them. */
 TEST_EACH(2, a_stream_may_go_behind_several) {
     make_on(older_driver(WEIR_CAP_STREAM_ID), _i ? KIND_MAPPED : KIND_FIXED, 64 * MIB,
             "internal-dependencies=on");
@@ -626,8 +624,8 @@ TEST_EACH(2, a_stream_may_go_behind_several) {
     weir__model_advance(45 * MS);
 }
 
-/* An event that cannot be recorded at a free without ids must not be made good by one on another
- * stream later. */
+/* Without stream ids an event that cannot be recorded at a free must not be replaced later by an event on another
+ * stream. */
 TEST(without_ids_a_lost_event_is_not_replaced) {
     make_on(older_driver(WEIR_CAP_STREAM_ID), KIND_FIXED, 256 * MIB, "");
     void *block = take(120 * MIB, A), *other = take(1000, B);
@@ -652,7 +650,7 @@ static void *use_elsewhere(void *unused) {
     return NULL;
 }
 
-/* Two threads note a stream of the same handle: each its own. */
+/* The per-thread default streams of two threads have one handle, but are two streams. */
 TEST_WHERE(KIND_POOL, KIND_POOL + 1, NULL, default_streams_of_two_threads_are_two) {
     weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
     make(_i, 64 * MIB, "");
@@ -663,10 +661,10 @@ TEST_WHERE(KIND_POOL, KIND_POOL + 1, NULL, default_streams_of_two_threads_are_tw
     elsewhere.stream = per_thread;
     run_in_thread(use_elsewhere, NULL);
     OK(elsewhere.status);
-    EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* of the other nothing is known here */
+    EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* not this thread's stream */
 }
 
-/* Threads may free a pool's block by the driver's own call; destroy asks the pool, not the books. */
+/* A program may free a pool's block by the driver's own call.  Destroy asks the pool whether blocks are live. */
 TEST(a_block_freed_by_the_driver_is_no_live_block) {
     void *block;
 
@@ -677,7 +675,7 @@ TEST(a_block_freed_by_the_driver_is_no_live_block) {
         EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
         if (in_order) {
             CU(driver->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, A));
-        } else { /* it goes on counting as used: a trim has to tell */
+        } else { /* cuMemFree leaves it counted as used: only a trim can tell */
             CU(driver->cuMemFree((CUdeviceptr)(uintptr_t)block));
             weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
             EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_growing.c: how reserved memory grows: step by step, against figures worked out by hand; preallocation; and what
- * the log says of settings that have no effect.
+/* test_growing.c: how reserved memory grows, step by step, against figures computed by hand; preallocation; and log
+ * messages about settings without effect.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@ enum { MOST_STEPS = 8 };
 struct growth_case {
     const char *name, *growth;
     size_t limit, request;
-    size_t reserved[MOST_STEPS]; /* MiB, after each of as many requests; 0: refused */
+    size_t reserved[MOST_STEPS]; /* MiB after each request; 0 if it is refused */
 };
 
 /* Requests of one size, none freed.  The pool takes units of 32 MiB. */
@@ -42,7 +42,7 @@ static const struct growth_case arena_cases[] = {
     {"bfc", "bfc", 0, 40, {64, 128, 256, 256, 256, 512, 512, 512}},
 };
 
-/* The events add up to the reserved memory, and causes are what they should be. */
+/* Expects that the events add up to the reserved memory and have the right causes. */
 static void check_growth_events(int is_pool) {
     weir_event events[32];
     uint64_t total = 0, grown = 0;
@@ -58,7 +58,7 @@ static void check_growth_events(int is_pool) {
         grown += events[i].got;
         if (events[i].cause == WEIR_EVENT_POLICY) {
             ck_assert_int_eq(is_pool, 1);
-            ck_assert_int_eq(events[i - 1].cause, WEIR_EVENT_REQUEST); /* it tops one up */
+            ck_assert_int_eq(events[i - 1].cause, WEIR_EVENT_REQUEST); /* it follows a request */
         } else {
             ck_assert_int_eq(events[i].cause, WEIR_EVENT_REQUEST);
         }
@@ -115,7 +115,7 @@ TEST(bfc_regions_double) {
     }
 }
 
-/* What goes back does not leave the size of the next region behind. */
+/* A trim also resets the size of the next region. */
 TEST_WHERE(0, KIND_DIRECT, is_not_fixed, bfc_regions_double_from_what_is_left) {
     void *block[64];
     uint64_t first = 0;
@@ -171,7 +171,7 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_callback_is_told_the_figures) {
     ck_assert_uint_ge(told[1].in_use, 80 * MIB);
 }
 
-/* Another program holds most of the device: a step is cut to what is there, the request served. */
+/* Another program holds most of the device: the step is cut to the free memory, and the request succeeds. */
 TEST_EACH(8, a_nearly_full_device_cuts_the_step) {
     static const char *const policies[] = {"growth=step:512MiB", "growth=remaining:1",
                                            "growth=geometric:8", "growth=bfc"};
@@ -204,7 +204,7 @@ TEST(refused_steps_do_not_double) {
     ck_assert_uint_eq(reserve(), 6 * MIB);
 }
 
-/* BFC's steps go down by tenths: 16, 14.4, 13, 11.7 and 10.5 MiB, which take 12 of the device. */
+/* BFC tries steps of 16, 14.4, 13, 11.7 and 10.5 MiB, each a tenth smaller.  Even the last one would take 12 MiB. */
 TEST(what_just_fits_is_served) {
     make(KIND_REGIONS, 0, "");
     CUdeviceptr others;
@@ -215,7 +215,7 @@ TEST(what_just_fits_is_served) {
     CU(driver->cuMemFree(others));
 }
 
-/* Runs `what` with standard error in a file, whose text is returned. */
+/* Runs `what` with standard error in a file.  Returns the text. */
 static const char *logged(void (*what)(void)) {
     static char text[4096];
     char name[] = "/tmp/weir-test-XXXXXX";
@@ -239,13 +239,13 @@ static void create_and_destroy(void) {
     destroy();
 }
 
-/* What is made is of that kind, and writes warnings. */
+/* Sets options for an allocator of this kind that logs warnings. */
 static void log_warnings(int kind, size_t limit) {
     logging = plain(kind, limit);
     logging.log = WEIR_LOG_WARNING;
 }
 
-/* It writes those words; "": nothing. */
+/* Expects that `what` logs `words`, or nothing if `words` is empty. */
 static void expect_logged(void (*what)(void), const char *words) {
     const char *text = logged(what);
 
@@ -318,7 +318,7 @@ TEST(shares_that_do_not_fall_draw_a_warning) {
     log_warnings(KIND_REGIONS, 0);
     logging.limit = share;
     expect_words("");
-    logging.prealloc = bytes_amount(64 * MIB); /* which no share falls to */
+    logging.prealloc = bytes_amount(64 * MIB); /* small enough for any share */
     expect_words("");
     for (size_t i = 0; i < sizeof much / sizeof much[0]; i++) {
         logging.prealloc = much[i];
@@ -359,7 +359,7 @@ static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool p
                             : driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
 }
 
-/* A device that has nothing but small pieces: as many as there is room to hold at once. */
+/* The device has only small pieces.  weir preallocates as many of them as it can hold at once. */
 TEST(a_preallocation_of_many_pieces) {
     start_model(40 * GIB);
     copy_driver();
@@ -369,7 +369,7 @@ TEST(a_preallocation_of_many_pieces) {
     MUST_EQ(stats_of(a).prealloc_got, 16 * GIB);
 }
 
-/* Bytes that are not known are not told. */
+/* A preallocation does not write bytes that it does not know. */
 TEST(a_preallocation_that_fails_tells_nothing) {
     make(KIND_POOL, 0, "");
     size_t reserve = 4711;
@@ -386,7 +386,7 @@ TEST(a_preallocation_that_fails_tells_nothing) {
     MUST_EQ(stats_of(a).reserved, 128 * MIB);
 }
 
-/* No options are the defaults. */
+/* NULL as options means the default settings. */
 TEST(without_options) {
     make_with(NULL);
 
@@ -395,7 +395,7 @@ TEST(without_options) {
     MUST_EQ(stats_of(a).prealloc_asked, 0);
 }
 
-/* An arena of less than the least block would serve nothing. */
+/* An arena below the smallest block could serve no request. */
 TEST(a_fixed_arena_of_nothing) {
     weir_options options = plain(KIND_FIXED, 255);
 
@@ -428,7 +428,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) 
     ck_assert_int_eq(weir_last_driver_result(), 0);
     give(take(200 * MIB, A), A);
     destroy();
-    /* All of the device: nothing available. */
+    /* Another allocation fills the device. */
     CU(driver->cuMemFree(others));
     CU(driver->cuMemAlloc(&others, 4 * GIB));
     a = NULL;
@@ -440,7 +440,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, preallocation_takes_what_is_there) 
 
 CASE("alone", 120, open_device, end_test);
 
-/* Above what there can be: refused at creation, and said so; later as far as there is. */
+/* A preallocation above the limit or the device makes creation fail, and later calls preallocate all there is. */
 TEST(more_than_can_be_is_not_preallocated) {
     weir_options options = plain(KIND_REGIONS, 64 * MIB);
     char message[320] = "";
@@ -472,7 +472,7 @@ TEST(more_than_can_be_is_not_preallocated) {
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* "max" and parts of the device are what they say. */
+/* "max" and percentages are parts of the device. */
 TEST(amounts_are_of_the_device) {
     static const struct {
         const char *settings;
@@ -498,7 +498,7 @@ TEST(amounts_are_of_the_device) {
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* What a growth took to raise the reserved memory goes back, if not at once, then by the next step or trim. */
+/* Probe blocks that the driver fails to free after a step are freed by the next step or trim. */
 TEST(probe_blocks_that_stay_are_given_back_later) {
     make(KIND_POOL, 0, "growth=step:256MiB");
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
@@ -506,7 +506,7 @@ TEST(probe_blocks_that_stay_are_given_back_later) {
     weir__model_faults_clear();
     MUST_EQ(reserve(), 256 * MIB);
     give(block, A);
-    OK(weir_trim(a, 0, NULL)); /* frees them; the driver takes them for pending until it is asked */
+    OK(weir_trim(a, 0, NULL)); /* frees them; they stay pending until a synchronization */
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(reserve(), 0);
@@ -514,7 +514,7 @@ TEST(probe_blocks_that_stay_are_given_back_later) {
     MUST_EQ(device_free(), 4 * GIB);
 }
 
-/* A small step above so much idle memory that probe blocks of its size would not do to fill it. */
+/* The idle memory is so large that probe blocks as small as the step could not fill it. */
 TEST(a_small_step_above_much_idle_reserve) {
     size_t bytes = 0;
 
@@ -536,7 +536,7 @@ TEST(probe_blocks_that_stay_go_with_the_allocator) {
     MUST_EQ(device_free(), 4 * GIB);
 }
 
-/* More than there can be: what there is is had, and kept at a synchronisation. */
+/* A preallocation of more than the device has reserves all there is, and keeps it at a synchronization. */
 TEST_WHERE(0, KIND_DIRECT, is_not_fixed, everything_can_be_preallocated) {
     make(_i, 0, "release-threshold=0");
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
@@ -569,7 +569,7 @@ TEST(what_a_policy_added_goes_at_a_trim) {
     make(KIND_POOL, 0, "growth=step:512MiB");
     give(take(MIB, A), A);
     MUST_EQ(reserve(), 512 * MIB);
-    CU(driver->cuStreamSynchronize(A)); /* and for nothing else */
+    CU(driver->cuStreamSynchronize(A)); /* the trim needs no other wait */
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(reserve(), 0);
 }
@@ -581,7 +581,7 @@ TEST(probe_blocks_are_nobodys) {
     ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
 }
 
-/* Probe blocks are behind no work, so growth waits for none, and all streams can use the room at once. */
+/* Probe blocks wait for no work, so growth waits for none, and all streams can use the new memory at once. */
 TEST(probe_blocks_are_behind_nobody) {
     make(KIND_POOL, 0, "");
     busy(NULL, 50 * MS);
@@ -592,8 +592,8 @@ TEST(probe_blocks_are_behind_nobody) {
     MUST_LE(weir__model_now_ns(), 50 * MS);
 }
 
-/* Also where the driver does not begin its peak again after a step, or takes no probe block back: the next
- * step must not take them for anybody's either. */
+/* Probe blocks never count as requested, even if the driver fails to reset its peak after a step or to free a probe
+ * block. */
 TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     make(KIND_POOL, 0, "");
 
@@ -608,12 +608,12 @@ TEST_EACH(2, probe_blocks_that_stay_in_the_drivers_peak) {
     weir__model_faults_clear();
     MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
     CU(driver->cuCtxSynchronize());
-    give(take(30 * MIB, A), A); /* and the driver is heard again */
+    give(take(30 * MIB, A), A); /* the driver's peak counts again */
     MUST_EQ(stats_of(a).requested_peak, 30 * MIB);
 }
 
-/* The clock is not read any more then; the step is seen all the same, and charged at the rate of the
- * last one that was timed. */
+/* Growth after many hits is not timed: weir notices it, and charges it at the rate of the last growth that was
+ * timed. */
 TEST(growth_after_a_long_quiet_time) {
     make(KIND_POOL, 0, "");
     give(take(64 * MIB, A), A);
@@ -636,7 +636,7 @@ static void *grow_beside(void *unused) {
     return unused;
 }
 
-/* A probe block, while which another thread's request grows the pool. */
+/* Allocates a probe block, and lets another thread's request grow the pool before the call returns. */
 static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
     CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
 
@@ -647,8 +647,8 @@ static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool
     return result;
 }
 
-/* The one that finds the other growing does not wait for it, and its growth is in the other's account;
- * with a finite release threshold, too. */
+/* A thread that finds another one growing does not wait for it, and the other thread's account includes both growths.
+ * This holds with a finite release threshold, too. */
 TEST_EACH(2, two_threads_grow_at_once) {
     copy_driver();
     table.cuMemAllocFromPoolAsync = probe_beside;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_many_streams.c: what programs with many streams pay, in reserved memory and in time.
+/* test_many_streams.c: the cost of many streams, in reserved memory and in time.
  *
- * On the device model, as a user has the engines.  Work on the streams takes virtual time, so each longest request is the
- * same in every run.
+ * The engines run on the device model, as a user has them.  Work takes virtual time, so the longest request of a test
+ * is equal in every run.
  */
 #include "tests/fixtures/engines.h"
 
@@ -48,8 +48,8 @@ static uint64_t roll(struct load *l, uint64_t sides) {
     return next_random(&l->random) % sides;
 }
 
-/* A request of 256 bytes to 64 MiB on one of the streams, each doubling as likely, after frees that keep 1 GiB live at
- * most. */
+/* Allocates 256 bytes to 64 MiB on one of the streams, each power of two with equal probability, after frees that keep
+ * at most 1 GiB live. */
 static void play_one(struct load *l, int streams) {
     size_t least = (size_t)256 << roll(l, 18), bytes = least + roll(l, least);
     int on = (int)roll(l, (uint64_t)streams);
@@ -72,7 +72,6 @@ static void play_one(struct load *l, int streams) {
 
 CASE("many", 120, open_large_device, end_test);
 
-/* Reserved memory follows what is live, and not the number of streams. */
 TEST_EACH(6, reserved_memory_does_not_follow_the_number_of_streams) {
     static const int streams[] = {4, 16, 64};
     static const int kinds[] = {KIND_MAPPED, KIND_REGIONS};
@@ -124,7 +123,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, no_request_waits_for_a_stream_th
             give(block[i], stream[i]);
 }
 
-/* Stream A allocates blocks, stream B, which stays so far behind, frees them, and a third stream works for 10 s. */
+/* Stream A allocates blocks.  Stream B frees them, `behind_ns` late.  A third stream works for 10 s. */
 static void supply(uint64_t behind_ns) {
     enum { LIVE = 64, REQUESTS = 20000 };
     void *block[LIVE] = {NULL};

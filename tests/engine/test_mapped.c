@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mapped.c: where a mapped arena puts what it is asked for, and what moves there.
+/* test_mapped.c: where a mapped arena places blocks, and which handles it moves.
  *
- * On the device model, without the caches: layouts of handles of 8 MiB, as the tightest packing makes them, and of
- * those that large requests have for themselves; then one request, and where it lies, what it took from the device,
- * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the
- * host's memory leaves.
+ * The tests run on the device model, without the caches.  A layout has handles of 8 MiB, as compact packing makes them,
+ * or the handles of large requests.  A test checks where a request lies in it, which memory came from the device, and
+ * the driver calls.  Other tests are about aliased mappings, preallocated memory, and a shortage of host memory.
  */
 #include "config.h"
 
@@ -14,7 +13,7 @@
 #include "tests/fixtures/calls.h"
 #include "tests/fixtures/refuse.h"
 
-#define UNIT (8 * MIB) /* of a handle of the tightest packing */
+#define UNIT (8 * MIB) /* a handle of compact packing */
 
 static weir_allocator *a;
 static void *other; /* B's, so that there are two streams */
@@ -38,7 +37,7 @@ static size_t mib_above(const void *block, const void *base) {
     return ((uintptr_t)block - (uintptr_t)base) / MIB;
 }
 
-/* What was freed is completed, where streams record that: by a trim to what no handle is small enough for. */
+/* Completes all work and lets the host observe it, by a trim that no handle is small enough for. */
 static void see_done(void) {
     uint64_t before = reserve();
 
@@ -47,7 +46,7 @@ static void see_done(void) {
     MUST_EQ(reserve(), before);
 }
 
-/* Idle memory goes back to the device: an unmapped range where it was. */
+/* Returns idle memory to the device, which leaves unmapped ranges. */
 static void make_unmapped_ranges(void) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
@@ -69,7 +68,7 @@ static void begin(int packing, size_t limit) {
     begin_with(driver, packing, limit);
 }
 
-/* Among small blocks, and among others. */
+/* Creates an allocator that knows B, by a small block and by a large one. */
 static void begin_with_two_streams(int packing) {
     begin(packing, 0);
     other = take(1000, B);
@@ -86,7 +85,7 @@ static void end(void) {
     check_model();
 }
 
-/* Ends the allocator that a test has left. */
+/* Destroys the allocator that a test has left. */
 static void end_if_there(void) {
     if (a)
         end();
@@ -94,8 +93,8 @@ static void end_if_there(void) {
 
 /* ---- which gap ------------------------------------------------------------------------------- */
 
-/* Handles side by side: taken, clean, the stream's own but not completed, or an unmapped range; and behind them the unmapped range that
- * ends the addresses. */
+/* Handles side by side: T allocated, C completed, O freed by the stream but not completed, H an unmapped range.  The
+ * unmapped range that ends the addresses follows. */
 struct layout {
     const char *handles;
     size_t wanted;     /* MiB */
@@ -126,19 +125,19 @@ static void lay(const char *handles, void **block) {
 }
 
 static const struct layout layouts[] = {
-    /* A gap that holds it to the byte. */
+    /* The gap fits exactly. */
     {"TCHT", 16, 1, 8, 0},
-    /* Of gaps that lack as much the lowest. */
+    /* Two gaps lack 8 MiB each: the lower one serves. */
     {"TCHTCHT", 16, 1, 0, 1},
-    /* That lacks more, if only behind what would do. */
+    /* The second gap lacks more, though only behind the block: the first one serves. */
     {"TCHTCHHT", 16, 1, 0, 1},
-    /* It begins where there is memory, not before it. */
+    /* The block begins at mapped memory, not in the unmapped range before it. */
     {"HCHHT", 12, 1, 4, 0},
-    /* What is idle right behind it moves into it, */
+    /* An idle handle right behind the gap moves into it. */
     {"TCHCT", 16, 1, 0, 1},
-    /* and what is idle right before it, though it was not completed. */
+    /* An idle handle right before the block moves, too, although its work has not completed. */
     {"TOCHCT", 24, 2, 0, 0},
-    /* Beside what was not completed, what was leaves its place at once. */
+    /* The completed handle leaves its old address at once, the other one does not. */
     {"TOCT", 24, 4, 8, 1},
 };
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
@@ -163,8 +162,8 @@ TEST_EACH(LAYOUTS, a_request_goes_where_least_is_missing) {
 
 /* ---- handles of their own ---------------------------------------------------------------------- */
 
-/* The first block of all begins where the addresses do; later ones keep away from what lies before them, in the
- * lowest unmapped range that is large enough for that. */
+/* The first large block lies at the first address.  A later one keeps a distance from the memory before it, in the
+ * lowest unmapped range that is large enough. */
 TEST(large_requests_lie_apart) {
     begin(WEIR_PACKING_BALANCED, 0);
     void *first = take(64 * MIB, A);
@@ -184,8 +183,8 @@ TEST(large_requests_lie_apart) {
     give(pin, A);
 }
 
-/* One that begins with what another has left grows into the unmapped range behind that, to its end.  What is new there is as
- * free for everybody as what it joins. */
+/* A large block that begins in idle memory grows into the unmapped range behind it.  Every stream may use the new
+ * memory when it may use the memory that it joins. */
 TEST(large_requests_grow_in_their_place) {
     begin_with_two_streams(WEIR_PACKING_BALANCED);
     void *pin = take(8 * MIB, A);
@@ -220,8 +219,8 @@ static void expect_no_recovery(void) {
         MUST(events[i].cause != WEIR_EVENT_RECOVERY);
 }
 
-/* Each is unmapped once, when its users were completed, and its place serves again; that gives no memory back, so
- * that it is no event.  The handle that it showed goes at a trim, whatever other shadows there are. */
+/* An aliased mapping is unmapped when its users have completed, and its addresses serve again.  No memory goes back, so
+ * no event is noted.  A trim frees the handle behind it, whatever other aliased mappings there are. */
 TEST(shadows_go_one_by_one) {
     void *block[2], *pin[2], *moved[3], *again[2];
     size_t released;
@@ -260,7 +259,7 @@ TEST(shadows_go_one_by_one) {
     give(other, B);
 }
 
-/* The first of the addresses of small requests may lie in one: those of large ones end before it, as ever. */
+/* An aliased mapping may lie at the first address of small requests.  The addresses of large requests end before it. */
 TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     enum { SMALL = 4 };
     void *small[SMALL], *large, *last, *none = NULL;
@@ -282,8 +281,8 @@ TEST(a_alias_behind_the_large_addresses_is_none_of_theirs) {
     give(large, A);
 }
 
-/* What is preallocated comes behind them, for small requests too, which have none of their memory idle while it shows
- * there alone. */
+/* Preallocated memory is mapped behind aliased mappings.  Small requests get some, since their idle memory is only
+ * aliased. */
 TEST(what_is_preallocated_goes_round_shadows) {
     enum { SMALL = 4 };
     void *small[SMALL], *behind[SMALL], *moved, *large;
@@ -319,8 +318,8 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
                        : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
 }
 
-/* Behind all memory of large requests, in a handle of its own: small ones have `small` bytes of what is
- * preallocated. */
+/* Allocates a block behind all memory of large requests, in a handle that it fills.  Small requests get `small` bytes
+ * of the preallocated memory. */
 static void *take_at_the_end(size_t bytes, size_t small) {
     uint64_t before = reserve() + bytes + small;
     OK(weir_preallocate(a, (size_t)before, NULL));
@@ -329,7 +328,7 @@ static void *take_at_the_end(size_t bytes, size_t small) {
     return block;
 }
 
-/* Likewise of its own, but in the lowest unmapped range, since the device has no more. */
+/* Allocates a block in a handle that it fills, in the lowest unmapped range, since the device has no more. */
 static void *take_exactly(size_t bytes) {
     CUdeviceptr hog;
     CU(driver->cuMemAlloc(&hog, device_free() - bytes));
@@ -338,8 +337,8 @@ static void *take_exactly(size_t bytes) {
     return block;
 }
 
-/* What is idle moves behind the end of all memory up to the last address, of a GiB less the sixteenth that small
- * requests have. */
+/* Idle handles move behind the end of all memory, up to the last address: small requests have a sixteenth of the GiB,
+ * large requests have the rest. */
 TEST(the_last_address_serves) {
     enum { PINS = 4 };
     struct weir_driver table;
@@ -373,13 +372,13 @@ TEST(the_last_address_serves) {
     give(between, A);
     for (int i = 0; i < PINS; i++)
         give(pin[i], A);
-    end(); /* before the driver's table goes */
+    end(); /* while the driver's table exists */
 }
 
-/* ---- what small requests have beforehand ----------------------------------------------------- */
+/* ---- preallocated memory for small requests -------------------------------------------------- */
 
-/* A sixteenth of what is preallocated, unless they have so much idle that would serve each of them: of 64 MiB they
- * have 4 then, all others the rest. */
+/* Small requests get a sixteenth of the preallocated memory (4 of 64 MiB), less the idle memory that could serve any
+ * small request.  Other requests get the rest. */
 TEST_EACH(3, small_requests_have_their_part_beforehand) {
     static const struct {
         size_t piece, idle, added; /* KiB, pieces, MiB */
@@ -407,8 +406,8 @@ TEST_EACH(3, small_requests_have_their_part_beforehand) {
         give(small[2 * i + 1], A);
 }
 
-/* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
- * them, and the reserved memory stays. */
+/* Every other block of the preallocated memory is idle.  A request too large for each of them gets handles split from
+ * them, and the reserved memory does not grow. */
 TEST_EACH(2, what_is_preallocated_moves) {
     static const struct {
         int packing;
@@ -433,8 +432,8 @@ TEST_EACH(2, what_is_preallocated_moves) {
         give(blocks[i], A);
 }
 
-/* Many handles take their time: of a large reserve they are as large as they may be, and with the quickest packing
- * there is one for all, beside that of small requests. */
+/* Many handles take long to make, so a large preallocation uses the largest handles allowed.  Fast packing makes one
+ * handle, and one for small requests. */
 TEST_EACH(3, what_is_preallocated_comes_in_few_handles) {
     static const struct {
         int packing;
@@ -453,7 +452,7 @@ TEST_EACH(3, what_is_preallocated_comes_in_few_handles) {
 
 /* ---- a lowered limit --------------------------------------------------------------------------- */
 
-/* Small blocks do not lie in large physical allocations, which they would hold, above a lowered limit either. */
+/* Small blocks do not lie in large physical allocations, which they would pin, not even above a lowered limit. */
 TEST(small_blocks_stay_apart_above_the_limit) {
     enum { LARGE = 8, SMALL = 24 };
     void *large[LARGE], *small[SMALL];
@@ -484,14 +483,12 @@ static size_t answer_much(const weir_growth_state *state, void *context) {
     return *(size_t *)context;
 }
 
-/* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, and not beyond what
- * the limit or the device has left. */
+/* The growth policy's bytes are added at once, in one handle, with each packing: besides the missing bytes, and within
+ * the limit and the device. */
 TEST_EACH(18, a_policy_decides_how_much) {
     static const struct {
         int growth;
-        size_t limit, others,
-            reserved
-                [2]; /* MiB: after a request of 300, and after one of 30 more; 0: the packing decides */
+        size_t limit, others, reserved[2]; /* MiB after 300, after 30 more; 0 if packing decides */
     } cases[] = {
         {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {0, 0}},
         {WEIR_GROWTH_REMAINING, 1024, 0, {512, 512}}, {WEIR_GROWTH_CALLBACK, 0, 0, {600, 600}},
@@ -546,8 +543,8 @@ TEST_EACH(18, a_policy_decides_how_much) {
 /* ---- the host's memory ----------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-/* What is kept of handles, of idle ones and of shadows has room for all before anything is done: without it a request
- * is refused, and nothing has changed. */
+/* weir makes room for its records of handles, idle handles and aliased mappings before it changes anything.  Without
+ * host memory the request fails and nothing has changed. */
 TEST_EACH(3, without_host_memory_nothing_grows) {
     void *large = NULL;
     begin(WEIR_PACKING_COMPACT, 0);
@@ -561,7 +558,7 @@ TEST_EACH(3, without_host_memory_nothing_grows) {
     give(block, A);
 }
 
-/* Nor does anything begin, whatever the first request has no host memory for. */
+/* The first request reserves nothing if it lacks host memory, whichever allocation of host memory fails. */
 TEST(without_host_memory_nothing_begins) {
     weir_status status = WEIR_E_HOST_MEMORY;
     int failed_requests = -1;
@@ -584,8 +581,8 @@ TEST(without_host_memory_nothing_begins) {
     MUST_LE(4, failed_requests); /* pieces, handles, idle ones, shadows: for moves there is room */
 }
 
-/* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large
- * request; which is refused before. */
+/* A large request fails while the host has no memory to note which stream freed the small blocks.  Once it has memory,
+ * the small blocks move for that request. */
 TEST_EACH(2, what_could_not_be_noted_moves_later) {
     enum { SMALL = 4 };
     void *small[SMALL], *known, *large = NULL;

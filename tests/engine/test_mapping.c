@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* test_mapping.c: physical allocations of the mapped arena: which move, which go back, and the end of the addresses.
+/* test_mapping.c: which handles of a mapped arena move, which ones go back, and the end of the addresses.
  */
 #include "tests/fixtures/engines.h"
 
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* Each pin leaves a gap that is too small for what comes next.  When there are no addresses any more (the
- * driver gave half of them) that is a failure; nothing is mapped among the small blocks' addresses. */
+/* Each pin leaves a gap that is too small for the next block.  When the addresses are used up (in case 1 the driver
+ * gave half of them), the request fails, and nothing is mapped at the addresses of small blocks. */
 TEST_EACH(2, addresses_last_long_and_end_well) {
     enum { PINS = 80, FEW = 40 };
     size_t bytes = 2 * GIB + 2 * MIB; /* the pin has the rest of its last handle */
@@ -39,8 +39,8 @@ TEST_EACH(2, addresses_last_long_and_end_well) {
         give(pin[--pins], A);
 }
 
-/* What the driver does not unmap stays part of the reserved memory and counts against the limit, nothing else is
- * mapped there, and it goes when the driver takes it. */
+/* A handle that the driver fails to unmap stays reserved and counts against the limit.  Nothing else is mapped at its
+ * address.  The handle is freed when the driver unmaps it. */
 TEST(what_cannot_be_unmapped_is_gone_round) {
     uint64_t all = device_free();
     make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off recovery-timeout=0");
@@ -65,9 +65,9 @@ TEST(what_cannot_be_unmapped_is_gone_round) {
     MUST_EQ(device_free(), all);
 }
 
-/* The last handle of all addresses, in the midst of which many pieces were once. */
+/* The handles at the last addresses of small requests move, although they once held many free pieces. */
 TEST(the_last_addresses_move_too) {
-    enum { SMALL = 2048, LAST = 64 }; /* of 512 KiB: a GiB, and a few handles */
+    enum { SMALL = 2048, LAST = 64 }; /* 2048 blocks of 512 KiB fill 1 GiB */
     static void *block[SMALL];
     copy_driver();
     void *large;
@@ -92,8 +92,8 @@ TEST(the_last_addresses_move_too) {
         give(block[i], A);
 }
 
-/* Where memory lies at the very end of the addresses there is no more room behind it, though the device has some:
- * that is out of memory, in preallocation too, and what is refused is told what could be had. */
+/* Memory at the very end of the addresses leaves no room behind it, although the device has memory.  That is out of
+ * memory, in preallocation too, and the failure says which size would fit. */
 TEST(the_end_of_the_addresses_is_out_of_memory) {
     enum { UNMAPPED_RANGES = 3 };
     copy_driver();
@@ -118,9 +118,9 @@ TEST(the_end_of_the_addresses_is_out_of_memory) {
     give(take((size_t)failure.largest, A), A);
 }
 
-/* Small requests that have no addresses of their own any more are served among the large ones. */
+/* Small requests whose addresses are used up are served among the large ones. */
 TEST(small_blocks_find_room_elsewhere) {
-    enum { SMALL = 2048 }; /* of 512 KiB: all addresses that small requests have */
+    enum { SMALL = 2048 }; /* 2048 blocks of 512 KiB fill all small addresses */
     copy_driver();
 
     few_addresses(16 * GIB);
@@ -136,7 +136,7 @@ TEST(small_blocks_find_room_elsewhere) {
     MUST_EQ(check_identities(a).reserved, GIB + 128 * MIB);
 }
 
-/* The same where of one handle the addresses went, but not the memory. */
+/* The arena skips handles that the driver fails to unmap, and one that it unmaps but fails to release. */
 TEST(what_cannot_be_unmapped_is_gone_round_still) {
     uint64_t all = device_free();
     void *block[5];
@@ -187,8 +187,8 @@ TEST(what_cannot_be_put_goes_later) {
     MUST_EQ(device_free(), all);
 }
 
-/* The same where the driver took it neither at its new place nor back from there: it is the device's again only
- * when it has left both. */
+/* The driver maps a handle at its new address, but fails to give access, and then to unmap it.  The device has the
+ * memory again when both addresses are unmapped. */
 TEST(what_stays_in_two_places_goes_with_the_last) {
     uint64_t all = device_free();
     make(KIND_MAPPED, 64 * MIB, "packing=compact cache=off");
@@ -218,7 +218,7 @@ static CUresult unmap_elsewhere(CUdeviceptr at, size_t bytes) {
     return at == never_unmapped ? CUDA_ERROR_UNKNOWN : driver->cuMemUnmap(at, bytes);
 }
 
-/* What goes back while it is still mapped where it was before is the device's no sooner than that ends. */
+/* A handle that is still mapped at its old address, too, goes back to the device only when that mapping ends. */
 TEST(what_was_moved_goes_with_its_alias) {
     copy_driver();
     uint64_t all = device_free();
@@ -241,7 +241,7 @@ TEST(what_was_moved_goes_with_its_alias) {
     MUST_EQ(all - device_free(), 8 * MIB);
 }
 
-/* However many handles move at once that were not completed: each leaves its shadow. */
+/* Many handles move at once before their work has completed.  Each one leaves an aliased mapping. */
 TEST(many_move_unseen) {
     enum { HANDLES = 64 };
     uint64_t all = device_free();
@@ -259,12 +259,12 @@ TEST(many_move_unseen) {
     MUST_EQ(all - device_free(), 8 * MIB);
 }
 
-/* Of the idle handles those move that are completed, and of these the largest that the request needs whole, then
- * the smallest that it needs a part of: one stays. */
+/* Only completed handles move: first the largest ones that the request needs whole, then the smallest one of which it
+ * needs a part.  One handle stays. */
 TEST_EACH(8, the_best_of_the_idle_moves) {
     static const struct {
         size_t mib[3], wanted;
-        int at_work; /* -1: none */
+        int at_work; /* -1 if none is */
         int stays;
     } cases[] = {{{20, 10, 30}, 34, -1, 0}, {{10, 20, 30}, 34, -1, 1}, {{20, 10, 30}, 40, -1, 0},
                  {{10, 20, 30}, 40, -1, 1}, {{20, 10, 30}, 40, 0, 0},  {{10, 20, 30}, 40, 1, 1},
@@ -297,8 +297,8 @@ TEST_EACH(8, the_best_of_the_idle_moves) {
     give(block[cases[_i].stays], A);
 }
 
-/* A physical allocation in which few pieces were not completed moves, behind a wait for those of another stream.  One of
- * many pieces stays. */
+/* A physical allocation moves if few of its pieces have not completed; the request waits on an event for pieces of
+ * another stream.  A physical allocation with many such pieces stays. */
 TEST_EACH(2, a_handle_in_many_pieces_stays) {
     enum { MOST = 8 };
     int pieces = _i ? MOST + 2 : MOST;
@@ -326,8 +326,8 @@ TEST_EACH(2, a_handle_in_many_pieces_stays) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-/* All that the device has left is available, though steps are larger, and what is refused leaves nothing behind
- * in a place where it cannot move. */
+/* All memory that the device has left is available, although a step is larger.  A failed request leaves no memory at an
+ * address from which it cannot move. */
 TEST(the_last_of_the_device_is_enough) {
     void *block[3];
     CUdeviceptr hog;
@@ -354,8 +354,8 @@ TEST(the_last_of_the_device_is_enough) {
 
 CASE("alone", 120, open_device, end_test);
 
-/* A large request's handles hold nothing else, whatever the last one before it has left; so when it was freed, all
- * of them serve the next one, in their place if there is room behind them, else elsewhere. */
+/* A large request has handles that hold nothing else.  After its free all of them serve the next large request, at
+ * their address if there is room behind them, else at another one. */
 TEST(large_requests_have_handles_of_their_own) {
     make(KIND_MAPPED, 0, "cache=off");
     take(8 * MIB, A);
@@ -379,7 +379,7 @@ TEST(large_requests_have_handles_of_their_own) {
     ck_assert_uint_eq(reserve(), 40 * MIB + 1 * GIB);
 }
 
-/* Once a second stream has memory: what it freed last would hold as much as lies in one handle with it. */
+/* Handles are smaller once a second stream has memory: a free that is not completed keeps its handle from others. */
 TEST_EACH(2, handles_are_smaller_where_several_streams_are) {
     make(KIND_MAPPED, 0, "cache=off");
     give(take(1000, _i ? B : A), _i ? B : A);
@@ -392,7 +392,7 @@ TEST_EACH(2, handles_are_smaller_where_several_streams_are) {
     MUST_EQ(reserve(), before + (uint64_t)(_i ? 80 : 96) * MIB);
 }
 
-/* Where the limit has no room for handles of its own, it joins what there is. */
+/* A large request joins the free memory if the limit has no room for separate handles. */
 TEST(near_the_limit_large_requests_join_what_there_is) {
     void *pin[3];
 
@@ -405,8 +405,8 @@ TEST(near_the_limit_large_requests_join_what_there_is) {
     MUST_LE(reserve(), 320 * MIB);
 }
 
-/* Without ids nothing moves that was not completed: what it would be, whose stream is not known, could be had
- * by nobody. */
+/* Without stream ids no handle moves before its work has completed: no stream could use it, since its stream would be
+ * unknown. */
 TEST(without_ids_nothing_moves_unseen) {
     void *block[4];
 

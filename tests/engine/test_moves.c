@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_moves.c: what a mapped arena moves, makes and waits for, call by call.
+/* test_moves.c: which handles a mapped arena moves and makes, and which work it waits for, call by call.
  *
- * The engine alone, on the device model.  What is promised in doc/design.md about idle handles, about those of a
- * request's own and about the growth that is left, each in a case of which all sizes are known: how much the reserved memory
- * grows by, how many handles are made and unmapped for it, which events are noted, whose work is waited for.
+ * The engine runs alone, on the device model.  Each test checks a promise of doc/design.md about idle handles, handles
+ * of large requests, or growth, with known sizes: how much the reserved memory grows, how many handles are made and
+ * unmapped, which events are noted, and which streams are waited for.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@ static void open_device(void) {
     start_model(4 * GIB);
 }
 
-/* No waiting, unless a test says so. */
+/* Returns options without waiting, which a test may add. */
 static weir_options packed(int packing, size_t limit) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
 
@@ -53,7 +53,7 @@ static void end_moves(void) {
     ck_assert_ptr_null(weir__model_fault());
 }
 
-/* The device, with so much left. */
+/* Fills the device, except for `bytes`. */
 static CUdeviceptr leave(size_t bytes) {
     CUdeviceptr hog;
 
@@ -63,7 +63,7 @@ static CUdeviceptr leave(size_t bytes) {
 
 CASE("moves", 60, open_device, end_moves);
 
-/* What moves is not growth, whoever counts: no handle is made, no step noted, nothing given back. */
+/* A move is no growth: no handle is made, no step is noted, and no memory goes back. */
 TEST(a_move_is_no_growth) {
     make(WEIR_PACKING_COMPACT, 0, "");
     void *block[4];
@@ -111,8 +111,8 @@ TEST(what_would_move_for_ever_grows) {
     MUST_EQ(reserve(), 32 * MIB);
 }
 
-/* A physical allocation of more than 64 MiB takes hardly longer to move than one of 64 MiB, so it counts as little more:
- * a load that moves large ones in each cycle goes on for longer before it grows. */
+/* A physical allocation of more than 64 MiB takes hardly longer to move than one of 64 MiB, so it counts as little
+ * more.  A load that moves large ones in each cycle goes on for longer before it grows. */
 TEST(a_large_move_counts_by_what_it_takes) {
     /* The blocks have physical allocations of 96 MiB, which count as 64 + 32/16.  The allowance is four times the
      * 2304 MiB, and a 32nd of the 3840 MiB that are requested in a cycle.  Four times the bytes would be 96 moves. */
@@ -137,8 +137,8 @@ TEST(a_large_move_counts_by_what_it_takes) {
                    ALLOWED + EARNED * cycles + 16 * COUNTED);
 }
 
-/* Growth does not reset the allowance: of random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
- * requested bytes move, and as much as one request more, since the last move may exceed what is left. */
+/* Growth does not reset the allowance.  With random blocks that fill 2 GiB at most 8 times the arena and 1/64 of the
+ * requested bytes move, and one request more, since the last move may exceed the allowance. */
 TEST(growth_earns_no_more_than_its_part_of_moves) {
     enum { BLOCKS = 64, STEPS = 8000 };
     make(WEIR_PACKING_COMPACT, 0, "");
@@ -172,7 +172,7 @@ TEST(growth_earns_no_more_than_its_part_of_moves) {
         give(block[--count], A);
 }
 
-/* Where growth should be quick nothing moves, unless nothing else is left. */
+/* Fast packing moves nothing while the arena can grow. */
 TEST(what_is_fast_moves_nothing) {
     make(WEIR_PACKING_FAST, 40 * MIB, "");
     void *block = take(8 * MIB, A);
@@ -188,7 +188,7 @@ TEST(what_is_fast_moves_nothing) {
     MUST_EQ(reserve(), 40 * MIB);
 }
 
-/* Grow-ahead has requests wait little, but a mapped arena that fits tightly moves as ever. */
+/* Grow-ahead shortens the waits of requests, but compact and balanced packing move handles as without it. */
 TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
            who_fits_tightly_moves_beside_grow_ahead) {
     make(_i, 0, "");
@@ -204,7 +204,7 @@ TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_BALANCED + 1, NULL,
     MUST_EQ(reserve() - before, (_i == WEIR_PACKING_COMPACT ? 1 : 2) * bytes);
 }
 
-/* Events are recorded for what moves unseen, one for all of it, and not for what is new. */
+/* Handles that move before their work has completed share one recorded event.  New handles need none. */
 TEST(what_moves_unseen_is_recorded_once) {
     make(WEIR_PACKING_COMPACT, 0, "");
     void *block[6];
@@ -226,7 +226,7 @@ TEST(what_moves_unseen_is_recorded_once) {
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
 }
 
-/* What was mapped at two places until the end is unmapped at both: the device has it again. */
+/* A handle that is mapped at two addresses is unmapped at both at the end, so the device has its memory again. */
 TEST(an_end_leaves_nothing_mapped) {
     uint64_t all = device_free();
     make(WEIR_PACKING_COMPACT, 0, "");
@@ -247,8 +247,8 @@ TEST(an_end_leaves_nothing_mapped) {
 
 /* ---- handles of a request's own -------------------------------------------------------------- */
 
-/* From 32 MiB and a twelfth of the arena on, both included, a request has handles of its own, as large as it is; what
- * is smaller joins what there is, and what lacks an eighth of its size there or less. */
+/* A request of at least 32 MiB and a twelfth of the arena has handles that fit it exactly.  A smaller request joins the
+ * free memory, and so does one that lacks at most an eighth of its size. */
 TEST_EACH(6, a_twelfth_has_handles_of_its_own) {
     static const struct {
         size_t reserved, taken, bytes,
@@ -264,7 +264,7 @@ TEST_EACH(6, a_twelfth_has_handles_of_its_own) {
     MUST_EQ(reserve() - before, cases[_i].grows * MIB);
 }
 
-/* A request of 256 MiB has handles of its own however large the arena is, so a trim gives back all of it. */
+/* A request of 256 MiB has separate handles however large the arena is, so a trim gives back all of it. */
 TEST(a_large_block_beside_live_ones_goes_back_whole) {
     enum { BLOCKS = 24 };
     void *blocks[BLOCKS];
@@ -283,7 +283,7 @@ TEST(a_large_block_beside_live_ones_goes_back_whole) {
     MUST_LE(reserve(), live + live / 20);
 }
 
-/* However large a request is, a small block that stays in its midst holds no more than 256 MiB of what it had. */
+/* A small block inside the memory of a very large one pins at most 256 MiB of it. */
 TEST(a_very_large_request_has_small_handles) {
     make(WEIR_PACKING_BALANCED, 0, "");
     void *large = take(3 * GIB, A);
@@ -296,8 +296,8 @@ TEST(a_very_large_request_has_small_handles) {
     MUST_LE(reserve(), 3 * GIB + 256 * MIB);
 }
 
-/* Where the device has too little for handles of a request's own, it joins what there is, and nobody hears of the
- * try. */
+/* If the device has too little memory for separate handles, the request joins the free memory, and the failed attempt
+ * is not reported. */
 TEST(near_the_end_of_the_device_it_joins_what_there_is) {
     make(WEIR_PACKING_BALANCED, 0, "");
     void *pin = take(16 * MIB, A);
@@ -305,7 +305,7 @@ TEST(near_the_end_of_the_device_it_joins_what_there_is) {
     CUdeviceptr hog = leave(54 * MIB);
     count_from_here();
     void *large = take(64 * MIB, A);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 2); /* of 64 and of 40 MiB */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 2); /* 64 MiB fails, 40 MiB succeeds */
     MUST_EQ(reserve(), 80 * MIB);
     MUST_EQ(weir_last_driver_result(), before);
     MUST_EQ(check_identities(a).retries, 0);
@@ -316,12 +316,12 @@ TEST(near_the_end_of_the_device_it_joins_what_there_is) {
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* A step is what the limit leaves, where that is less, and no more than that. */
+/* A step is no larger than the limit allows. */
 TEST(a_step_ends_at_the_limit) {
     make(WEIR_PACKING_COMPACT, 70 * MIB, "");
     void *block = take(61 * MIB, A);
     MUST_EQ(reserve(), 64 * MIB);
-    void *other = take(4 * MIB, A); /* lacks one, and would have eight */
+    void *other = take(4 * MIB, A); /* it lacks 1 MiB; a step has 8 */
     MUST_EQ(reserve(), 70 * MIB);
     give(other, A);
     give(block, A);
@@ -331,8 +331,8 @@ TEST(a_step_ends_at_the_limit) {
     MUST_EQ(reserve(), 62 * MIB);
 }
 
-/* Before the reserved memory grows each event is asked about twice: as a request that did not fit looks around, and when all
- * are asked about. */
+/* weir queries each event twice before the reserved memory grows: first when the request does not fit, then when all
+ * events are queried. */
 TEST(who_grows_asks_about_events_twice) {
     make(WEIR_PACKING_COMPACT, 0, "");
     take(4 * MIB, A);
@@ -345,7 +345,7 @@ TEST(who_grows_asks_about_events_twice) {
     MUST_EQ(reserve(), 16 * MIB);
 }
 
-/* What is refused was asked of the driver as often as there are other ways, and no size twice. */
+/* A failed request tries each size only once in the driver. */
 TEST(a_failure_asks_each_size_once) {
     make(WEIR_PACKING_COMPACT, 0, "");
     uint64_t all = device_free();
@@ -362,7 +362,7 @@ TEST(a_failure_asks_each_size_once) {
     MUST_EQ(device_free(), all);
 }
 
-/* What is new, from 256 MiB on, is asked of the driver after it has said that it has so much. */
+/* weir asks the driver for its free memory before it makes 256 MiB or more. */
 TEST(large_steps_are_foretold) {
     make(WEIR_PACKING_COMPACT, 0, "");
     void *block[3];
@@ -371,7 +371,7 @@ TEST(large_steps_are_foretold) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 1);
     take(8 * MIB, A);
     count_from_here();
-    block[1] = take(248 * MIB, A); /* a handle less than before */
+    block[1] = take(248 * MIB, A); /* one handle less than 256 MiB */
     MUST_EQ(calls(WEIR_ENTRY_cuMemGetInfo), 0);
     give(block[0], A);
     count_from_here();
@@ -380,8 +380,8 @@ TEST(large_steps_are_foretold) {
     MUST_EQ(reserve(), 520 * MIB);
 }
 
-/* Preallocated memory comes in handles as large as the packing has it, smaller ones where the driver has no such, and
- * small requests have none of a single page. */
+/* Preallocated memory comes in the largest handles of the packing, or in smaller ones if the driver fails.  Small
+ * requests get no handle of a single page. */
 TEST(what_is_preallocated_comes_in_large_handles) {
     make(WEIR_PACKING_COMPACT, 0, "");
     OK(weir_preallocate(a, 2 * MIB, NULL));
@@ -404,7 +404,7 @@ TEST(what_is_preallocated_comes_in_large_handles) {
     MUST_EQ(stats_of(a).reserved_peak, 258 * MIB + GIB);
 }
 
-/* What a failure says would fit is all that would: what is free at the end, what is idle elsewhere, and what is new. */
+/* A failure reports all that would fit: free memory at the end, idle memory elsewhere, and growth. */
 TEST(a_failure_tells_all_that_would_fit) {
     make(WEIR_PACKING_COMPACT, 64 * MIB, "");
     void *block[4];
@@ -423,7 +423,7 @@ TEST(a_failure_tells_all_that_would_fit) {
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are
+/* Preallocates 2 MiB for small requests and handles of 22, 6 and 8 MiB for others.  The first two of these become
  * blocks. */
 static void of_four_handles(void **block, void **pin) {
     make(WEIR_PACKING_COMPACT, 0, "");
@@ -436,8 +436,8 @@ static void of_four_handles(void **block, void **pin) {
     MUST_EQ(reserve(), 38 * MIB);
 }
 
-/* A trim waits for the device where that would let more go, and for nothing else: not where a handle is larger than
- * what is to go, */
+/* A trim waits for the device only if that frees more memory.  Here all handles left are larger than the rest to
+ * free. */
 TEST(a_trim_that_has_seen_all_waits_for_nothing) {
     void *block, *pin;
     of_four_handles(&block, &pin);
@@ -450,11 +450,11 @@ TEST(a_trim_that_has_seen_all_waits_for_nothing) {
     give(pin, A);
 }
 
-/* where what was done sufficed, */
+/* Completed memory is enough here. */
 TEST(a_trim_that_has_enough_waits_for_nothing) {
     void *block, *pin;
     of_four_handles(&block, &pin);
-    void *small = take(1000, B); /* of one stream alone no event would tell */
+    void *small = take(1000, B); /* one stream alone records no events */
     busy(A, 50 * MS);
     give(block, A);
     OK(weir_trim(a, 30 * MIB, NULL));
@@ -467,7 +467,7 @@ TEST(a_trim_that_has_enough_waits_for_nothing) {
     give(pin, A);
 }
 
-/* or for the old place of what is in use at its new one. */
+/* A trim does not wait for an aliased mapping whose handle is in use at its new address. */
 TEST(a_trim_does_not_wait_for_shadows) {
     make(WEIR_PACKING_COMPACT, 0, "");
     void *block = take(8 * MIB, A);
@@ -482,7 +482,7 @@ TEST(a_trim_does_not_wait_for_shadows) {
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-/* The range is 64 times the device, or a half of that as often as need be, but no less than four times. */
+/* weir reserves addresses for 64 times the device, and retries with half as much, down to four times the device. */
 TEST(addresses_are_asked_for_down_to_four_devices) {
     weir_options options = packed(WEIR_PACKING_COMPACT, 0);
     char message[320];
@@ -494,8 +494,8 @@ TEST(addresses_are_asked_for_down_to_four_devices) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemAddressReserve), 5); /* 64, 32, 16, 8 and 4 */
 }
 
-/* Where memory lies at the very end of the addresses nothing is available behind it, and a failure says so; that is
- * out of memory in preallocation too, also where that memory is to go, but the driver keeps it mapped. */
+/* Memory at the very end of the addresses leaves no room behind it, and a failure says so.  Preallocation fails, too,
+ * even if that memory is to be freed but the driver keeps it mapped. */
 TEST(behind_the_last_address_is_nothing) {
     enum { UNMAPPED_RANGES = 3 };
     copy_driver();
@@ -513,7 +513,7 @@ TEST(behind_the_last_address_is_nothing) {
     }
     large = take(end, A);
     for (int i = 0; i < UNMAPPED_RANGES; i++)
-        rest[i] = take(2 * MIB, A); /* what lies before a pin in its handle */
+        rest[i] = take(2 * MIB, A); /* the part of a handle before its pin */
     MUST_EQ(reserve(), end + (size_t)UNMAPPED_RANGES * 8 * MIB);
     refuse(WEIR_E_NO_MEMORY, bytes, A);
     weir_failure failure = last_failure();
@@ -530,8 +530,8 @@ TEST(behind_the_last_address_is_nothing) {
     }
 }
 
-/* What the driver keeps mapped at the first of the addresses of small requests, where those of others end, is gone
- * round by small ones alone. */
+/* The driver keeps memory mapped at the first address of small requests, where the addresses of large ones end.  Only
+ * small requests avoid that address. */
 TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
     make(WEIR_PACKING_COMPACT, 0, "");
@@ -552,7 +552,7 @@ TEST(behind_the_end_begins_another_part) {
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
-/* Whichever piece of host memory a request lacks, that is what it is told, and nothing has changed. */
+/* A request without host memory fails with that status and changes nothing, whichever allocation fails. */
 TEST(without_host_memory_nothing_has_changed) {
     uint64_t all = device_free();
     weir_status status = WEIR_E_HOST_MEMORY;
@@ -574,8 +574,8 @@ TEST(without_host_memory_nothing_has_changed) {
     }
 }
 
-/* Where nothing is available an OOM report says so, also if the host has no memory for all the pieces that were cut since
- * the failure. */
+/* An OOM report says that no memory is available, also if the host has no memory for all the pieces that were split
+ * since the failure. */
 TEST(without_host_memory_an_oom_report_promises_nothing) {
     enum { PIECES = 32 };
     make(WEIR_PACKING_COMPACT, PIECES * 2 * MIB, "");
@@ -624,8 +624,8 @@ static CUresult create_of_a_kind(CUmemGenericAllocationHandle *handle, size_t by
     return driver->cuMemCreate(handle, bytes, properties, flags);
 }
 
-/* GPUDirect RDMA, where the device has it for mapped memory: all handles, of requests, of a preallocation, of what is
- * split.  -1: a driver that does not know the question. */
+/* All handles support GPUDirect RDMA if the device has it for mapped memory: those of requests, of preallocations, and
+ * split ones.  _i is -1 for a driver that does not know the attribute. */
 TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
     copy_driver();
     void *block[3];
@@ -647,7 +647,7 @@ TEST_WHERE(-1, 2, NULL, network_adapters_may_reach_all_of_it) {
 static weir_allocator *trimmed_beside;
 static size_t went;
 
-/* Another call of the program's comes between. */
+/* Creates a handle, and plays another call of the program that trims meanwhile. */
 static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t bytes,
                                 const CUmemAllocationProp *properties, unsigned long long flags) {
     CUresult result = driver->cuMemCreate(handle, bytes, properties, flags);
@@ -657,7 +657,7 @@ static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t byt
     return result;
 }
 
-/* A preallocation as far as the limit has all that it asked for; what went back meanwhile was somebody's will. */
+/* A preallocation up to the limit succeeds, although a trim of the program freed memory meanwhile. */
 TEST(a_trim_beside_a_preallocation_is_no_limit) {
     copy_driver();
     size_t had = 0;
@@ -674,7 +674,7 @@ TEST(a_trim_beside_a_preallocation_is_no_limit) {
     MUST_EQ(had, 256 * MIB);
 }
 
-/* What is kept of graphs' blocks is the host's, too. */
+/* Records about blocks of graphs count as host memory. */
 TEST(what_is_known_of_graphs_is_counted) {
     make(WEIR_PACKING_COMPACT, 0, "");
     give(take(MIB, A), A);

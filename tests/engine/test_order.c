@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_order.c: what the host has observed of each stream, and what streams cost that come and go.
+/* test_order.c: the host's observations of each stream, and the cost of streams that come and go.
  *
- * On the device model.  Most of it through stream_order.h, with streams of which only the first few exist: an
- * id is all that the rest takes.  The last part goes through the public interface, where ten thousand
- * streams must leave neither memory nor time behind.
+ * The tests run on the device model.  Most of them use stream_order.h, with ids of which only the first few belong to
+ * streams.  The last ones use the public interface, where ten thousand streams must leave neither memory nor time
+ * behind.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -14,7 +14,7 @@ enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
 static uint64_t a_id, b_id;
 static struct weir_device device;
 static struct weir_order order;
-static uint64_t told_id, told_sequence, told_times; /* by the order, last */
+static uint64_t told_id, told_sequence, told_times; /* last report, and the number of reports */
 
 static void tell(void *context, uint64_t id, uint64_t sequence) {
     MUST(context == &order);
@@ -42,7 +42,7 @@ static struct weir_order_stream *stream_of(uint64_t id) {
     return s;
 }
 
-/* A free on a stream, as its owner does it; the sequence. */
+/* Frees `bytes` on a stream, as its owner does.  Returns the sequence. */
 static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
     struct weir_order_stream *s = weir__order_stream(&order, id);
     uint64_t sequence = weir__order_freed(&order, s, bytes);
@@ -56,7 +56,7 @@ static void free_often(CUstream stream, uint64_t id, size_t bytes, int times) {
         free_on(stream, id, bytes);
 }
 
-/* A has grown up, and the order has settled. */
+/* Brings A past its first frees, and the order into its settled state. */
 static void settle(void) {
     (void)stream_of(b_id);
     free_often(A, a_id, 0, UNSETTLED + YOUNG);
@@ -72,7 +72,7 @@ static uint64_t queries_from(uint64_t before) {
     return weir__model_calls(WEIR_ENTRY_cuEventQuery) - before;
 }
 
-/* Streams of ids that nobody has, each with a mark behind the work of A. */
+/* Marks streams whose ids no stream has, behind the work of A. */
 static void mark_streams(uint64_t first, size_t count) {
     uint64_t sequence;
 
@@ -109,7 +109,6 @@ TEST(a_young_stream_records_each_free) {
     MUST_EQ(records() - before, YOUNG);
 }
 
-/* A takes blocks of so many bytes. */
 static void take_often(size_t bytes, int times) {
     while (times-- > 0) {
         (void)weir__order_stream(&order, a_id);
@@ -117,7 +116,7 @@ static void take_often(size_t bytes, int times) {
     }
 }
 
-/* One event when A holds as little as it did when it was asked, whatever went on before. */
+/* A records one event when it holds as little memory as when it was asked for one, whatever happened before. */
 TEST(a_burst_ends_with_one_event) {
     uint64_t before, sequence;
 
@@ -141,7 +140,7 @@ TEST(a_burst_ends_with_one_event) {
     }
 }
 
-/* Four times what is worth an event has one in the midst of a burst, which may be its end. */
+/* Frees of four times the bytes that are worth an event are recorded in the midst of a burst, which may end there. */
 TEST(much_has_an_event_anywhere) {
     settle();
     order.worth = MIB;
@@ -156,12 +155,12 @@ TEST(much_has_an_event_anywhere) {
     MUST_EQ(records() - before, 1);
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 1);
-    take_often(MIB, 3); /* what is used again counts no more */
+    take_often(MIB, 3); /* memory that A uses again does not count */
     free_often(A, a_id, MIB, 3);
     MUST_EQ(records() - before, 1);
 }
 
-/* A takes 32 blocks of 5 MiB and frees all but `left`; then B calls.  The events that this took. */
+/* A allocates 32 blocks of 5 MiB and frees all but `left`, then B calls.  Returns the number of events recorded. */
 static uint64_t play_burst(int left) {
     uint64_t before = records();
 
@@ -172,7 +171,7 @@ static uint64_t play_burst(int left) {
     return before;
 }
 
-/* The first burst of a load whose streams run dry: the events that it took. */
+/* Plays the first burst of a load whose streams run dry.  Returns the number of events recorded. */
 static uint64_t begin_bursts(void) {
     settle();
     order.worth = MIB;
@@ -180,7 +179,7 @@ static uint64_t begin_bursts(void) {
     return play_burst(0);
 }
 
-/* What a stream leaves when another one calls has an event, however few it records on the way there. */
+/* Events become rarer from burst to burst, but an event covers all frees of a stream when another stream calls. */
 TEST(useless_records_become_rarer) {
     uint64_t first = begin_bursts();
     MUST_LE(32, first);
@@ -193,7 +192,7 @@ TEST(useless_records_become_rarer) {
     }
 }
 
-/* A burst that ended where none did before has left much without an event: events are as close as ever. */
+/* A burst that ended at another level left memory without an event, so events become as dense as at first. */
 TEST(a_burst_that_ends_elsewhere_begins_again) {
     uint64_t first = begin_bursts();
     for (int i = 0; i < 3; i++)
@@ -205,7 +204,7 @@ TEST(a_burst_that_ends_elsewhere_begins_again) {
     MUST_LE(first * 3 / 4, next);
 }
 
-/* What is not worth it has no event, and nearly as low is low. */
+/* A free is recorded only if its bytes are worth an event.  Nearly as little memory as at the low counts as the low. */
 TEST(an_event_must_be_worth_it) {
     settle();
     weir__order_dry(&order);
@@ -227,7 +226,7 @@ TEST(an_event_must_be_worth_it) {
     MUST_EQ(records() - before, 2);
 }
 
-/* A stream that is asked records wherever it stands, and that is as low as it must come then. */
+/* A stream that is asked records at once, and the memory that it holds then becomes its low. */
 TEST(who_is_asked_learns_a_new_low) {
     settle();
     order.worth = 8 * MIB;
@@ -247,7 +246,7 @@ TEST(who_is_asked_learns_a_new_low) {
     MUST_EQ(records() - before, 2);
 }
 
-/* After 2,048 frees in which nobody ran dry nothing is recorded any more, but on demand. */
+/* Streams record only on demand after 2,048 frees during which no request ran dry. */
 TEST(settled_streams_record_on_demand) {
     settle();
     uint64_t before = records();
@@ -268,8 +267,8 @@ TEST(settled_streams_record_on_demand) {
     MUST_EQ(records() - before, UNSETTLED);
 }
 
-/* A settled stream records when it has freed 16 times what is worth an event, and 32 MiB: no request may have run dry,
- * but the one that does grows before the stream calls again. */
+/* A settled stream records after frees of 16 times the bytes that are worth an event, and of at least 32 MiB.  No
+ * request may have run dry so far, but one that does grows before the stream calls again. */
 TEST(a_settled_stream_records_its_share) {
     const size_t worth[] = {MIB, 4 * MIB};
     const int share[] = {32, 64}; /* MiB */
@@ -292,8 +291,8 @@ TEST(a_settled_stream_records_its_share) {
     }
 }
 
-/* However many settled streams there are, live or ended, together they keep no more from others than one alone would,
- * but for what the first ones left while there were few. */
+/* All settled streams together, live or ended, keep no more memory from others than one alone would, except for frees
+ * of the first ones while they were few. */
 TEST(silent_streams_share_what_they_keep) {
     enum { STREAMS = 64, SHARE = 32 };
     uint64_t open = 0;
@@ -320,7 +319,7 @@ TEST(silent_streams_share_what_they_keep) {
     MUST_LE(order.silent_streams, 130);
 }
 
-/* What the driver refuses is recorded at a later call, also where nothing but that somebody ran dry makes it due. */
+/* A record that the driver refuses is repeated at a later call, even if only a request that ran dry makes it due. */
 TEST_EACH(2, a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -334,9 +333,9 @@ TEST_EACH(2, a_refused_record_is_tried_again) {
     MUST(weir__order_is_observed(&order, a_id, sequence));
 }
 
-/* ---- where none are needed --------------------------------------------------------------------- */
+/* ---- streams that need no events --------------------------------------------------------------- */
 
-/* A non-blocking stream, and its frees as those of A above; each is due. */
+/* A non-blocking stream.  free_apart() frees on it, so that a record is due each time. */
 static CUstream apart;
 static uint64_t apart_id;
 
@@ -370,7 +369,7 @@ TEST(an_idle_stream_needs_no_event) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
 
-/* A stream that has grown up, and is not at work, tells once for each time that somebody ran dry. */
+/* A stream past its first frees that is idle reports once for each time that a request ran dry. */
 TEST(an_idle_stream_that_told_has_told) {
     for (int i = 0; i < YOUNG; i++)
         (void)free_apart();
@@ -382,7 +381,7 @@ TEST(an_idle_stream_that_told_has_told) {
     MUST_EQ(stream_of(apart_id)->open, 9);
 }
 
-/* Idle now, it has also done what its events stand for. */
+/* An idle stream has completed the work that its events cover, too. */
 TEST(an_idle_stream_has_passed_its_events) {
     busy(apart, 5 * MS);
     (void)free_apart();
@@ -396,7 +395,7 @@ TEST(an_idle_stream_has_passed_its_events) {
     MUST_EQ(order.waiting_marks, 0);
 }
 
-/* Whether it is idle: at once, after an event, after 2, 4, 8, 16, and after 16 from then on. */
+/* weir queries a busy stream at frees 1, 2, 4, 8 and 16, and then at every 16th free. */
 TEST(a_stream_at_work_is_asked_seldom) {
     const int asked_at[] = {1, 2, 4, 8, 16, 32, 48, 64};
     uint64_t asked = 0;
@@ -416,20 +415,20 @@ TEST(a_stream_at_work_is_asked_seldom) {
     for (int i = 0; i < 16; i++)
         (void)free_apart();
     MUST_EQ(records(), 64 + 15);
-    for (int i = 0; i < 16; i++) /* once found idle it is asked each time */
+    for (int i = 0; i < 16; i++) /* once idle, it is queried each time */
         (void)free_apart();
     MUST_EQ(records(), 64 + 15);
     busy(apart, 1000 * MS);
     (void)free_apart();
     asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
-    (void)free_apart(); /* and soon, when it is at work again */
+    (void)free_apart(); /* weir queries it soon when it is busy again */
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
     MUST_EQ(records(), 64 + 15 + 2);
 }
 
 CASE("alone", 120, start_device, end_order);
 
-/* A blocking stream is behind what the legacy stream runs, and does not show it. */
+/* A blocking stream may be behind work of the legacy stream, although a query reports it idle. */
 TEST(idle_blocking_streams_prove_nothing) {
     weir__order_several(&order);
     busy(NULL, 5 * MS);
@@ -446,7 +445,7 @@ TEST(idle_blocking_streams_prove_nothing) {
 
 CASE("apart", 120, start_apart, end_order);
 
-/* Nor those whose kind the driver does not tell, whose id is not known, or that are nobody's own. */
+/* A stream also needs events if its kind or its id is unknown, or if it is a default stream. */
 TEST(who_is_not_known_to_be_apart_has_events) {
     CUstream thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     weir__model_fail(WEIR_ENTRY_cuStreamGetFlags, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -466,7 +465,7 @@ TEST(who_is_not_known_to_be_apart_has_events) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
 
-/* To ask would break the capture; afterwards it is. */
+/* A query would break the capture, so weir queries the stream after it. */
 TEST_EACH(2, a_captured_stream_is_not_asked) {
     for (int i = 0; i < _i * YOUNG; i++)
         (void)free_apart();
@@ -483,7 +482,7 @@ TEST_EACH(2, a_captured_stream_is_not_asked) {
     MUST_EQ(stream_of(apart_id)->open, 0);
 }
 
-/* The caller for it is told at once, and needs no event. */
+/* The caller learns at once that the stream is idle, and needs no event. */
 TEST(who_asks_an_idle_stream_waits_for_nothing) {
     uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
 
@@ -519,7 +518,7 @@ TEST(a_busy_stream_is_not_observed) {
     MUST_EQ(told_times, 2);
 }
 
-/* A glance asks no more than it may, goes on where the last one left off, and asks nobody else. */
+/* A peek makes no more queries than it may, continues after the last one, and queries only streams with marks. */
 TEST(glances_go_round) {
     enum { MARKED = 100, PEEK = 32 };
     struct weir_order_stream *last;
@@ -535,7 +534,7 @@ TEST(glances_go_round) {
     MUST(!weir__order_look_around(&order, SIZE_MAX));
     MUST_EQ(queries_from(before), PEEK + MARKED);
     last = stream_of(20000);
-    OK(weir__order_freed_marked(&order, last, B, &sequence)); /* behind all of them, and done */
+    OK(weir__order_freed_marked(&order, last, B, &sequence)); /* the last mark, already completed */
     before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
     for (int i = 0; i < MARKED / PEEK; i++)
         MUST(!weir__order_look_around(&order, PEEK));
@@ -549,7 +548,7 @@ TEST(glances_go_round) {
     MUST_EQ(told_times, MARKED + 1);
 }
 
-/* A glance may end in the middle of one stream's marks. */
+/* A peek may end between two marks of one stream. */
 TEST(a_peek_ends_within_a_stream) {
     struct weir_order_stream *s = stream_of(a_id);
     uint64_t sequence[10];
@@ -583,8 +582,7 @@ TEST(a_wait_for_the_device_observes_all) {
 
 /* ---- streams that come and go ------------------------------------------------------------------ */
 
-/* What is kept follows what is in use: streams that have ended leave nothing, and those that live on
- * stay known. */
+/* Records follow the streams in use: ended streams leave none, and live ones stay known. */
 TEST(ended_streams_are_forgotten) {
     enum { LIVE = 1000, ENDED = 100000 };
     uint64_t sequence;
@@ -603,7 +601,7 @@ TEST(ended_streams_are_forgotten) {
     MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery), 2 * ENDED);
 }
 
-/* A stream with open frees is known until they were observed. */
+/* A stream with open frees stays known until they are observed. */
 TEST(open_frees_are_not_forgotten) {
     settle();
     uint64_t sequence = free_on(A, a_id, MIB);
@@ -615,8 +613,8 @@ TEST(open_frees_are_not_forgotten) {
     MUST_EQ(told_sequence, sequence);
 }
 
-/* What nothing is known of is observed, and there is nothing to follow; of frees on streams that are not known
- * all events are waited for. */
+/* A free of an unknown stream counts as observed, and no stream can wait for it.  A wait for a free without a stream id
+ * waits for all events. */
 TEST(what_is_not_known) {
     uint64_t first, last;
 
@@ -657,7 +655,7 @@ static weir_allocator *make(int which, uint32_t timeout_ms) {
     return a;
 }
 
-/* A stream's life: eight blocks of 1 to 2 MiB that it frees and takes again, nine times. */
+/* Plays a stream's life: nine times it allocates eight blocks of 1 to 2 MiB and frees them. */
 static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
     void *block[8];
 
@@ -671,7 +669,7 @@ static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
 
 CASE("whole", 300, start_device, end_order);
 
-/* Ten thousand streams, sixteen at a time: what they leave behind serves those that follow. */
+/* Ten thousand streams live, sixteen at a time.  Memory of ended streams serves later ones. */
 TEST_EACH(SERVED, ten_thousand_streams_leave_no_memory_behind) {
     enum { STREAMS = 10000, AT_A_TIME = 16 };
     weir_allocator *a = make(_i, 1000);
@@ -692,7 +690,7 @@ TEST_EACH(SERVED, ten_thousand_streams_leave_no_memory_behind) {
     OK(weir_allocator_destroy(a));
 }
 
-/* Once each stream has what it needs nothing is recorded, however many there are. */
+/* Streams that have enough memory record no events, however many there are. */
 TEST_EACH(SERVED, steady_streams_record_nothing) {
     enum { STREAMS = 64, ROUNDS = 200 };
     weir_allocator *a = make(_i, 1000);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_peers.c: other devices at an allocator's blocks (options.peers, weir_set_access).
+/* test_peers.c: access of other devices to an allocator's blocks (options.peers, weir_set_access).
  *
- * Three devices, of which 0 and 1 reach each other's memory and 2 nobody's.  The model's oracle tells of every use
- * by a device without access, and of every use that is not ordered behind another's.
+ * Devices 0 and 1 can access each other's memory, device 2 has no peers.  The model's oracle reports each use by a
+ * device without access, and each use that is not ordered behind another device's.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -93,7 +93,7 @@ static void *take(size_t bytes) {
     return block;
 }
 
-/* The far stream uses the block behind its allocation, and A goes on behind that. */
+/* Uses the block on the far stream after its allocation, and lets A continue after that use. */
 static void use_from_far(void *block, size_t bytes) {
     CU(driver->cuEventRecord(event, A));
     CU(driver->cuStreamWaitEvent(far, event, 0));
@@ -112,7 +112,7 @@ static int has_access(void *block) {
 
 CASE("access", 30, start, NULL);
 
-/* Blocks of all sizes that come and go, and grow the reserved memory, and move: each is another device's to use. */
+/* Blocks of all sizes come and go, make the reserved memory grow, and move.  Another device can use each of them. */
 TEST_EACH(2 * WORLDS, a_peer_uses_all_that_comes) {
     static const size_t sizes[] = {300, 5000, 70000, 600000, 3 * MIB, 17 * MIB, 40 * MIB};
     struct {
@@ -200,7 +200,7 @@ TEST_EACH(ROWS(refused), a_device_that_is_no_peer_makes_no_allocator) {
     }
 }
 
-/* Nor does a driver that does not tell. */
+/* No allocator is made if the driver fails to tell which devices are peers. */
 TEST(a_driver_that_fails_makes_no_allocator) {
     weir_options options = options_for(2, "1");
 
@@ -213,7 +213,7 @@ TEST(a_driver_that_fails_makes_no_allocator) {
     MUST_EQ(device_free(), CAPACITY);
 }
 
-/* All that can are all; a list may name the device itself, so that one serves several. */
+/* "all" means all peers there are.  A list may name the device itself, so that it serves several devices. */
 TEST_EACH(4, lists_that_fit_every_device) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
     weir_options options = options_for(2, lists[_i]);
@@ -282,7 +282,7 @@ TEST_EACH(ROWS(closed), memory_of_cuMemAlloc_is_the_programs_to_open) {
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
     MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
     options.peers = "all";
-    options.device = "model:2"; /* whoever is a peer there */
+    options.device = "model:2"; /* whichever peers it may have */
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
     MUST(lines() == 1 && strstr(logged, "peers 'all': memory of cuMemAlloc"));
     options.device = "model";
@@ -305,8 +305,8 @@ static const struct {
 };
 enum { FAILURES = sizeof failures / sizeof failures[0] };
 
-/* Whichever call of the driver fails, and how, access is as it was, for all that is there and all that comes: also where
- * it was another way before.  The allocator serves further calls. */
+/* If a driver call fails, in whatever way, access stays as it was for present and future blocks, also after an earlier
+ * change.  The allocator serves further calls. */
 TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
     int given = _i / WORLDS % 2, failure = _i / WORLDS / 2, failed = 0;
     void *block[3], *more;
@@ -338,7 +338,7 @@ TEST_EACH(2 * WORLDS * FAILURES, a_refused_change_changes_nothing) {
     end();
 }
 
-/* Whichever call of a creation fails, nothing is left. */
+/* A failed creation leaves nothing behind, whichever driver call fails. */
 TEST_EACH(WORLDS, a_refused_creation_leaves_nothing) {
     weir_options options = options_for(_i, "all");
     weir_status status = WEIR_E_DRIVER;
@@ -370,7 +370,7 @@ static size_t free_on(int device) {
     return free_bytes;
 }
 
-/* A graph's block on A, which is freed there; how often a pool's access was set for it. */
+/* Allocates and frees a block of a graph on A.  Returns how often a pool's access was set for it. */
 static uint64_t captured_sets(void) {
     count_from_here();
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -379,7 +379,7 @@ static uint64_t captured_sets(void) {
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
 
-/* Nor does the context let itself be entered for one. */
+/* Requests a block of a graph while the context cannot be entered. */
 static void refuse_captured(void) {
     void *none = NULL;
 
@@ -391,7 +391,7 @@ static void refuse_captured(void) {
     drop_capture(A);
 }
 
-/* A node has the access of the pool that it is captured from, which of an arena is made for that. */
+/* A node has the access of the pool that it is captured from.  An arena makes a pool for that. */
 TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
     void *none = NULL;
 
@@ -411,7 +411,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_too) {
     end();
 }
 
-static int opened; /* for that device, at last */
+static int opened; /* the device that got access last */
 
 static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     MUST_EQ(count, 1);
@@ -432,8 +432,8 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_for_the_peer) {
     end();
 }
 
-/* A change that answers OK is of both, whichever entry of the context fails on the way, and one that does not of
- * neither. */
+/* A change that returns OK changes both the arena and the graphs' memory, whichever entry of the context fails on the
+ * way.  A change that fails changes neither. */
 TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     uint64_t failed = 0, met = 1;
     if (worlds[_i].kind != KIND_MAPPED)
@@ -449,7 +449,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         failed += status != WEIR_OK;
         ANSWERS(status == WEIR_OK, has_access(block));
-        refuse_captured(); /* where it is not opened yet it is not then */
+        refuse_captured(); /* must not change the pool's access */
         ANSWERS(status == WEIR_OK, captured_sets());
         OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
         ANSWERS(0, captured_sets());
@@ -459,7 +459,7 @@ TEST_EACH(WORLDS, memory_of_graphs_is_opened_with_the_rest) {
     end();
 }
 
-/* The driver takes it with the context. */
+/* The driver frees the pool with its context. */
 TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
     if (worlds[_i].kind != KIND_MAPPED)
         return;
@@ -474,7 +474,7 @@ TEST_EACH(WORLDS, memory_of_graphs_in_a_context_that_is_gone) {
 
 CASE("several", 30, start, NULL);
 
-/* Each on its device, with figures of its own, and with all peers that it has. */
+/* Each allocator is on its device, with separate figures and all peers of that device. */
 TEST_EACH(WORLDS, an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
     weir_options options = options_for(_i, "all");
@@ -543,7 +543,7 @@ TEST_EACH(WORLDS, all_of_them_or_none) {
         met = weir__model_faults_met(NULL);
         weir__model_faults_clear();
         for (int i = 0; i < 3; i++)
-            if (status == WEIR_OK) { /* a preallocation may be tried again, or be less */
+            if (status == WEIR_OK) { /* a preallocation may be retried, or be less */
                 OK(weir_allocator_destroy(all[i]));
                 all[i] = NULL;
             } else {
@@ -556,7 +556,7 @@ TEST_EACH(WORLDS, all_of_them_or_none) {
     check_model();
 }
 
-/* A driver that does not tell of peers, or not now. */
+/* The driver lacks the entry for peers, or its call fails once. */
 TEST(peers_that_are_not_told) {
     struct weir_driver table = *driver;
     struct weir_access access;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_random_order.c: random work on several streams, under the rule of oracle.h: no two blocks overlap unless a
- * happens-before edge (the same stream, an event wait, the passing of time) lies between the free of the first block,
- * with all its uses, and the allocation of the second.
+ * happens-before edge lies between the free of the first block, with all its uses, and the allocation of the second.
+ * Stream order, an event wait and the passing of time are such edges.
  */
 #include "tests/fixtures/engines.h"
 
@@ -32,7 +32,7 @@ static void work(struct world *w, int s) {
     busy(w->stream[s], ns);
 }
 
-/* s waits for all of t so far. */
+/* Makes stream s wait for all work of t so far. */
 static void follow(struct world *w, int s, int t) {
     order_streams(w->stream[s], w->stream[t]);
     oracle_follow(&w->oracle, s, t);

@@ -8,7 +8,7 @@
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* Frees pending on a busy stream are waited for, and no longer than they take. */
+/* OOM recovery waits for frees that are pending on a busy stream, and no longer than they take. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
@@ -24,7 +24,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_frees) {
     ck_assert_uint_eq(stats_of(a).failed_requests, 0);
 }
 
-/* The same without a noted use, where the driver or an event has to tell. */
+/* No use is noted here, so the driver or an event must show when the free has completed. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, oom_recovery_waits_for_another_stream) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     void *block = take(64 * MIB, A);
@@ -52,7 +52,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, the_deadline_is_kept) {
     ck_assert_uint_eq(r.in_use, 0);
     ck_assert_uint_eq(r.asked, MIB);
     ck_assert_uint_eq(check_identities(a).failed_requests, 1);
-    /* Destroy has the same deadline, and what it leaves is whole. */
+    /* Destroy has an equal deadline, and the allocator works after its failure. */
     start = weir__model_now_ns();
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
     took = weir__model_now_ns() - start;
@@ -90,7 +90,7 @@ static void sleep_until_deadline(uint64_t ns) {
     sleeps++;
 }
 
-/* The deadline itself is the end: a clock that stands at it after one pause is enough. */
+/* The wait ends at the deadline itself: a clock that stands there after one pause is enough. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
     copy_driver();
     table.ticks = read_deadline_clock;
@@ -109,7 +109,7 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, at_the_deadline_nobody_sleeps) {
     weir__model_advance(50 * MS);
 }
 
-/* Where a block lives in the region the trim gives nothing back, but has waited: that is asked for too. */
+/* A live block keeps the trim from freeing the region.  But the trim has waited, so the request is retried. */
 TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_device) {
     make(_i, 64 * MIB, "recovery-timeout=10ms growth=remaining:1");
     void *block = take(24 * MIB, B); /* too little for a wait before OOM recovery */
@@ -124,7 +124,7 @@ TEST_WHERE(KIND_FIXED, KIND_REGIONS + 1, NULL, the_last_rung_waits_for_the_devic
     ck_assert_uint_eq(stats_of(a).trims, 0);
 }
 
-/* The memory is another program's, and no free of ours brings it back. */
+/* Another program holds the memory, so no free of this program brings it back. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_for) {
     CUdeviceptr others;
     make(_i, 0, "recovery-timeout=1000ms");
@@ -141,8 +141,8 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, what_others_hold_is_not_waited_fo
     CU(driver->cuMemFree(others));
 }
 
-/* What cannot be is refused at once: more than the device has without asking the driver, more than
- * could come free without waiting. */
+/* A hopeless request fails at once: without a call of the driver if it is larger than the device, without waiting if it
+ * is larger than the memory that could come free. */
 TEST_EACH(KIND_COUNT, hopeless_requests_are_refused_at_once) {
     make(_i, 64 * MIB, "recovery-timeout=1000ms");
     take(40 * MIB, A);
@@ -157,7 +157,7 @@ TEST_EACH(KIND_COUNT, hopeless_requests_are_refused_at_once) {
     ck_assert_uint_eq(stats_of(a).retries, 0);
 }
 
-/* Idle regions are too small one by one: the last rung gives them back and takes one that fits. */
+/* Each idle region is too small.  The last step of OOM recovery frees them and makes one that fits. */
 TEST(oom_recovery_trims_what_is_scattered) {
     weir_event events[8];
     size_t count;
@@ -174,11 +174,11 @@ TEST(oom_recovery_trims_what_is_scattered) {
     ck_assert_uint_eq(events[0].got, 256 * MIB);
     ck_assert_uint_eq(events[0].reserved_after, 0);
     ck_assert_int_eq(events[1].cause, WEIR_EVENT_REQUEST);
-    ck_assert_uint_eq(stats_of(a).trims, 0); /* nobody asked for it */
+    ck_assert_uint_eq(stats_of(a).trims, 0); /* the program asked for none */
     ck_assert_uint_eq(stats_of(a).retries, 1);
 }
 
-/* The driver refuses for want of memory, OOM recovery succeeds: the thread's driver result stays. */
+/* The driver is out of memory, but OOM recovery succeeds, so the thread's driver result does not change. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_driver_result) {
     make(_i, 0, "recovery-timeout=1000ms");
     EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
@@ -195,7 +195,7 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_regions, a_recovered_request_leaves_the_dr
 
 CASE("alone", 120, open_device, end_test);
 
-/* Frees behind work: the pool keeps them, the arena's cuMemFree waits. */
+/* The frees are behind work: the pool keeps the memory, and the arena's cuMemFree waits. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
     make(_i, 256 * MIB, "");
     void *x = take(64 * MIB, A), *y = take(64 * MIB, B);
@@ -217,8 +217,8 @@ TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, trim_and_what_was_not_observed) {
     ck_assert_uint_eq(reserve(), 0);
 }
 
-/* What is done goes from a pool though nobody has waited for the streams that it was freed on, what is not stays; in
- * any order, more than there are probe blocks for at once, and down to what is to be kept.  No work is waited for. */
+/* A trim frees the completed memory of a pool, although the program has waited for no stream, and keeps the rest.  The
+ * blocks outnumber the probe blocks and are freed in any order.  The trim waits for no work. */
 TEST_EACH(2, a_trim_gives_back_what_is_done) {
     enum { PIECES = 12 };
     void *block[PIECES], *live, *late;
@@ -241,7 +241,7 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
     give(late, C);
     driver->sleep_ns(100 * MS);
     OK(weir_trim(a, 3 * GIB, &released));
-    if (_i == 0) { /* the caches of streams, under which a trim does wait, have no use for less */
+    if (_i == 0) { /* caches have no use for less, and a trim under them does wait */
         ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
         ck_assert_uint_eq(reserve(), 3 * GIB);
         OK(weir_trim(a, 0, &released));
@@ -257,7 +257,7 @@ TEST_EACH(2, a_trim_gives_back_what_is_done) {
     ck_assert_uint_eq(device_free(), before);
 }
 
-/* Nor does a pool keep what its driver took for a request that it refused, at a limit or on a full device. */
+/* A pool keeps no memory that the driver took for a failed request, at a limit or on a full device. */
 TEST_EACH(4, nothing_is_left_of_what_was_refused) {
     static const char *const settings[] = {
         "cache=off", "cache=on", "cache=off recovery-timeout=5ms", "cache=on recovery-timeout=5ms"};
@@ -287,7 +287,7 @@ TEST_EACH(4, nothing_is_left_of_what_was_refused) {
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* The regions that go are those that fit what is to go, the largest first. */
+/* A trim frees the regions that fit into the bytes to free, the largest first. */
 TEST(trim_chooses_regions) {
     size_t released;
 
@@ -311,7 +311,7 @@ TEST(trim_chooses_regions) {
     ck_assert_uint_eq(released, 24 * MIB);
 }
 
-/* Of equal regions the one that lies lowest. */
+/* Two regions are equal: the one at the lower address goes. */
 TEST(trim_chooses_the_lowest) {
     make(KIND_REGIONS, 0, "growth=exact");
     char *x = take(8 * MIB, A);
@@ -325,7 +325,6 @@ TEST(trim_chooses_the_lowest) {
     ck_assert_ptr_eq(z, x > y ? x : y);
 }
 
-/* All of a fixed arena went back, and all of it is taken again. */
 TEST(a_fixed_arena_comes_back_whole) {
     make(KIND_FIXED, 64 * MIB, "");
 
@@ -335,7 +334,7 @@ TEST(a_fixed_arena_comes_back_whole) {
     ck_assert_uint_eq(reserve(), 64 * MIB);
 }
 
-/* A limit of all that the device has is none: the device refuses. */
+/* A limit of the whole device is no limit: the device itself refuses. */
 TEST(a_limit_of_the_whole_device) {
     make(KIND_REGIONS, 4 * GIB, "growth=exact");
     void *most = take(4 * GIB - MIB, A);
@@ -346,7 +345,7 @@ TEST(a_limit_of_the_whole_device) {
     OK(weir_trim(a, 0, NULL));
 }
 
-/* What the device has no more of is no matter of the limit, which has room for one page of the driver's. */
+/* A full device is out of memory, not at the limit, which has room for one driver page. */
 TEST(a_full_device_below_the_limit) {
     CUdeviceptr rest;
     size_t bytes, total;
@@ -359,7 +358,7 @@ TEST(a_full_device_below_the_limit) {
     CU(driver->cuMemFree(rest));
 }
 
-/* Up to the limit was asked, and the device had less: that is no matter of the limit either. */
+/* A preallocation up to the limit fails because the device has less memory, not because of the limit. */
 TEST(a_preallocation_that_the_device_cuts) {
     size_t got, bytes, total;
     CUdeviceptr others, rest;
@@ -371,7 +370,7 @@ TEST(a_preallocation_that_the_device_cuts) {
     CU(driver->cuMemAlloc(&rest, bytes));
     weir_statistics before = stats_of(a);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
-    ck_assert_uint_eq(stats_of(a).growths, before.growths); /* nothing came, and none was noted */
+    ck_assert_uint_eq(stats_of(a).growths, before.growths); /* nothing was added or noted */
     CU(driver->cuMemFree(rest));
     CU(driver->cuMemFree(others));
 }
@@ -396,8 +395,8 @@ TEST_EACH(KIND_COUNT, the_primary_context_is_held_as_often_as_given_up) {
     ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
 }
 
-/* A stream that has settled ends with 80 MiB freed, and the driver has refused it an event.  A request that grows does not
- * wait for the device, whose stream B is at work for 10 s.  At a limit OOM recovery waits, and finds the memory. */
+/* A settled stream ends with 80 MiB freed, and the driver has refused it an event.  A request that grows does not wait
+ * for the device, where stream B works for 10 s.  At a limit OOM recovery waits, and finds the memory. */
 static void strand(int kind, int is_limited) {
     void *block[2];
     CUstream stream;
@@ -436,7 +435,7 @@ TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, what_is_stranded_is_found_at_the
 
 static void *freed_late;
 
-/* As the driver's.  The first call, which is the wait, has calls of another thread beside it, of which one frees a block
+/* Calls the driver's cuMemFree.  During the first call, which is a trim's wait, another thread's calls free a block
  * behind new work of B. */
 static CUresult free_beside(CUdeviceptr block) {
     CUresult result = driver->cuMemFree(block);
@@ -451,7 +450,7 @@ static CUresult free_beside(CUdeviceptr block) {
     return result;
 }
 
-/* A trim waits for the device beside other calls, and observes nothing that was freed meanwhile. */
+/* A trim lets other calls run while it waits for the device.  It does not count their frees as completed. */
 TEST_WHERE(KIND_REGIONS, KIND_MAPPED + 1, NULL, other_calls_go_on_while_a_trim_waits) {
     CUstream stream;
     void *late;
@@ -480,7 +479,7 @@ static int is_pool_or_mapped(int kind) {
     return kind == KIND_POOL || kind == KIND_MAPPED;
 }
 
-/* A trim to nothing also waits for work that events cover, and does so beside other calls. */
+/* A trim to nothing waits for work that events cover, too, and lets other calls run. */
 TEST_WHERE(0, KIND_DIRECT, is_pool_or_mapped, other_calls_go_on_while_a_trim_waits_for_events) {
     void *late, *left;
 
@@ -505,7 +504,7 @@ TEST_WHERE(0, KIND_DIRECT, is_pool_or_mapped, other_calls_go_on_while_a_trim_wai
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
+/* A trim waits for frees that no event covers, such as those of a stream past its first frees. */
 TEST(a_trim_frees_what_no_event_covers) {
     make(KIND_FIXED, 64 * MIB, "");
     void *block[20];
@@ -545,7 +544,7 @@ static void *take_beside(void *block) {
 
 static void *taken_beside;
 
-/* A request that is refused, and before that is known, a request of another thread. */
+/* Plays a request of another thread after the driver has refused one and before the caller knows. */
 static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                               CUstream stream) {
     CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
@@ -556,7 +555,7 @@ static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool poo
     return result;
 }
 
-/* What the driver took for a request that it refused goes back though another one has seen it. */
+/* Memory that the driver took for a failed request goes back, although another request has seen it. */
 TEST(what_was_refused_is_nobodys_growth) {
     void *block = NULL;
     copy_driver();
@@ -572,7 +571,7 @@ TEST(what_was_refused_is_nobodys_growth) {
     destroy();
 }
 
-/* Nor does one that was served at last, after a try that the driver refused, count for one that is refused later. */
+/* A request that succeeded after a retry must not count when a later one fails: preallocated memory stays. */
 TEST(a_later_failure_keeps_what_was_preallocated) {
     make(KIND_POOL, GIB, "cache=off recovery-timeout=1000ms");
     void *block = take(400 * MIB, A);
@@ -590,8 +589,8 @@ TEST(a_later_failure_keeps_what_was_preallocated) {
 CASE("alone", 120, open_device, end_test);
 CASE_TOO("for users", 120, open_device_for_users, end_test);
 
-/* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
- * nothing of the next one, for which the driver is not asked once more. */
+/* The device has no room for growth, so handles move instead.  That finding holds for one request only: the attempts of
+ * two later requests are equal in number. */
 TEST(what_was_foretold_of_another_request) {
     void *block[3];
     CUdeviceptr ballast;

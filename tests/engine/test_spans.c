@@ -7,7 +7,7 @@
 
 /* ---- the device and the engine --------------------------------------------------------------- */
 
-/* All that is idle goes back that can without waiting, on A. */
+/* Frees all idle regions that need no wait, on A. */
 static void shed(uint64_t id) {
     OK(engine->ops->trim(
         engine, &(struct weir_trim){
@@ -34,7 +34,7 @@ TEST_EACH(2, steady_state_makes_no_memory_call) {
     MUST_EQ(all_calls(), calls(WEIR_ENTRY_cuStreamIsCapturing) + calls(WEIR_ENTRY_cuStreamGetId));
 }
 
-/* Rounded to 16 KiB, accounted as asked. */
+/* Sizes are rounded to 16 KiB, but `requested` counts the bytes of the request. */
 TEST_EACH(2, sizes_are_rounded) {
     begin(inner[_i]);
     CUdeviceptr one = take(1, A);
@@ -68,8 +68,8 @@ TEST_EACH(2, another_stream_waits_for_the_work) {
     give(other, B);
 }
 
-/* The pool orders a region for the stream that it was asked for on, and it may be made of what that
- * stream has just given back: the rest of it is not for others yet. */
+/* The pool orders a region for the stream of the request, and may make it of memory that this stream has just freed.
+ * So other streams cannot use the rest of the region yet. */
 TEST(a_new_region_is_its_streams_own) {
     begin(inner[0]);
     CUdeviceptr first = take(200 * MIB, A);
@@ -139,11 +139,11 @@ TEST_EACH(2, a_large_idle_region_is_left_whole) {
     give(large, A);
     MUST_EQ(reserve(), 288 * MIB);
     count_from_here();
-    give(take(12 * MIB, A), A); /* beside the small block */
+    give(take(12 * MIB, A), A); /* in the small block's region */
     MUST_EQ(regions_taken(), 0);
     take_again(large, 250 * MIB, A);
     give(large, A);
-    take_again(large, 128 * MIB, A); /* not more than twice as large */
+    take_again(large, 128 * MIB, A); /* at most twice as large */
     MUST_EQ(regions_taken(), 0);
     give(large, A);
     give(small, A);
@@ -167,7 +167,7 @@ TEST_EACH(2, a_swap_does_not_raise_the_reserve) {
     for (int i = 0; i < 3; i++)
         give(block[i], A);
     count_from_here();
-    for (int i = 0; i < 3; i++) { /* from here on each has its own */
+    for (int i = 0; i < 3; i++) { /* each has a region now */
         static const size_t sizes[] = {100 * MIB, 60 * MIB, 20 * MIB};
 
         OK(try_take(sizes[i], A, 0, &block[i], &grew));
@@ -177,12 +177,12 @@ TEST_EACH(2, a_swap_does_not_raise_the_reserve) {
         give(block[i], A);
 }
 
-/* Of several, the smallest that makes enough room. */
+/* The swap frees the smallest region that makes enough room. */
 TEST(a_swap_takes_the_smallest_that_is_enough) {
     CUdeviceptr block[3];
     static const size_t sizes[] = {320 * MIB, 96 * MIB, 160 * MIB};
     begin(inner[0]);
-    CUdeviceptr held = take(600 * MIB, A); /* no valley */
+    CUdeviceptr held = take(600 * MIB, A); /* the load is not down from a peak */
     for (int i = 0; i < 3; i++)
         block[i] = take(sizes[i], A);
     for (int i = 0; i < 3; i++)
@@ -200,7 +200,7 @@ TEST(a_swap_takes_the_smallest_that_is_enough) {
     give(block[2], A);
 }
 
-/* A large block and a small one in turn: how often that made a swap; in the end it makes none. */
+/* Plays a large and a small block in turn.  Returns the number of turns with a swap; the last turn has none. */
 static int swaps_of(size_t large, int turns) {
     int swaps = 0;
 
@@ -215,13 +215,13 @@ static int swaps_of(size_t large, int turns) {
     return swaps;
 }
 
-/* A load that swaps each time is served without in the end. */
+/* A load that swaps each time ends without swaps. */
 TEST_EACH(2, reluctance_fades) {
     begin(inner[_i]);
     MUST(swaps_of(320 * MIB, 100) < 50);
 }
 
-/* While memory is wasted, of which a tenth was never in use, patience lasts longer. */
+/* Swaps go on for longer while memory is wasted.  Here a tenth of the memory was never in use. */
 TEST(reluctance_fades_late_where_memory_is_wasted) {
     begin(inner[0]);
     int swaps = swaps_of(289 * MIB, 400);
@@ -248,7 +248,7 @@ TEST_EACH(2, dry_before_growth_and_swaps) {
     MUST_EQ(figures().in_use, 0);
 }
 
-/* What the reserved memory has beside the regions is there for all that must not grow. */
+/* Reserved memory beside the regions serves requests that must not grow. */
 TEST(preallocated_reserve_is_not_dry) {
     CUdeviceptr block;
     int grew;
@@ -268,10 +268,10 @@ TEST(a_region_does_not_leave_on_another_stream) {
     busy(A, 5 * MS);
     give(block, A);
     count_from_here();
-    give(take(20 * MIB, B), B); /* B may not have what A has not finished with */
+    give(take(20 * MIB, B), B); /* B may not have A's unfinished memory */
     MUST_EQ(regions_given(), 0);
     MUST_EQ(reserve(), 256 * MIB);
-    CU(driver->cuStreamSynchronize(A)); /* on a busy stream none is moved: it is cut instead */
+    CU(driver->cuStreamSynchronize(A)); /* none moves on a busy stream: it is split instead */
     give(take(40 * MIB, A), A);         /* A may */
     MUST_EQ(regions_given(), 1);
     MUST_EQ(reserve(), 256 * MIB);
@@ -287,13 +287,13 @@ TEST_EACH(2, the_limit_holds) {
     EXPECT(WEIR_E_LIMIT, try_take(20 * MIB, A, 1, &none, &grew));
     MUST_EQ(reserve(), 96 * MIB);
     give(block[0], A);
-    block[0] = take(20 * MIB, A); /* in the place of the larger one */
+    block[0] = take(20 * MIB, A); /* the larger block's region is freed */
     MUST_EQ(reserve() <= 96 * MIB, 1);
     give(block[0], A);
     give(block[1], A);
 }
 
-/* The inner engine refuses: all that is idle goes back first. */
+/* If the inner engine fails, all idle regions are freed before the retry. */
 TEST_EACH(2, a_failure_gives_idle_regions_back) {
     enum weir_driver_entry entry =
         _i == 0 ? WEIR_ENTRY_cuMemAllocFromPoolAsync : WEIR_ENTRY_cuMemAlloc;
@@ -320,7 +320,7 @@ TEST_EACH(2, a_failure_gives_idle_regions_back) {
 enum { BASE_BLOCKS = 5 };
 static const size_t base_sizes[BASE_BLOCKS] = {100 * MIB, 60 * MIB, 120 * MIB, 130 * MIB, 40 * MIB};
 
-/* Down from a peak: the last block is left, and 480 MiB lie idle in four regions. */
+/* Brings the load down from a peak.  Returns the last live block, beside 480 MiB in four idle regions. */
 static CUdeviceptr go_down(void) {
     CUdeviceptr block[BASE_BLOCKS];
 
@@ -333,7 +333,7 @@ static CUdeviceptr go_down(void) {
     return block[BASE_BLOCKS - 1];
 }
 
-/* Idle regions become one, once. */
+/* One region replaces the four idle ones, once. */
 TEST_EACH(2, the_first_valley_makes_a_base) {
     begin(inner[_i]);
     CUdeviceptr left = go_down();
@@ -356,7 +356,7 @@ TEST_EACH(2, the_first_valley_makes_a_base) {
     MUST_EQ(regions_taken(), 1);
 }
 
-/* What a stream freed in the base serves another behind a wait, before the reserved memory grows. */
+/* Memory that a stream freed in the base serves another stream behind a wait, before the reserved memory grows. */
 TEST_EACH(2, a_base_serves_behind_another_stream) {
     begin(inner[_i]);
     engine_options.internal_dependencies = WEIR_SWITCH_ON;
@@ -364,7 +364,7 @@ TEST_EACH(2, a_base_serves_behind_another_stream) {
     CUdeviceptr block = take(50 * MIB, A);
     CUdeviceptr large = take(400 * MIB, A);
     give(take(MIB, B), B);
-    give(take(100 * KIB, B), B); /* which the base does not serve */
+    give(take(100 * KIB, B), B); /* the base does not serve this */
     uint64_t before = reserve();
     busy(A, 50 * MS);
     give(large, A);
@@ -377,7 +377,7 @@ TEST_EACH(2, a_base_serves_behind_another_stream) {
     give(left, A);
 }
 
-/* What the driver does not take stays, and on a captured stream nothing is tried. */
+/* A region that the driver fails to free stays.  On a captured stream no region is freed. */
 TEST(what_cannot_be_shed_stays) {
     begin(WEIR_ENGINE_POOL);
     count_from_here();
@@ -410,7 +410,7 @@ TEST(no_base_is_made_while_work_is_pending) {
     give(left, A);
 }
 
-/* Two idle regions of twelve are not worth it. */
+/* Two idle regions of twelve are too few for a base. */
 TEST_EACH(2, little_that_is_idle_makes_no_base) {
     enum { REGIONS = 12 };
     CUdeviceptr block[REGIONS], more;
@@ -430,7 +430,7 @@ TEST_EACH(2, little_that_is_idle_makes_no_base) {
             give(block[i], A);
 }
 
-/* Nor are they down from a peak, where most of what is free lies beside blocks. */
+/* There is no base either where most free memory lies beside live blocks. */
 TEST_EACH(2, little_of_a_valley_is_idle) {
     enum { REGIONS = 12 };
     CUdeviceptr large[REGIONS], small[REGIONS], more;
@@ -454,7 +454,7 @@ TEST_EACH(2, little_of_a_valley_is_idle) {
             give(small[i], A);
 }
 
-/* A unit for all streams: where the host cannot see that the driver has it there, it goes back, and the request is told. */
+/* If the host cannot observe a new unit for all streams, the unit goes back and the request fails. */
 TEST_EACH(2, a_unit_for_all_that_cannot_be_seen) {
     CUdeviceptr second;
     int grew;
@@ -482,7 +482,7 @@ TEST_EACH(2, several_streams_make_no_base) {
     give(left, A);
 }
 
-/* The first iteration was to be fast. */
+/* Preallocated memory makes the first iteration fast, so it is not replaced by a base. */
 TEST_EACH(2, a_reserve_taken_beforehand_makes_no_base) {
     begin(inner[_i]);
     if (engine->ops->grow(engine, 544 * MIB, 544 * MIB, WEIR_EVENT_PREALLOC) !=

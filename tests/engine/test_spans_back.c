@@ -7,7 +7,7 @@
 
 /* ---- the device and the engine --------------------------------------------------------------- */
 
-/* 1 if an event is due. */
+/* Frees a block without an event.  Returns 1 if an event is due, 0 if not. */
 static int give_silently(CUdeviceptr block, uint64_t id) {
     weir_status status = engine->ops->give(engine, block, id);
 
@@ -38,7 +38,7 @@ TEST_EACH(2, given_as_unknown_waits_for_the_device) {
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
     CU(driver->cuCtxSynchronize());
-    CUdeviceptr other = take(30 * MIB, A); /* the host has not told that it waited */
+    CUdeviceptr other = take(30 * MIB, A); /* the host does not know of the wait */
     MUST(other != block);
     count_from_here();
     OK(weir__engine_trim(engine, 0, WEIR_EVENT_TRIM, &released));
@@ -69,7 +69,7 @@ TEST_EACH(2, given_on_a_stream_is_ordered_there) {
     give(other, B);
 }
 
-/* Who gives back is told when an event is due, and `tend` records one for all. */
+/* A free reports that an event is due, and one call of weir__engine_maintain() records one event for all of them. */
 TEST_EACH(2, tending_records_what_is_due) {
     CUdeviceptr block[20];
 
@@ -91,7 +91,7 @@ TEST_EACH(2, tending_records_what_is_due) {
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 0; i < 5; i++)
         block[i] = take(600 << 10, A);
-    MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work, and not much */
+    MUST(!give_silently(block[0], id_of(A))); /* amid its work, and not much */
     weir__engine_maintain(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 1; i < 5; i++)
@@ -99,8 +99,8 @@ TEST_EACH(2, tending_records_what_is_due) {
     give(block[19], A);
 }
 
-/* The first stream has recorded nothing, and may never call again.  Growth does not wait for its work; a trim does, and
- * returns what the stream left. */
+/* The first stream has recorded nothing, and may never call again.  Growth does not wait for its work, but a trim does,
+ * and frees the memory that the stream left. */
 TEST_EACH(2, a_trim_returns_what_the_first_stream_left) {
     size_t released;
 
@@ -121,7 +121,7 @@ TEST_EACH(2, a_trim_returns_what_the_first_stream_left) {
     give(other, B);
 }
 
-/* However many streams there were, of which some are not completed. */
+/* A free makes no query, however many streams there are, and although some of their frees have not completed. */
 TEST_EACH(2, giving_asks_nothing) {
     CUdeviceptr block[100];
     uint64_t id = id_of(C) + 1000;
@@ -161,7 +161,7 @@ TEST_EACH(2, a_trim_returns_everything) {
     MUST_EQ(reserve(), 0);
 }
 
-/* With one stream nothing is recorded, and the device is waited for all the same. */
+/* One stream alone records nothing, so a trim waits for the device. */
 TEST_EACH(2, a_trim_waits_for_the_only_stream) {
     size_t released = 0;
     begin(inner[_i]);
@@ -186,15 +186,15 @@ TEST(a_finite_threshold_gives_idle_regions_back) {
     MUST_EQ(regions_given(), 1);
     CU(driver->cuStreamSynchronize(A));
     MUST_EQ(reserve(), 64 * MIB);
-    /* A preallocation raises it. */
+    /* A preallocation raises the threshold. */
     OK(engine->ops->grow(engine, 256 * MIB, 256 * MIB, WEIR_EVENT_PREALLOC));
     count_from_here();
     give(take(120 * MIB, A), A);
     MUST_EQ(regions_given(), 0);
 }
 
-/* What caches give back before the reserved memory may grow lets idle regions go by the threshold: above a lowered limit
- * none would come again, so a request has what fits before, whatever the region is for. */
+/* Caches flush blocks before the reserved memory may grow, and regions above the threshold are then freed.  Above a
+ * lowered limit no region could come again, so a request first has all that fits, in any region. */
 TEST_EACH(2, above_a_lowered_limit_what_fits_is_had_at_once) {
     CUdeviceptr block;
     int grew;
@@ -245,7 +245,7 @@ TEST_EACH(2, each_request_for_host_memory_fails_once) {
 }
 #endif
 
-/* An inner engine's failure leaves all as it was; the next try succeeds. */
+/* A failure of the inner engine changes nothing, and the next attempt succeeds. */
 TEST_EACH(2, each_memory_call_fails_once) {
     static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
                                                      WEIR_ENTRY_cuMemFreeAsync,
@@ -286,7 +286,7 @@ static CUresult free_off_grid(CUdeviceptr block) {
     return driver->cuMemFree(block - 512);
 }
 
-/* A driver that places regions where no block could start: refused, and given back. */
+/* The driver places regions where no block can begin.  weir refuses such a region and frees it. */
 TEST_EACH(2, a_region_off_the_grid_is_refused) {
     CUdeviceptr block = NOWHERE;
     int grew = 0;
@@ -304,7 +304,7 @@ TEST_EACH(2, a_region_off_the_grid_is_refused) {
     MUST_EQ(reserve(), 0);
 }
 
-/* Sizes that cannot be rounded up. */
+/* Rounding up these sizes would overflow. */
 TEST_EACH(2, the_largest_request_is_refused) {
     CUdeviceptr block;
     int grew;
@@ -329,7 +329,7 @@ struct live {
 static unsigned char samples[STEPS][2][SAMPLE];
 static unsigned char expected[STEPS];
 
-/* Reads both ends back on the block's stream and frees it there; what was read is looked at later. */
+/* Reads both ends of a block back on its stream and frees it there.  The samples are compared later. */
 static void end_block(struct live *l, size_t at, uint64_t *random) {
     expected[at] = l->pattern;
     CU(driver->cuMemcpyDtoHAsync(samples[at][0], l->block, SAMPLE, l->stream));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_waits.c: no request makes a stream wait for another stream, unless internal_dependencies is on.
  *
- * A program with two streams repeats itself.  B always has more work queued than A.  In the last round A's work takes ten
- * seconds: a request of B that waited for A would take as long.
+ * A program with two streams repeats itself.  B always has more work queued than A.  In the last round A's work takes
+ * ten seconds: a request of B that waited for A would take as long.
  */
 #include "tests/fixtures/engines.h"
 
@@ -32,7 +32,7 @@ static uint64_t play_round(size_t bytes, uint64_t work_of_a) {
     return weir__model_now_ns() - began;
 }
 
-/* Returns how long B takes in its longest round.  Blocks are larger in each round, so that each round needs more memory. */
+/* Returns how long B takes in its longest round.  Each round has larger blocks, so that it needs more memory. */
 static uint64_t longest_round(const weir_options *options) {
     uint64_t longest = 0;
 
@@ -55,7 +55,7 @@ static void expect_no_wait(const weir_options *options) {
 
 CASE("waits", 120, open_device, end_test);
 
-/* The direct engine is not here: cuMemFree waits for the device. */
+/* The direct engine is left out, since its cuMemFree waits for the device. */
 TEST_WHERE(KIND_POOL, KIND_MAPPED + 1, NULL, no_engine_adds_a_wait) {
     weir_options options = options_of(_i, "model", 3 * GIB);
 
@@ -69,7 +69,7 @@ TEST_WHERE(WEIR_PACKING_COMPACT, WEIR_PACKING_FAST + 1, NULL, no_packing_adds_a_
     expect_no_wait(&options);
 }
 
-/* The same program shows a wait where one was asked for. */
+/* With internal dependencies the program shows a wait, so the test can detect one. */
 TEST(a_wait_that_was_asked_for_has_no_bound) {
     weir_options options = options_of(KIND_MAPPED, "model", 0);
 
