@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_bestfit.c: the ordered set of free chunks against a sorted array.
  *
- * The array holds (size, address) pairs, compared member by member, so that the packing of both
- * into one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a
- * slot of address space of its own, larger than any chunk. */
+ * The array holds (size, address) pairs, compared member by member, so that the packing of both into one key is tested
+ * along with the trees.  Chunks are disjoint, as the set demands: each has a separate slot of address space, larger
+ * than any chunk. */
 #include "placement/free_tree.h"
 #include "tests/fixtures/placement_check.h"
 #include "tests/fixtures/support.h"
@@ -34,7 +34,7 @@ static uint64_t key_of(struct pair c) {
     return weir__bestfit_key(c.size, c.address);
 }
 
-/* What the set keeps with a pair: the number of its slot of address space. */
+/* Returns the number of the pair's slot of address space, which the set stores with the pair. */
 static uint32_t value_of(struct pair c) {
     return (uint32_t)(c.address >> 31);
 }
@@ -43,7 +43,7 @@ static int before(struct pair a, struct pair b) {
     return a.size < b.size || (a.size == b.size && a.address < b.address);
 }
 
-/* The place of the first pair that is not before `c`. */
+/* Returns the index of the first pair that is not before `c`. */
 static size_t place(struct pair c) {
     size_t at = 0;
 
@@ -84,7 +84,7 @@ static void end(void) {
     ck_assert_uint_eq(host.bytes, 0);
 }
 
-/* What the set says of `c`, which need not be in it. */
+/* Compares the set's answers about `c`, which need not be in the set, with the array. */
 static void same_answers(struct pair c) {
     struct weir__bestfit_hit hit = weir__bestfit_from(&set, key_of(c));
     size_t at = place(c);
@@ -108,7 +108,7 @@ TEST(keys_order_by_size_then_address) {
         struct pair a = {size, random_next() * random_next() & most};
         struct pair b = {size + random_next() % 2, 0};
 
-        /* the closest that two disjoint ones can be */
+        /* two disjoint chunks cannot be closer */
         b.address =
             a.address >= b.size && random_next() % 2 == 0 ? a.address - b.size : a.address + a.size;
         if (a.address > most || b.address > most)
@@ -134,7 +134,7 @@ TEST(keys_at_the_limits) {
 
 /* ------------------------------------------------------------- operations ---- */
 
-/* How sizes are drawn: all alike, in one class, over all octaves up to 2^30. */
+/* The sizes drawn are all equal, in one class, or over all powers of two up to 2^30. */
 enum { ALIKE, CLOSE, FAR, SPREADS };
 
 static struct pair random_chunk(int spread) {
@@ -165,7 +165,7 @@ static void erase(size_t at) {
     model_erase(at);
 }
 
-/* The set grows to `high` and shrinks to nothing, several times. */
+/* Lets the set grow to `high` and shrink to nothing, several times. */
 static void random_run(int spread, size_t high, int steps) {
     int growing = 1;
 
@@ -198,7 +198,7 @@ TEST_EACH(6, as_a_sorted_array) {
         random_run(spread, high[_i], 30000);
 }
 
-/* In order, backwards, and from both ends: trees that only ever grow or shrink at an edge. */
+/* Keys are added in order or backwards, and are erased from either end or from the middle. */
 TEST_EACH(6, erased_in_any_order) {
     begin();
     for (uint64_t i = 0; i < MOST - 1; i++) {
@@ -254,8 +254,8 @@ TEST(a_refused_insert_changes_nothing) {
     end();
 }
 
-/* The second chunk of a class is the first that needs a node, whichever of both is the smaller; the
- * class gives it back, whichever of both goes. */
+/* The second chunk of a class is the first one that needs a node, whichever chunk is smaller.  The class frees the node
+ * when either chunk goes. */
 TEST_EACH(4, a_second_key_needs_a_node) {
     struct pair low = {1 << 20, UINT64_C(1) << 31}, high = {1 << 20, UINT64_C(2) << 31};
     struct pair first = _i % 2 == 0 ? low : high, second = _i % 2 == 0 ? high : low;

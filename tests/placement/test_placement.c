@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement.c: placement against layouts worked out by hand.
+/* test_placement.c: placement against layouts computed by hand.
  *
- * The rules that the comments below apply are those of TensorFlow's BFC allocator: sizes are
- * rounded up to 256; the smallest free chunk that fits is taken, the lowest of equals; it is cut
- * from its lower end if it is at least twice the rounded size or if at least the waste limit would
- * be left over; a freed chunk joins free neighbours at once.
+ * The tests apply the rules of TensorFlow's BFC allocator.  Sizes are rounded up to 256.  The smallest free chunk that
+ * fits serves, the lowest of equal ones.  It is split from its lower end if it is at least twice the rounded size or if
+ * at least the waste limit would be left over.  A freed chunk joins free neighbours at once.
  */
 #include "tests/fixtures/placements.h"
 
@@ -81,7 +80,7 @@ TEST(sizes_that_cannot_be_are_told_apart) {
     ck_assert_int_eq(take_fails(1, A), WEIR_PLACEMENT_NO_FIT);
 }
 
-/* At a granularity of 1 sizes go beyond what a chunk can be. */
+/* At a granularity of 1, a size can exceed the largest chunk. */
 TEST(granularity_may_be_one) {
     static const struct weir_placement_rule fine = {.granularity = 1, .split_waste = 1};
 
@@ -97,8 +96,8 @@ TEST(granularity_may_be_one) {
 
 /* ---- split ----------------------------------------------------------------------------------- */
 
-/* An unmapped range of `range` bytes at 0 (a block of 256 keeps it from the rest); what a request of `bytes`
- * gets.  The unmapped range is smaller than the rest, so that it is the best fit. */
+/* Frees `range` bytes at 0, which a block of 256 keeps from the rest, and expects which size a request of `bytes` gets
+ * there.  The range is smaller than the rest, so that it is the best fit. */
 static void split_case(const struct weir_placement_rule *rule, size_t range, size_t bytes,
                        size_t expected) {
     begin(rule, 2 * GIB);
@@ -133,7 +132,7 @@ TEST(waste_of_one_granule_always_cuts) {
     split_case(&tight, 1024, 769, 1024);
 }
 
-/* A limit between granules acts as the next one: 1000 wasted bytes cannot be, 1024 can. */
+/* A waste limit between two granules acts as the next one: 1000 wasted bytes are impossible, 1024 are not. */
 TEST(waste_need_not_be_a_multiple) {
     static const struct weir_placement_rule odd = {.granularity = 256, .split_waste = 1000};
 
@@ -143,8 +142,8 @@ TEST(waste_need_not_be_a_multiple) {
 
 /* ---- fit ------------------------------------------------------------------------------------- */
 
-/* Blocks of the given sizes from 0 on, each followed by one of 256 that stays; then all given back.
- * A last block fills the region, so that only the unmapped ranges are free. */
+/* Allocates blocks of the given sizes from 0 on, each followed by one of 256 that stays, and frees them.  A last block
+ * fills the region, so that only the freed ranges are free. */
 static void unmapped_ranges(const size_t *sizes, size_t count, size_t *at) {
     for (size_t i = 0; i < count; i++) {
         at[i] = take(sizes[i], A);
@@ -197,7 +196,7 @@ TEST(lowest_address_of_equals_is_taken) {
     ck_assert_uint_eq(take(512, A), 2304);
 }
 
-/* Equal sizes with addresses that differ only in their lowest or only in their highest bits. */
+/* Equal chunks have addresses that differ only in their lowest or only in their highest bits. */
 TEST(lowest_address_of_equals_across_regions) {
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + (UINT64_C(1) << 40), 512), WEIR_PLACEMENT_OK);
@@ -308,7 +307,7 @@ TEST(tagged_regions_are_busy) {
     ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
-/* With one stream, or (_i) with two. */
+/* There is one stream, or there are two (_i is 1). */
 TEST_EACH(2, a_block_can_name_its_address) {
     const uint64_t end = BASE + 4096;
     struct weir_placement_block block;
@@ -333,7 +332,7 @@ TEST_EACH(2, a_block_can_name_its_address) {
     healthy();
     ck_assert_int_eq(weir__placement_fill(p, end + 2048, end + 2048, 512, 0, 0), WEIR_PLACEMENT_OK);
     give(4096 + 1024, A);
-    /* Freed on a stream: not everybody's. */
+    /* A free on stream A does not serve B. */
     ck_assert_int_eq(weir__placement_take_at(p, end + 1024, 1024, B, &block),
                      WEIR_PLACEMENT_NO_FIT);
     healthy();
@@ -352,18 +351,18 @@ TEST(whole_regions_can_be_passed_over) {
     healthy();
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 4096, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE);
-    /* What is left is no whole region: it is not passed over, however large. */
+    /* The rest of a region is no whole region, so it is not passed over, however large it is. */
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 256, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE + 512);
     ck_assert_int_eq(weir__placement_take_within(p, 4096, A, 4096, &block), WEIR_PLACEMENT_NO_FIT);
     ck_assert_uint_eq(take(4096, A), 8192);
-    /* The larger chunk behind one that is passed over. */
+    /* A larger chunk lies behind one that is passed over. */
     give(0, A);
     give(512, A);
     ck_assert_int_eq(weir__placement_take_within(p, 3072, A, 2048, &block), WEIR_PLACEMENT_OK);
     ck_assert_uint_eq(block.address, BASE + 12288);
     healthy();
-    /* A block that has just gone makes its region whole. */
+    /* The last free makes its region whole again. */
     give(12288, A);
     give(8192, A);
     ck_assert_uint_eq(take(512, A), 0);
@@ -371,7 +370,7 @@ TEST(whole_regions_can_be_passed_over) {
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
 }
 
-/* A block that came and went within bounds comes again within the same ones alone. */
+/* A block that was just freed is allocated again only if the request's bounds allow its region. */
 TEST(bounds_hold_for_what_comes_again) {
     struct weir_placement_block block;
 
@@ -387,7 +386,7 @@ TEST(bounds_hold_for_what_comes_again) {
     healthy();
     give_unseen(8192, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 8191, &block), WEIR_PLACEMENT_NO_FIT);
-    /* What was passed over is the best fit for one that passes over nothing. */
+    /* A chunk that one request passes over is the best fit for a request without bounds. */
     give_unseen(0, A);
     give_unseen(512, A);
     ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
@@ -409,7 +408,7 @@ TEST(regions_are_withdrawn_by_whom_they_serve) {
     ck_assert_int_eq(weir__placement_withdraw(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
     ck_assert_int_eq(weir__placement_withdraw(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
     give(0, A);
-    /* B is the second stream: A's space below the high mark is A's. */
+    /* When B appears as second stream, A keeps the space below the high mark. */
     ck_assert_int_eq(weir__placement_withdraw(p, BASE, B), WEIR_PLACEMENT_BUSY);
     ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; free 4096+2048");
     ck_assert_int_eq(weir__placement_withdraw(p, BASE, 0), WEIR_PLACEMENT_BUSY);
@@ -422,7 +421,7 @@ TEST(regions_are_withdrawn_by_whom_they_serve) {
     ck_assert_str_eq(layout(), "");
 }
 
-/* With one stream nobody waits for anybody, observed or not. */
+/* A single stream needs no observation. */
 TEST(the_only_stream_withdraws_at_once) {
     begin(&bfc, 1024);
     take(512, A);
@@ -478,8 +477,8 @@ TEST(wrong_addresses_are_diagnosed) {
     ck_assert_int_eq(weir__placement_give(p, BASE + 512, A, 9, NULL), WEIR_PLACEMENT_FREE);
 }
 
-/* A block that is given back right after it was taken, and nothing looks at the placement between:
- * it is free in every respect. */
+/* A block that is freed right after its allocation, without a look at the placement in between, is free in every
+ * respect. */
 TEST(block_that_comes_and_goes_is_free) {
     struct weir_placement_block block;
 
@@ -504,7 +503,7 @@ TEST(block_that_comes_and_goes_is_free) {
     MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
 }
 
-/* A new region may hold a better fit than where the same size just was. */
+/* A new region may fit better than the chunk in which a block of this size has just been freed. */
 TEST(new_region_counts_for_the_size_that_just_went) {
     struct weir_placement_block block;
 
@@ -515,7 +514,7 @@ TEST(new_region_counts_for_the_size_that_just_went) {
     ck_assert_uint_eq(take(512, A), 65536);
 }
 
-/* A stream that is named only with a wrong address was not seen: A still has all to itself. */
+/* A free with a wrong address does not make B known: A still has all memory. */
 TEST(wrong_frees_bring_no_stream) {
     begin(&bfc, 1024);
     take(512, A);
@@ -566,7 +565,7 @@ TEST(host_memory_follows_the_chunks) {
     ck_assert_uint_lt(figures().host_bytes, 16 * MIB);
 }
 
-/* Every chunk of one size, none beside another: the order is by address alone. */
+/* All chunks have one size and no free neighbour, so address alone orders them. */
 TEST(a_hundred_thousand_of_one_size) {
     enum { N = 100000 };
     struct weir_placement_block block;

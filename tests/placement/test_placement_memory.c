@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement_memory.c: placement without host memory.  The seam for refusing it is the `resize` member of the rule.
+/* test_placement_memory.c: placement without host memory, which the tests refuse by the rule's member `resize`.
  */
 #include "tests/fixtures/placements.h"
 
-/* Refuses request `refuse_at`, and all later ones too if `refuse_on`. */
+/* State of resize(), which refuses request `refuse_at`, and all later ones if `refuse_on`. */
 static struct {
     long requests;
     long refuse_at;
@@ -28,7 +28,7 @@ static void *resize(void *context, void *old, size_t bytes) {
     return grown;
 }
 
-/* A rule whose memory is this seam's; what goes back is overwritten before. */
+/* Resizes memory by resize(), and overwrites memory before it frees it. */
 static void *resize_and_spoil(void *context, void *old, size_t bytes) {
     size_t *head = old == NULL ? NULL : (size_t *)old - 2;
 
@@ -57,8 +57,8 @@ static void refuse_from_now_on(int refuse) {
 
 CASE("memory", 120, NULL, NULL);
 
-/* The table of streams is full when memory runs out, so what stream 108 frees is unlisted.  The next
- * take makes room for 108, and so forgets a stream with nothing tagged: the very one that takes. */
+/* Stream 108 frees a block without host memory, so its chunk is unlisted.  The next allocation makes room for 108 in
+ * the full table of streams, by forgetting a stream without tagged chunks: the one that allocates. */
 TEST(a_take_may_forget_its_own_stream) {
     uint64_t q = 0;
     size_t at[9];
@@ -79,7 +79,7 @@ TEST(a_take_may_forget_its_own_stream) {
     end();
 }
 
-/* Frees next to each other that could not be noted are one free chunk, which waits for the last. */
+/* Adjacent frees that could not be noted form one free chunk, which waits for the last free. */
 TEST(unlisted_chunks_join_each_other) {
     begin_spoiling(4096);
     ck_assert_int_eq(weir__placement_add(p, BASE + 65536, 4096), WEIR_PLACEMENT_OK);
@@ -98,8 +98,8 @@ TEST(unlisted_chunks_join_each_other) {
     end();
 }
 
-/* A free that comes late joins an unlisted chunk that its stream does not know of: both wait for it,
- * and once that was observed the region can go. */
+/* A free that comes late joins an unlisted chunk of a later free.  Both wait for the later free; once it is observed,
+ * the region can be removed. */
 TEST(late_frees_join_unlisted_chunks) {
     begin_spoiling(4096);
     take(512, A), take(3584, B);
@@ -117,7 +117,7 @@ TEST(late_frees_join_unlisted_chunks) {
     end();
 }
 
-/* One random step; what fails for want of memory must have changed nothing. */
+/* Plays a random step.  A step that fails for want of memory must have changed nothing. */
 static void short_step(uint64_t *live, size_t count, uint64_t stream) {
     struct weir_placement_figures before = figures();
     struct weir_placement_block block;
@@ -146,7 +146,7 @@ static void short_step(uint64_t *live, size_t count, uint64_t stream) {
         healthy();
 }
 
-/* Everything comes home, and the regions can go, whether memory is back by then or not. */
+/* Frees every block and removes the regions, whether host memory is back by then or not. */
 static void short_end(uint64_t *live, size_t count, int back) {
     struct weir_placement_block block;
 
@@ -168,8 +168,8 @@ static void short_end(uint64_t *live, size_t count, int back) {
     MUST_EQUAL(memory.held, 0);
 }
 
-/* A run in which request `refuse_at` is refused; 1 if there was such a request.  `back`: memory is
- * there again at the end. */
+/* Plays a run in which request `refuse_at` is refused.  Host memory is back at the end if `back`.  Returns 1 if there
+ * was such a request, 0 if not. */
 static int short_run(long refuse_at, int refuse_on, int back) {
     struct weir_placement_rule rule = bfc;
     uint64_t live[150] = {0};

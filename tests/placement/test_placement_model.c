@@ -23,7 +23,7 @@ static int model_may_have(const struct piece *c, uint64_t stream) {
            (!model_is_others(c, stream) || can_be_waited_for(NULL, c->stream, c->sequence));
 }
 
-/* The pieces that end with `end` and hold `size` bytes, as few as do: the first, and their bytes; 0: none. */
+/* Finds the fewest pieces up to `end` that hold `size` bytes, and sets `first`.  Returns their bytes, or 0. */
 static size_t model_run(size_t end, size_t size, uint64_t stream, size_t *first) {
     size_t sum = 0;
 
@@ -90,7 +90,7 @@ static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64
     MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
 }
 
-/* The first piece of the region that starts at `base`, or NULL. */
+/* Returns the first piece of the region that starts at `base`, or NULL. */
 static const struct piece *model_region(uint64_t base) {
     for (size_t i = 0; i < model.pieces; i++) {
         const struct piece *c = &model.piece[i];
@@ -101,7 +101,7 @@ static const struct piece *model_region(uint64_t base) {
     return NULL;
 }
 
-/* All of its region, which may be removed. */
+/* Returns 1 if the piece is all of its region and the region may be removed, 0 if not. */
 static int model_is_idle(const struct piece *first) {
     const struct piece *next = first + 1;
 
@@ -161,7 +161,7 @@ static int same_piece(void *context, const struct weir_placement_span *span) {
     return 0;
 }
 
-/* A free piece, each but once. */
+/* Compares a free piece with the model's, and adds its bytes to `context`. */
 static void same_free_piece(void *context, const struct weir_placement_span *span) {
     size_t *found = context;
     size_t i = 0;
@@ -200,12 +200,12 @@ static void same_layout(void) {
     healthy();
 }
 
-/* What was taken last; the next step may well give it back, or take its size again. */
+/* The block allocated last.  The next step may well free it, or request its size again. */
 static struct weir_placement_block last;
 static uint64_t last_stream;
 static size_t last_most;
 
-/* Some leave whole regions from a size on alone. */
+/* Compares an allocation with the model's.  Some allocations leave alone whole regions from a size on. */
 static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
@@ -243,7 +243,7 @@ static void differ_take_behind(uint64_t stream, size_t bytes) {
     MUST_EQUAL(ours.size, theirs.size);
 }
 
-/* A live piece as a rule. */
+/* Returns a live piece, as a rule. */
 static const struct piece *random_piece(void) {
     const struct piece *c = &model.piece[random_below(model.pieces)];
 
@@ -271,7 +271,7 @@ static void differ_give(uint64_t stream, uint64_t sequence) {
                    sequence);
 }
 
-/* A block comes and goes, again and again: what a placement may take a short cut for. */
+/* Allocates and frees a block again and again, for which a placement may take a short cut. */
 static void differ_again(uint64_t stream, uint64_t *sequence) {
     size_t bytes = random_bytes();
 
@@ -290,9 +290,8 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
     }
 }
 
-/* Adds a region, for all or for one stream, at one of eight places that touch each other, or tries to
- * remove or withdraw the one
- * that is there, or all but for one. */
+/* Adds a region, for all streams or for one, at one of eight adjacent places.  Or tries to remove or withdraw the
+ * region there, or all regions but one. */
 static void differ_region(uint64_t stream, uint64_t sequence) {
     int for_one = random_below(2) == 0;
     uint64_t base = BASE + random_below(8) * 64 * KIB;
@@ -325,8 +324,8 @@ static void differ_region(uint64_t stream, uint64_t sequence) {
         model_add(base, bytes);
 }
 
-/* `steps` random operations by `streams` streams, stream 0 among them from four on.  The layouts
- * are compared after each step in `look`. */
+/* Plays `steps` random operations by `streams` streams, with stream 0 among them if there are at least four.  One step
+ * in `look` compares the layouts. */
 static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t streams,
                    size_t steps, size_t look) {
     static const uint64_t ids[] = {A, B, C, 0, 1};
@@ -366,7 +365,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             weir__placement_part(p, stream);
             model_part(stream);
         }
-        /* To look may undo a short cut: runs of steps without a look are tested too. */
+        /* A comparison may undo a short cut, so runs of steps without one are tested, too. */
         if (look == 1 || random_below(look) == 0)
             same_layout();
     }
@@ -393,7 +392,7 @@ TEST_EACH(16, streams_as_the_model) {
     differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000, _i < 8 ? 1 : 7);
 }
 
-/* The second stream comes again and again, each time to another layout. */
+/* A second stream appears again and again, each time in another layout. */
 TEST_EACH(4, second_streams_as_the_model) {
     for (int i = 0; i < 100; i++)
         differ(&rules[i % RULES], test_seed(1000 + 100 * _i + i), 2 + (size_t)(i % 2) * 2,

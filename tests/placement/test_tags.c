@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_tags.c: whose a free chunk is, by the tags of placement.h.
+/* test_tags.c: which stream a free chunk belongs to, by the tags of placement.h.
  */
 #include "tests/fixtures/placements.h"
 
@@ -31,8 +31,8 @@ static int all_can_be_waited_for(void *context, uint64_t stream, uint64_t sequen
     return 1;
 }
 
-/* Free chunks of several streams, side by side, make one block for who waits for them; what it leaves stays
- * whose it was.  A refused wait leaves all as it is. */
+/* Adjacent free chunks of several streams form one block for a stream that waits for them.  The rest of a chunk keeps
+ * its tag.  A refused wait changes nothing. */
 TEST(behind_others_a_block_lies_across_chunks) {
     struct weir_placement_waits waits = {all_can_be_waited_for, note_wait, NULL};
     struct weir_placement_block block = {1, 2, 3};
@@ -71,7 +71,7 @@ TEST(stream_0_waits_and_makes_wait) {
     ck_assert_uint_eq(take(512, A), 512);
     uint64_t q = give(0, 0);
     ck_assert_str_eq(layout(), "?@1 0+512; live 512+512; free 1024+1024");
-    ck_assert_uint_eq(take(512, 0), 1024); /* not what it freed itself */
+    ck_assert_uint_eq(take(512, 0), 1024); /* not its own free chunk */
     ck_assert_uint_eq(take(512, A), 1536);
     ck_assert_int_eq(take_fails(512, A), WEIR_PLACEMENT_NO_FIT);
     give(512, A);
@@ -120,7 +120,7 @@ TEST(observing_goes_by_sequence) {
     observe(A, 3);
     ck_assert_str_eq(layout(), "A@4 0+1536; live 1536+512; free 2048+512; live 2560+512; "
                                "live 3072+512; live 3584+512; free 4096+4096");
-    /* what remains of a cut keeps its place: 5 is freed after the cut of 4 */
+    /* the rest of a cut keeps its place: 5 is freed after the cut of 4 */
     ck_assert_uint_eq(take(512, A), 2048); /* the exact fit, clean */
     ck_assert_uint_eq(take(256, A), 0);    /* A@4 1536 is smaller than the clean 4096 */
     give(2560, A);                         /* 5 */
@@ -132,7 +132,7 @@ TEST(observing_goes_by_sequence) {
     observe(A, UINT64_MAX);
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; live 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
-    give(1536, A); /* 6: what was observed before it was freed does not cover it */
+    give(1536, A); /* 6, which no earlier observation covers */
     ck_assert_str_eq(layout(), "live 0+256; free 256+1280; A@6 1536+512; live 2048+512; "
                                "free 2560+512; live 3072+512; live 3584+512; free 4096+4096");
 }
@@ -150,7 +150,7 @@ TEST(best_fit_is_of_own_and_clean_together) {
     give(256, A);
     give(2816, B);
     ck_assert_uint_eq(take(1024, A), 256);  /* equal sizes: the lower, its own */
-    ck_assert_uint_eq(take(1024, A), 1536); /* then the clean one */
+    ck_assert_uint_eq(take(1024, A), 1536); /* the clean one */
     give(1536, A);
     ck_assert_uint_eq(take(600, B), 2816); /* exact, its own */
     ck_assert_uint_eq(take(600, B), 3840); /* A's 1024 is not for B: from the clean end */
@@ -185,7 +185,7 @@ TEST(free_that_was_observed_already_is_clean) {
     ck_assert_str_eq(layout(), "free 0+512; live 512+512; free 1024+3072");
 }
 
-/* Stream 0 passed A's own chunk over; when A has freed the block it is that chunk's turn. */
+/* Stream 0 may not have A's free chunk.  A's next request gets that chunk, not the block of stream 0 that A freed. */
 TEST(what_stream_0_took_is_no_best_fit_of_its_owner) {
     begin(&bfc, 8192);
     ck_assert_uint_eq(take(1024, A), 0);
@@ -211,7 +211,7 @@ TEST(late_sequence_counts_as_the_latest) {
                                "free 2048+2048");
 }
 
-/* More streams than the table keeps: those with nothing left are forgotten, the others not. */
+/* There are more streams than the table keeps.  It forgets streams without tagged chunks, and no other stream. */
 TEST(streams_come_and_go) {
     size_t at[40];
 
@@ -233,7 +233,7 @@ TEST(streams_come_and_go) {
 
 CASE("second stream", 60, NULL, end_if_there);
 
-/* A has used up to 3072; B takes: what lies above the mark is clean, what lies below A's. */
+/* A has used the region up to 3072 when B allocates.  Free memory above that mark is clean, below it is A's. */
 TEST(second_stream_cuts_at_the_high_mark) {
     begin(&bfc, 8192);
     take(1024, A), take(512, A), take(1024, A), take(512, A); /* 0, 1024, 1536, 2560 */
@@ -278,8 +278,8 @@ TEST(what_was_observed_before_the_second_stream_is_clean) {
                      "live 2560+512; live 3072+512; live 3584+512; free 4096+4096");
 }
 
-/* The space above the mark joined a freed block, which was then taken again: what is left of the
- * two was never used, and not a byte of it is A's. */
+/* Space above the mark joined a freed block, which was then allocated again.  The rest was never used, and no byte of
+ * it is A's. */
 TEST(space_above_the_mark_is_nobodys) {
     begin(&bfc, 8192);
     take(512, A);
@@ -291,7 +291,7 @@ TEST(space_above_the_mark_is_nobodys) {
     ck_assert_uint_eq(figures().unobserved, 0);
 }
 
-/* The last chunk was used but is observed: nothing to cut. */
+/* The last chunk was used but is observed, so nothing is cut. */
 TEST(observed_end_stays_whole) {
     begin(&bfc, 4096);
     take(512, A), take(512, A);
@@ -323,7 +323,7 @@ TEST(stream_0_is_a_second_stream) {
     ck_assert_str_eq(layout(), "A@1 0+512; live 512+512; free 1024+1024");
 }
 
-/* Merged across and sorted: many tagged chunks in an order of their own. */
+/* Many tagged chunks, in mixed order, are merged and sorted. */
 TEST(second_stream_orders_what_the_first_freed) {
     enum { N = 101 };
 
