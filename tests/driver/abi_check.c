@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* abi_check.c: lib/driver/cuda_abi.h against the toolkit's own headers, line by line.
+/* abi_check.c: compares lib/driver/cuda_abi.h with the toolkit's headers.
  *
- * The work is done by the compiler: that this file compiles is the proof.  Our types are read first
- * under other names, then <cuda.h>, then both are compared: every constant, every type, the layout
- * of every structure, and for every entry point
+ * The compiler makes the checks: this file compiles only if they hold.  It reads weir's types first, under other names,
+ * then <cuda.h>, and compares every constant, every type, the layout of every structure, and for every entry point
  *   - the prototype that cuda.h gives the base name (it maps cuMemAlloc to cuMemAlloc_v2 and so on);
- *   - the exported symbol that this mapping leads to;
- *   - the version: cudaTypedefs.h names its types PFN_<base name>_v<version>, so one that does not
- *     exist, or has other parameters, does not compile.
- * In the lists the names of types mean the toolkit's here; that ours are the same is a check of its
- * own.  Enumerations are compared as what they are in the ABI, an unsigned int.
+ *   - the exported symbol of that mapping;
+ *   - the version: cudaTypedefs.h has a type PFN_<base name>_v<version> only for a version that exists.
  *
- * Built where configure finds a toolkit, 11.2 or later; what a toolkit is too old to know is left
- * out.  Must not know: the driver, which is neither linked nor loaded.
+ * In the lists of entries a type's name means the toolkit's type.  Enumerations are compared as unsigned int, as in the
+ * ABI.  Built with a toolkit of 11.2 or later, without the names that it is too old to have.  Neither links nor loads
+ * the driver.
  */
 #define WEIR_CUDA_ABI_CHECK
 #define CUresult weir_CUresult
@@ -254,8 +251,8 @@ CHECK_SIZE(CUmemPoolPtrExportData);
 
 /* ---------------------------------------------------------- entry points ---- */
 
-/* From 13.0 on cuda.h maps cuDeviceGetUuid to _v2, whose parameters are the same, and declares the
- * first form, which weir asks for since 11.2 has no other, to itself alone. */
+/* From CUDA 13.0 on, cuda.h maps cuDeviceGetUuid to _v2, with equal parameters, and hides the first version, which weir
+ * uses because 11.2 has no other. */
 #ifdef cuDeviceGetUuid
 #undef cuDeviceGetUuid
 CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
@@ -264,7 +261,7 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuDeviceGetUuid),
                "cuDeviceGetUuid");
 #endif
 
-/* The same with cuEventElapsedTime, from 12.8 on. */
+/* From CUDA 12.8 on, cuda.h treats cuEventElapsedTime like this, too. */
 #ifdef cuEventElapsedTime
 #undef cuEventElapsedTime
 CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
@@ -307,7 +304,7 @@ CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *
         _Static_assert(__builtin_strcmp(TEXT(base), symbol) == 0, symbol ": the exported name");)
 WEIR_DRIVER_ENTRIES(CHECK_ENTRY)
 
-/* What programs ask of the model beyond weir's table, by the version that has it. */
+/* Entries that programs call and weir does not, by the version that introduced them. */
 #define GROUP_13000(...)
 #if CUDA_VERSION >= 13000
 #undef GROUP_13000
@@ -336,7 +333,7 @@ WEIR_DRIVER_ENTRIES(CHECK_VERSION)
 WEIR_PROGRAM_ENTRIES(CHECK_PROGRAM_VERSION)
 #endif
 
-/* What no constant expression can hold is left for main: pointers made from numbers. */
+/* main() compares pointers made from numbers, which no constant expression can hold. */
 int main(void) {
     int same = CU_STREAM_LEGACY == (CUstream)WEIR_STREAM_LEGACY_VALUE &&
                CU_STREAM_PER_THREAD == (CUstream)WEIR_STREAM_PER_THREAD_VALUE;

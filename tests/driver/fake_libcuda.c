@@ -102,7 +102,7 @@ static const struct {
 #define RESOLVED_COUNT (sizeof resolved / sizeof resolved[0])
 
 #if FAKE_RESOLVER > 0
-/* Only the version that introduced an entry gets its address: any other asks for another ABI. */
+/* Only the version that introduced an entry gets its address, since any other version means another ABI. */
 static CUresult find(const char *name, void **address, int version, uint64_t flags) {
     const char *unknown = getenv("FAKE_UNRESOLVED");
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_driver.c: the driver table: how it is found, opened, counted, entered and left.
  *
- * The loader is tried on fake drivers (fake_libcuda.c), each in a fresh process, which is this
- * program with a word on its command line and LD_LIBRARY_PATH naming the fake; it prints what it
- * found and the test reads that.  Counting and scopes run over small tables made here.  No device is
- * needed, and one that is there is not touched.
+ * The loader is tested on fake drivers (fake_libcuda.c), each in a fresh process: this program, with a word on its
+ * command line and the fake in LD_LIBRARY_PATH.  The process prints its findings, which the test reads.  Counting and
+ * scopes are tested on small tables.  No device is needed or touched.
  */
 #include "driver/driver.h"
 #include "tests/fixtures/suite.h"
@@ -13,7 +12,7 @@
 
 #define THREADS 4
 
-/* ------------------------------------------- what the child process does ---- */
+/* ----------------------------------------------------- the child process ---- */
 
 static void *open_cuda(void *out) {
     struct weir_driver_failure failure;
@@ -22,7 +21,7 @@ static void *open_cuda(void *out) {
     return NULL;
 }
 
-/* The entries, and the way by which each was found. */
+/* Prints the entries, and the way by which each was found. */
 static void print_routes(const struct weir_driver *driver) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library ? dlsym(library, "fake_route") : NULL;
@@ -57,7 +56,7 @@ static int child_open(void) {
     return print_driver(weir__driver_open("cuda", &failure), &failure);
 }
 
-/* The first try meets a driver without a device, the second one with. */
+/* The first attempt finds a driver without a device, the second one a driver with a device. */
 static int child_retry(void) {
     struct weir_driver_failure failure;
 
@@ -126,7 +125,7 @@ static int child_clock(void) {
     printf("backwards %d\n", backwards > 0);
     rate = (long double)driver->ticks_to_ns(ticks) / (long double)ns;
     printf("rate right %d (%.6Lf)\n", rate > 0.99L && rate < 1.01L, rate);
-    /* The same rate for every length, to where the result itself no longer fits. */
+    /* The rate is equal for every length, up to the length whose result no longer fits. */
     rate = (long double)driver->ticks_to_ns(ticks) / (long double)ticks;
     for (int bit = 30; bit < 64; bit++) {
         long double want = rate * (long double)(1ull << bit);
@@ -188,7 +187,7 @@ static const struct {
 static char own_path[4096];
 static char output[65536];
 
-/* The folder with fake `number`, or NULL where it was not built (no shared libraries). */
+/* Returns the folder with fake `number`, or NULL if it was not built (no shared libraries). */
 static const char *fake_folder(int number) {
     static char folder[4096];
     const char *top = getenv("top_builddir");
@@ -199,7 +198,7 @@ static const char *fake_folder(int number) {
     return access(file, R_OK) == 0 ? folder : NULL;
 }
 
-/* Runs `word` over a folder of libraries (NULL: the system's) with more settings; fills output. */
+/* Runs `word` over a folder of libraries (the system's if NULL) with more settings.  Fills and returns the output. */
 static const char *run_in(const char *folder, const char *word, const char *settings) {
     char command[16384];
     size_t length;
@@ -220,7 +219,7 @@ static const char *run_in(const char *folder, const char *word, const char *sett
     return output;
 }
 
-/* NULL, and a line of TAP, where the fake was not built. */
+/* Returns NULL and prints a line of TAP if the fake was not built. */
 static const char *run_fake(int number, const char *word, const char *settings) {
     const char *folder = fake_folder(number);
 
@@ -259,8 +258,8 @@ static void assert_driver(const char *text, int version, unsigned capabilities) 
     ck_assert_has(text, line);
 }
 
-/* Every entry that comes with those capabilities was found by `route`, except `other` (may be NULL)
- * by `other_route`, and no other entry was found. */
+/* Expects that `route` found every entry of these capabilities, except `other` (may be NULL), which `other_route`
+ * found, and that no other entry was found. */
 static void assert_routes(const char *text, unsigned capabilities, const char *route,
                           const char *other, const char *other_route) {
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++) {
@@ -282,14 +281,14 @@ enum { OF_11_3 = WEIR_CAP_POOL_FIGURES | OLDEST_CAPABILITIES };
 
 #define STUB "failure: libcuda.so.1 is the CUDA toolkit's stub", "no driver is installed"
 
-/* What a process that opens a fake of the driver prints. */
+/* The output of a process that opens a fake driver. */
 static const struct load {
     const char *what;
-    int fake; /* by its resolver: 2 is the newest one, 0 has none */
+    int fake; /* the number of its resolver: 2 is the newest one, 0 is none */
     const char *word, *settings;
-    int version; /* of the driver, with these capabilities; 0: not looked at */
+    int version; /* the driver's, with the capabilities; 0 if not compared */
     unsigned capabilities;
-    const char *route; /* by which entries are found, NULL: not looked at; but this one, by that */
+    const char *route; /* finds all entries but `other`; NULL if not compared */
     const char *other, *other_route;
     const char *says[5]; /* it prints each, */
     const char *never;   /* and not this */
@@ -356,15 +355,15 @@ TEST_EACH(ROWS(loads), what_a_load_tells) {
     ck_assert_msg(!l->never || !strstr(text, l->never), "%s", text);
 }
 
-/* One load calls cuInit twice: in the maker, and once more for every maker alike. */
+/* The one load calls cuInit twice: in the maker of the cuda table, and then as for a table of any maker. */
 TEST(threads_that_open_share_one_load) {
     FAKE_OR_RETURN(text, 2, "threads", "");
 
     ck_assert_str_eq(text, "same 1 init 2\n");
 }
 
-/* As where the program has started it: nobody waits long for the clock's rate.  The best of some, since
- * any of them may be interrupted. */
+/* Opening a driver that runs already does not wait for a measurement of the clock's rate.  The best of several attempts
+ * counts, since any of them may be interrupted. */
 TEST(a_driver_that_is_up_is_opened_at_once) {
     unsigned long long best = UINT64_MAX;
 
@@ -507,7 +506,7 @@ static void *call_often(void *counted) {
     return NULL;
 }
 
-/* Threads that end leave their counts; those that follow them add to them. */
+/* Threads that end leave their counts, and later threads add to them. */
 TEST(counts_are_exact_with_threads) {
     const struct weir_driver *counted = weir__driver_counted(&small_table);
     uint64_t counts[WEIR_ENTRY_COUNT];
@@ -609,7 +608,7 @@ TEST(leave_puts_back_what_enter_found) {
     ck_assert_uint_eq(state.mode, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir__driver_leave(&scope_table, &outer);
     assert_untouched();
-    /* The same scope may be left twice in a row only if entered twice: it is not written to. */
+    /* weir__driver_leave() does not write to the scope. */
     ck_assert_uint_eq(outer.mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model.c: the device model against what was measured on an H200 and what CUDA documents.
+/* test_model.c: the device model against measurements on an H200 and CUDA's documentation.
  *
- * A test is named after the fact that it holds the model to.  The facts were measured on 2026-11-20
- * with driver 580.159.04 through the driver API, on a private pool with threshold max.  A check of
- * all pools and accounts ends every test.
+ * Each test is named after the fact that it checks.  The facts were measured on 2026-11-20 with driver 580.159.04
+ * through the driver API, on a private pool with threshold max.  A check of all pools and accounts ends every test.
  */
 #include "test_model.h"
 
@@ -132,7 +131,7 @@ TEST(error_names_are_those_of_cuda) {
     ck_assert_str_eq(name, "CUDA_ERROR_OUT_OF_MEMORY");
     OK(d->cuGetErrorName(CUDA_SUCCESS, &name));
     ck_assert_str_eq(name, "CUDA_SUCCESS");
-    OK(d->cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name)); /* a flag has the same value */
+    OK(d->cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name)); /* a flag has this value, too */
     ck_assert_str_eq(name, "CUDA_ERROR_INVALID_VALUE");
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGetErrorName(12345, &name));
     ck_assert(name == NULL);
@@ -314,7 +313,7 @@ static void *outlive_the_context(void *id) {
     return NULL;
 }
 
-/* The slots of what the context had are those of the new streams: the thread must not take one of them with it. */
+/* New streams have the slots of the ended context's streams.  The end of the thread must not destroy one of them. */
 TEST(a_thread_ends_after_the_context_of_its_own_stream) {
     unsigned long long id, fresh_id;
     CUstream fresh[8];

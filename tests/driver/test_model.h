@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model.h: what the suites of the device model share: a device, a pool and two streams. */
+/* test_model.h: shared parts of the device model's suites: a device, a pool and two streams. */
 #ifndef WEIR_TEST_MODEL_H
 #define WEIR_TEST_MODEL_H
 
@@ -33,7 +33,7 @@
     } while (0)
 #define OK(call) EXPECT(CUDA_SUCCESS, call)
 
-/* Within so many percent. */
+/* Expects that `value` is within `percent` of `wanted`. */
 #define ABOUT(value, wanted, percent)                                                              \
     do {                                                                                           \
         double value_is = (double)(value), wanted_is = (double)(wanted);                           \
@@ -127,7 +127,7 @@ static inline void release(CUdeviceptr block, CUstream stream) {
     OK(d->cuMemFreeAsync(block, stream));
 }
 
-/* What the profile adds to the first growth. */
+/* Nanoseconds that the profile adds to the first growth. */
 #define FIRST UINT64_C(7600000)
 
 static inline uint64_t now(void) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_costs.c: what calls cost, faults, profiles, and calls of several threads. */
+/* test_model_costs.c: the cost of calls, faults, profiles, and calls of several threads. */
 #include "test_model.h"
 
 /* ------------------------------------------------------------- time and charges ---- */
@@ -143,8 +143,8 @@ TEST(charge_measures_real_time_from_its_first_call_on) {
     ck_assert_uint_eq(charge.driver_ns, now());
 }
 
-/* What another thread would do meanwhile: its own clock runs on, and then this one goes on from where it
- * was.  What was freed there is done only when that time has come. */
+/* Work that is played aside, for another thread, has a separate clock.  Afterwards the caller's clock continues where
+ * it was, and memory freed aside is completed only when the caller reaches that time. */
 TEST(what_is_played_aside_takes_none_of_the_callers_time) {
     struct weir_driver_charge before, after;
     uint64_t started, took;
@@ -254,7 +254,7 @@ TEST(planned_call_fails_for_good) {
     OK(d->cuMemAlloc(&block, 1));
 }
 
-/* Whatever is called: the second call and the third after it, then all from the fourth on. */
+/* The second call of any entry fails, and the third one after it, then all calls from the fourth on. */
 TEST(planned_calls_of_any_entry_fail) {
     enum weir_driver_entry last = WEIR_ENTRY_COUNT;
     CUdeviceptr block;
@@ -302,7 +302,7 @@ TEST(reset_drops_everything) {
     OK(d->cuMemAlloc(&block, 1));
 }
 
-/* But it has what the pool had idle, beside the parent. */
+/* The child still has the idle memory of the pool, beside the parent. */
 TEST(child_after_fork_is_out_of_memory) {
     CUdeviceptr block, first = alloc(1, s);
     int status, count;
@@ -392,7 +392,7 @@ static const struct {
 };
 enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC };
 
-/* The next reset to the built-in profile brings everything back. */
+/* A later reset to the built-in profile restores everything. */
 TEST_EACH(ROWS(older_drivers), profile_of_an_older_driver_plays_it) {
     char path[] = "/tmp/weir-profile-XXXXXX", text[64];
     struct weir_model_setup setup = {.profile = path};
@@ -451,7 +451,6 @@ TEST(environment_gives_devices_and_profile) {
     make_objects();
 }
 
-/* As of every variable of weir's. */
 TEST_EACH(3, an_empty_variable_is_refused) {
     static const char *const names[] = {"WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",
                                         "WEIR_MODEL_SHARED"};
@@ -477,7 +476,7 @@ struct slot {
     int is_direct; /* from cuMemAlloc */
 };
 
-/* A word every 256 bytes, or 64 words in a large block, and the last bytes. */
+/* Returns the step between the words that are checked: 256 bytes, or a 64th of a large block. */
 static size_t step_of(const struct slot *slot) {
     return slot->bytes < 16 * KIB ? 32 : slot->bytes / 8 / 64;
 }
@@ -506,7 +505,7 @@ static size_t random_bytes(uint64_t *seed) {
     return (size_t)(next_random(seed) & (((uint64_t)1 << bits) - 1)) + 1;
 }
 
-/* Of blocks of the pool that cuMemFree took. */
+/* Bytes of the pool's blocks that cuMemFree freed. */
 static _Atomic uint64_t used_no_more;
 
 /* A request may fail when the device is full; a free never does. */

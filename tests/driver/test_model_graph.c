@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_model_graph.c: stream capture and graphs on the device model.
  *
- * A test is named after the rule that it holds the model to; where a rule comes from, and which are
- * assumed, is said in lib/driver/model/model_capture.c and lib/driver/model/model_graph.c.  A check of all
- * captures, graphs and accounts ends every test.
+ * Each test is named after the rule that it checks; lib/driver/model/model_capture.c and lib/driver/model/model_graph.c
+ * say where a rule comes from, and which rules are assumed.  A check of all captures, graphs and accounts ends every
+ * test.
  */
 #include "test_model_graph.h"
 
@@ -54,7 +54,7 @@ TEST(handles_of_graphs_are_checked) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphDestroy(graph));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphInstantiateWithFlags(&foreign, graph, 0));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(foreign, s));
-    OK(d->cuGraphLaunch(exec, s)); /* of nothing */
+    OK(d->cuGraphLaunch(exec, s)); /* an empty graph */
     OK(d->cuStreamQuery(s));
     OK(d->cuGraphExecDestroy(exec));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphExecDestroy(exec));
@@ -218,7 +218,7 @@ TEST(captured_allocation_takes_nothing_from_the_pool) {
     ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), KIB);
 }
 
-/* Free again only by cuDeviceGraphMemTrim, and not while the work runs. */
+/* Graph memory is freed only by cuDeviceGraphMemTrim, and not while its work runs. */
 TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     size_t before = device_free();
     CUdeviceptr block;
@@ -228,7 +228,7 @@ TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
     block = alloc(16 * MIB, s);
     OK(weir__model_kernel(s, MS));
     OK(d->cuMemFreeAsync(block, s));
-    block = alloc(8 * MIB, s); /* from what the first one left */
+    block = alloc(8 * MIB, s); /* from the first one's memory */
     OK(d->cuMemFreeAsync(block, s));
     exec = end_to_exec(s, 0);
     OK(d->cuGraphLaunch(exec, s));
@@ -322,7 +322,7 @@ TEST(captured_free_names_an_allocation_of_a_graph_once) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(captured));
 }
 
-/* Freed by cuMemFreeAsync, cuMemFree, or the next launch itself. */
+/* cuMemFreeAsync, cuMemFree or the next launch itself frees the allocation. */
 TEST_EACH(3, relaunch_wants_all_allocations_freed) {
     CUdeviceptr block;
     CUgraphExec exec;
@@ -378,7 +378,7 @@ TEST(another_graph_may_free_an_allocation) {
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(frees, s));
 }
 
-/* A graph that is gone, or never was, frees nothing any more. */
+/* A graph that was destroyed or never made frees nothing. */
 TEST(free_goes_with_its_graph) {
     CUgraphExec makes;
     CUdeviceptr block;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_graph.h: what the suites of stream capture and graphs on the device model share. */
+/* test_model_graph.h: shared parts of the suites of stream capture and graphs on the device model. */
 #ifndef WEIR_TEST_MODEL_GRAPH_H
 #define WEIR_TEST_MODEL_GRAPH_H
 
@@ -9,7 +9,7 @@
 
 static CUevent event;
 
-/* The pool keeps nothing. */
+/* Starts a device whose pool keeps nothing. */
 static inline void start_device(uint64_t capacity) {
     reset_to(capacity);
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -33,7 +33,7 @@ static inline CUgraph end(CUstream stream) {
     return graph;
 }
 
-/* The capture ends with that error and without a graph. */
+/* Expects that the capture ends with this error and without a graph. */
 static inline void end_with(CUresult error, CUstream stream) {
     CUgraph graph = (CUgraph)(void *)&error;
 
@@ -48,7 +48,7 @@ static inline CUgraphExec instantiate(CUgraph graph, unsigned long long flags) {
     return exec;
 }
 
-/* The graph that a capture ends with, as an executable; the graph itself goes. */
+/* Ends a capture.  Returns its graph as an executable, and destroys the graph itself. */
 static inline CUgraphExec end_to_exec(CUstream stream, unsigned long long flags) {
     CUgraph graph = end(stream);
     CUgraphExec exec = instantiate(graph, flags);

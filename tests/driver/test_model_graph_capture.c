@@ -26,7 +26,7 @@ TEST(waiting_stream_joins_the_capture) {
     EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
 }
 
-/* A join covers what was submitted by its record, through other streams too. */
+/* A join covers work that was submitted before its record, through other streams, too. */
 TEST(unjoined_stream_spoils_the_capture) {
     CUstream u;
 
@@ -55,7 +55,7 @@ TEST(unjoined_stream_spoils_the_capture) {
     OK(d->cuGraphDestroy(end(s)));
 
     begin(s);
-    order(t, s); /* without work of its own */
+    order(t, s); /* t adds no work */
     OK(d->cuGraphDestroy(end(s)));
     OK(d->cuStreamQuery(t));
 }
@@ -105,7 +105,7 @@ TEST(invalidated_capture_takes_nothing_and_leaves_nothing) {
     OK(d->cuGraphDestroy(end(s)));
 }
 
-/* Query, synchronise, and the context's synchronise; relaxed, too. */
+/* Query and synchronize of a stream, and synchronize of the context, fail in relaxed mode, too. */
 TEST_EACH(3, host_may_not_ask_about_captured_streams) {
     CUresult result;
 
@@ -233,7 +233,7 @@ struct caller {
     CUresult result;
 };
 
-static CUdeviceptr unsafe_block, unsafe_pooled; /* of cuMemAlloc, of the pool */
+static CUdeviceptr unsafe_block, unsafe_pooled; /* from cuMemAlloc, from the pool */
 static int unsafe_which;
 
 static CUresult unsafe_call(void) {
@@ -272,7 +272,7 @@ static void *call_unsafe(void *argument) {
     return NULL;
 }
 
-/* Loop: the call, the capture's mode, the thread's mode, and whether the thread is another. */
+/* The loop goes over the call, the capture's mode, the thread's mode, and whether the thread is another. */
 TEST_EACH(18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may) {
     CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / UNSAFE_CALLS % 3);
     CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / UNSAFE_CALLS / 3 % 3);
@@ -301,7 +301,7 @@ TEST_EACH(18 * UNSAFE_CALLS, unsafe_calls_are_for_who_may) {
     OK(unsafe_call());
 }
 
-/* A stream that is captured too is none of the others. */
+/* A call on a stream that is itself captured is captured, and is no unsafe call on another stream. */
 TEST(unsafe_calls_on_a_captured_stream_are_captured) {
     CUdeviceptr block;
 
@@ -374,8 +374,8 @@ static void *capture_and_go(void *argument) {
     return NULL;
 }
 
-/* Its own stream's capture ends with it; of another stream's capture nobody is the thread any more,
- * not even one whose state lies at the same place. */
+/* A thread's end also ends the capture of its per-thread stream.  Its captures of other streams belong to no thread any
+ * more, not even to one whose state lies at its address. */
 TEST(thread_that_ends_leaves_its_captures) {
     CUdeviceptr block;
 
@@ -416,7 +416,7 @@ TEST(reset_and_the_end_of_the_context_drop_captures) {
 
 /* -------------------------------------------------------------------- faults, costs ---- */
 
-/* A planned call does nothing: what it would have done can be done afterwards. */
+/* A call that is planned to fail does nothing, so that the call can succeed afterwards. */
 TEST(planned_fault_does_nothing) {
     CUgraphExec exec = NULL;
     CUdeviceptr block = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_program.c: the device model's calls that programs make and weir does not.
+/* test_model_program.c: calls of the device model that programs make and weir does not.
  *
- * A test is named after the fact that it holds the model to; the facts are what CUDA documents.
+ * Each test is named after the fact that it checks.  CUDA documents the facts.
  */
 #include "driver/model/model_program.h"
 #include "test_model.h"
@@ -265,7 +265,7 @@ TEST(a_pool_that_is_imported_has_the_same_bytes) {
     ck_assert_uint_eq(seen[1], 8);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(there, 8, 3 * MIB, on_second));
     OK(d->cuMemPoolDestroy(here));
-    OK(d->cuMemcpyDtoHAsync(&seen[0], there, 1, on_second)); /* it goes with the last block */
+    OK(d->cuMemcpyDtoHAsync(&seen[0], there, 1, on_second)); /* the pool goes with its last block */
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(there, on_second));
     OK(d->cuMemFreeAsync(there - 4096, on_second));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(&seen[0], there, 1, on_second));

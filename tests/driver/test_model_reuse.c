@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_reuse.c: who may reuse what of a pool, and when. */
+/* test_model_reuse.c: which requests may reuse which memory of a pool, and when. */
 #include "test_model.h"
 
 /* ------------------------------------------------------------------ blocks of pools ---- */
@@ -47,7 +47,7 @@ TEST(destroyed_pool_goes_when_its_last_block_goes) {
     ck_assert_uint_eq(device_free(), before);
 }
 
-/* ------------------------------------------------------------- who may reuse what ---- */
+/* ------------------------------------------------------------------ allowed reuse ---- */
 
 CASE("reuse", 60, set_up, check_model);
 
@@ -61,7 +61,7 @@ TEST(growth_on_an_idle_stream_serves_a_busy_one) {
     ck_assert_uint_eq(reserved(), GIB);
 }
 
-/* A free is done when it is made, and what follows it has not begun: placed so on an H200. */
+/* A free on an idle stream is complete at once, but hidden until the next work there begins, as on an H200. */
 TEST(launch_hides_what_was_done_until_its_work_begins) {
     CUdeviceptr block = alloc(MIB, s);
 
@@ -72,8 +72,7 @@ TEST(launch_hides_what_was_done_until_its_work_begins) {
     ck_assert_uint_eq(alloc(MIB, t), block);
 }
 
-/* The stream is behind the free from then on, and so behind all else that came before it there; the host waits for
- * nothing. */
+/* The stream waits on the device for the free, and so for all work before it.  The host waits for nothing. */
 TEST(full_device_orders_a_stream_behind_pending_room) {
     CUdeviceptr block, beside;
     uint64_t start;
@@ -95,7 +94,7 @@ TEST(full_device_orders_a_stream_behind_pending_room) {
     ABOUT(now() - start, 52 * MS, 2);
 }
 
-/* Of those that hold the request the smallest, then what is done first: assumed. */
+/* The smallest block that holds the request serves, or, of equal ones, the block done first.  This is assumed. */
 TEST(internal_dependencies_are_on_the_best_fit) {
     CUdeviceptr large, late, early;
     CUstream third;
@@ -116,7 +115,7 @@ TEST(internal_dependencies_are_on_the_best_fit) {
     ck_assert_uint_eq(alloc(32 * MIB, NULL), large);
 }
 
-/* What nobody waited for stays as unseen as it was, though its work is done. */
+/* Memory that no stream waited for stays unavailable, although its work is done. */
 TEST(internal_dependencies_see_nothing_else) {
     CUdeviceptr first, second, block;
     CUstream third;

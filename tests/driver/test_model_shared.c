@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_shared.c: modelled devices whose memory several processes have. */
+/* test_model_shared.c: modelled devices whose memory several processes share. */
 #include "tests/fixtures/holder.h"
 #include "driver/model/model_shared.h"
 #include "tests/fixtures/model_device.h"
@@ -30,7 +30,7 @@ static int take_shared(uint64_t bytes) {
     return weir__model_shared_join() == 0 && weir__model_shared_take(0, CAPACITY, bytes) == 0;
 }
 
-/* What the dead had is free within a second. */
+/* Expects that memory of killed processes is free within a second. */
 static void expect_free(size_t bytes) {
     int i;
 
@@ -56,7 +56,7 @@ TEST(test_one_capacity_for_all) {
     expect_free(CAPACITY);
 }
 
-/* Not only reaped: dead. */
+/* A dead process has no memory, even before it is reaped. */
 TEST(test_a_zombie_has_nothing) {
     pid_t other;
 
@@ -98,7 +98,7 @@ TEST(test_every_kind_of_memory_counts) {
                       CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_uint_eq(driver->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, A),
                       CUDA_ERROR_OUT_OF_MEMORY);
-    ck_assert_uint_eq(device_free(), 100 * MIB); /* what that took goes as it synchronises */
+    ck_assert_uint_eq(device_free(), 100 * MIB); /* synchronizing frees the pool's attempt */
     CU(driver->cuMemAlloc(&block, 20 * MIB));
     CU(driver->cuMemCreate(&handle, 20 * MIB, &physical, 0));
     CU(driver->cuMemAllocFromPoolAsync(&other_block, 32 * MIB, pool, A));
@@ -112,7 +112,7 @@ TEST(test_every_kind_of_memory_counts) {
     check_model();
 }
 
-/* What all have together, as they know it themselves, never passes the capacity. */
+/* The sum of all processes' memory, which they count themselves, never exceeds the capacity. */
 TEST(test_many_at_once) {
     _Atomic uint64_t *sum =
         mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -39,7 +39,7 @@ TEST(scattered_free_ranges_are_remapped) {
         release(keep[i], s);
 }
 
-/* Whatever the policies are. */
+/* The reuse policies make no difference. */
 TEST(trim_gives_back_what_was_waited_for_not_what_is_done) {
     for (int on = 1; on >= 0; on--) {
         make_pool(0);
@@ -68,7 +68,7 @@ TEST(growth_and_trim_wait_for_no_kernel) {
     ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
 
-/* Assumed: all that could be had. */
+/* The pool keeps all units that it could get.  This is assumed. */
 TEST(what_grew_for_a_refused_request_stays) {
     CUdeviceptr block, keep;
     uint64_t start;
@@ -90,14 +90,14 @@ TEST(what_grew_for_a_refused_request_stays) {
     OK(d->cuStreamSynchronize(s));
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
-    reset_to(256 * MIB); /* what the device lacks, not the pool */
+    reset_to(256 * MIB); /* the device is full, not the pool */
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 512 * MIB, pool, s));
     ck_assert_uint_eq(reserved(), 256 * MIB);
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
 }
 
-/* But its memory is free, and goes at a trim. */
+/* The memory counts as used, but is free, and a trim frees its units. */
 TEST(what_cuMemFree_took_counts_as_used) {
     CUdeviceptr block = alloc(MIB, s), kept = alloc(MIB, s);
 
@@ -123,7 +123,7 @@ TEST(impossible_request_is_refused_after_159_ms) {
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
     ABOUT(now() - start, 159 * MS, 1);
     ck_assert_uint_eq(block, 0);
-    ck_assert_uint_lt(device_free(), 32 * MIB); /* which is what took so long */
+    ck_assert_uint_lt(device_free(), 32 * MIB); /* growing to this took the time */
     start = now();
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 200 * GIB, pool, s));
     ck_assert_uint_lt(now() - start, MS);
@@ -142,7 +142,7 @@ TEST(whole_device_can_be_taken) {
     release(block, s);
 }
 
-/* ---------------------------------------------------- where blocks are placed ---- */
+/* -------------------------------------------------------- placement of blocks ---- */
 
 CASE("placement", 60, set_up, check_model);
 
@@ -160,7 +160,7 @@ TEST(among_equal_free_ranges_the_first_freed_serves_first) {
         ck_assert_uint_eq(alloc(4096, s), blocks[order[i]]);
 }
 
-/* Another one: unmapped ranges of one and a half units, none of which holds a unit. */
+/* Free ranges have one and a half units each, but no whole unit. */
 TEST(unmapped_ranges_that_were_settled_serve_latest_freed_first) {
     CUdeviceptr base = alloc(512, s), blocks[16];
 
@@ -175,7 +175,7 @@ TEST(unmapped_ranges_that_were_settled_serve_latest_freed_first) {
     ck_assert_uint_eq(reserved(), 992 * MIB);
 }
 
-/* The best fit may be one that the request is not ordered behind: measured where work kept all streams busy. */
+/* The best fit may be a block that the request is not ordered behind, as measured while work kept all streams busy. */
 TEST(of_a_stream_the_best_fit_serves_or_else_the_oldest_that_holds_it) {
     CUdeviceptr free_ranges[3];
     CUevent event;
@@ -247,9 +247,8 @@ TEST(growth_takes_the_smallest_free_range_backed_or_not) {
     ck_assert_uint_eq(alloc(100 * MIB, s), first);
 }
 
-/* Recorded programs, replayed on an H200: a hash of the offset and the reserved memory after each
- * allocation (FNV-1a, 64 bits, a step each), and the peak of the reserved memory.  Of the one with several
- * streams the peak alone. */
+/* Recorded programs, replayed on an H200: a hash of the offset and the reserved memory after each allocation (FNV-1a,
+ * 64 bits), and the peak of the reserved memory.  The program with several streams has only the peak. */
 static const struct program {
     const char *name;
     uint64_t hash, reserved;
@@ -268,7 +267,7 @@ static uint64_t hash_step(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-/* WEIR_TEST_STEPS=N: of each program the first N lines alone, which come to nothing that was measured. */
+/* Returns WEIR_TEST_STEPS, which limits each program to its first lines.  Such a run compares no figures. */
 static long most_steps(void) {
     const char *text = getenv("WEIR_TEST_STEPS");
 
@@ -285,7 +284,7 @@ static uint64_t replay(FILE *trace, int *whole) {
 
     while (fgets(line, sizeof line, trace)) {
         if (++steps > most)
-            continue; /* zstd is not to fail */
+            continue; /* so that zstd does not fail */
         if (sscanf(line, "%*u %c %llu %llu %u", &op, &id, &bytes, &stream) == 4) {
             ck_assert(id < 65536 && stream < 64);
             if (!streams[stream])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_model_virtual.c: memory by handles on the device model (lib/driver/model/model_virtual.c).
  *
- * A test is named after the rule that it holds the model to; where a rule comes from is said there.
- * A check of the model's accounts ends every test.
+ * Each test is named after the rule that it checks; that file says where a rule comes from.  A check of the model's
+ * accounts ends every test.
  */
 #include "test_model_virtual.h"
 
@@ -93,7 +93,7 @@ TEST(an_address_is_not_freed_under_a_mapping) {
     GIVES(WRONG, driver->cuMemAddressFree(address, 4 * UNIT));
     CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
     CU(driver->cuMemAddressReserve(&next, UNIT, 0, address + 4 * UNIT,
-                                   0)); /* behind it, if it may */
+                                   0)); /* a hint: right behind it */
     back(next, UNIT);
     CU(driver->cuMemAddressFree(address, 4 * UNIT));
     CU(fill(next, UNIT, 1));
@@ -139,7 +139,7 @@ TEST(handles_blocks_and_pools_share_the_device) {
     CU(driver->cuMemRelease(more));
 }
 
-/* What waits in a stream's order for its end is there once the work is done. */
+/* A handle gets memory that was freed on a stream once the stream's work is done. */
 TEST(a_handle_gets_what_left_in_stream_order) {
     CUdeviceptr block;
     handle memory;
@@ -192,7 +192,7 @@ TEST(what_is_not_played_is_refused) {
         GIVES(wanted[i], driver->cuMemCreate(&memory, UNIT, &bad[i], 0));
 }
 
-/* V10: what one file names is one memory, which goes with the last of its handles and mappings. */
+/* V10: handles from one file are one memory, which goes with the last of its handles and mappings. */
 TEST(shared_memory_goes_with_its_last_handle) {
     CUmemAllocationProp props = properties(0);
     CUdeviceptr address = reserve(2 * UNIT);
@@ -260,7 +260,7 @@ TEST(memory_costs_nothing_until_it_is_touched) {
     MUST(resident_bytes() - before < 64l << 20);
 }
 
-/* Of the file behind all handles; -1: it is not found. */
+/* Returns the bytes that the file behind all handles holds, or -1 if the file is not found. */
 static long long file_bytes_held(void) {
     char path[64], name[64];
     struct stat status;
@@ -295,7 +295,7 @@ TEST(the_host_gets_its_memory_back) {
     MUST_EQ(file_bytes_held(), -1);
 }
 
-/* ---- who may call, and when ------------------------------------------------------------------ */
+/* ---- callers and conditions ------------------------------------------------------------------ */
 
 CASE("callers", 30, set_up, check_model);
 
@@ -322,7 +322,7 @@ TEST(no_context_is_needed_and_none_takes_it_along) {
     CU(driver->cuMemAddressFree(address, UNIT));
 }
 
-/* Each of the calls once. */
+/* The calls that make_call() makes. */
 enum { RESERVE, CREATE, MAP, ACCESS, UNMAP, RELEASE, FREE, CALLS };
 
 static CUresult make_call(int call) {
@@ -395,7 +395,7 @@ TEST(a_child_of_fork_is_refused) {
     CU(fill(ready.mapped, UNIT, 1));
 }
 
-/* The child makes a model of its own; what the parent holds stays. */
+/* The child makes a separate model, so the parent's memory stays. */
 TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     get_ready();
     CU(fill(ready.mapped, UNIT, 5));
@@ -539,7 +539,7 @@ TEST(costs_are_those_of_the_profile) {
     MUST_EQ(now() - start, 2);
 }
 
-/* Sums that were measured on the device of the profile, in ns; the model is within a third. */
+/* Sums measured on the profile's device, in ns.  The model must be within a third of them. */
 static const struct {
     size_t bytes;
     uint64_t there, back;
@@ -574,7 +574,7 @@ TEST_EACH(ROWS(measured), the_profile_is_near_what_was_measured) {
     ck_assert_msg(is_near(gone, measured[_i].back), "%llu", (unsigned long long)gone);
 }
 
-/* The same for 2 GiB unmapped as so many handles. */
+/* Times to unmap 2 GiB that many handles hold, in ns. */
 static const struct {
     size_t handles;
     uint64_t gone;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_virtual.h: what the suites of memory by handles on the device model share. */
+/* test_model_virtual.h: shared parts of the suites of memory by handles on the device model. */
 #ifndef WEIR_TEST_MODEL_VIRTUAL_H
 #define WEIR_TEST_MODEL_VIRTUAL_H
 
@@ -11,7 +11,7 @@
 #define CAPACITY (1 * GIB)
 #define WRONG CUDA_ERROR_INVALID_VALUE
 
-/* As MUST_EQ, for a call: it is made once. */
+/* Compares like MUST_EQ, but evaluates the call only once. */
 #define GIVES(wanted, call)                                                                        \
     do {                                                                                           \
         uint64_t gives_is = (uint64_t)(call);                                                      \
@@ -69,7 +69,7 @@ static inline void map(CUdeviceptr address, size_t bytes, handle memory) {
     CU(driver->cuMemMap(address, bytes, 0, memory, 0));
 }
 
-/* A new handle of that size there, accessible. */
+/* Maps a new handle of `bytes` at `address`, and opens it for access.  Returns the handle. */
 static inline handle back(CUdeviceptr address, size_t bytes) {
     handle memory = create(bytes);
 

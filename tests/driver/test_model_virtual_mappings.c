@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_virtual_mappings.c: handles are mapped, and access is given. */
+/* test_model_virtual_mappings.c: mappings of handles, and access to them. */
 #include "test_model_virtual.h"
 
 CASE("mappings", 60, set_up, check_model);
@@ -41,7 +41,7 @@ TEST(nothing_is_mapped_over_a_mapping) {
     map(address + 4 * UNIT, 2 * UNIT, memory);
 }
 
-/* The model's results are those that it has for addresses of nobody. */
+/* The model returns the results that it has for unknown addresses. */
 TEST(without_access_there_is_nothing) {
     CUdeviceptr address = reserve(2 * UNIT);
     handle memory = create(UNIT);
@@ -89,7 +89,7 @@ TEST(access_is_of_whole_mappings_without_gaps) {
     GIVES(CUDA_ERROR_INVALID_DEVICE, try_access(address, 3 * UNIT, 1, all));
     GIVES(WRONG, driver->cuMemSetAccess(address, 3 * UNIT, &access, 0));
     GIVES(WRONG, driver->cuMemSetAccess(address, 3 * UNIT, NULL, 1));
-    GIVES(WRONG, fill(address, 1, 1)); /* none of them did a thing */
+    GIVES(WRONG, fill(address, 1, 1)); /* the failed calls changed nothing */
     open_range(address, 3 * UNIT);
     CU(fill(address, 3 * UNIT, 1));
     GIVES(WRONG, fill(address + 4 * UNIT, 1, 1));
@@ -191,7 +191,7 @@ TEST(a_mapping_is_no_block) {
     CU(fill(address, UNIT, 1));
 }
 
-/* An arena that grows behind its end by single units, in a range of thousands, and goes at once. */
+/* An arena grows at its end by thousands of single units, and is unmapped at once. */
 TEST(thousands_of_handles_make_one_range) {
     enum { UNITS = 2048 };
     static handle memory[UNITS];

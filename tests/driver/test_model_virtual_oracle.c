@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_model_virtual_oracle.c: what the oracle finds wrong, and several devices. */
+/* test_model_virtual_oracle.c: faults that the oracle finds, and several devices. */
 #include "test_model_virtual.h"
 
 /* ---- the oracle ------------------------------------------------------------------------------ */
@@ -52,7 +52,7 @@ static void see(int way, CUstream stream) {
     case EVENT_QUERIED:
         CU(driver->cuEventQuery(event));
         break;
-    case BEHIND_ANOTHER: /* what C waited for is seen with C */
+    case BEHIND_ANOTHER: /* C's end shows work that C waited for */
         CU(driver->cuStreamWaitEvent(C, event, 0));
         busy(C, 1);
         CU(driver->cuStreamSynchronize(C));
@@ -86,7 +86,7 @@ TEST_EACH(SIGHTS, unmapped_with_one_of_two_users_seen) {
 
 enum { FILL, COPY_IN, COPY_OUT, LAUNCH, TOUCHES };
 
-/* Work that has no owner to tell of: what the library itself fills, for one. */
+/* Work without an owner counts, too, such as fills by weir itself. */
 TEST_EACH(2 * TOUCHES, unmapped_under_fills_and_copies) {
     int way = _i / 2, seen = _i % 2;
     CUgraphExec exec = NULL;
@@ -273,7 +273,7 @@ TEST(access_is_each_devices_own) {
     check_model();
 }
 
-/* Assumed: all or nothing.  Of three devices, of which two reach each other, the third is no peer. */
+/* A change succeeds or fails as a whole; this is assumed.  Two of three devices are peers, the third one is not. */
 TEST(access_of_no_peer_changes_nothing) {
     CUmemAccessDesc access[2] = {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
@@ -295,7 +295,7 @@ TEST(access_of_no_peer_changes_nothing) {
     CU(fill(address, 1, 1));
 }
 
-/* The oracle: a use by a device without access, though its bytes are another's to use. */
+/* The oracle reports a use by a device without access, although another device may use the bytes. */
 TEST_EACH(2, a_use_without_access_is_a_fault) {
     CUdeviceptr address = reserve(UNIT);
 
@@ -306,7 +306,7 @@ TEST_EACH(2, a_use_without_access_is_a_fault) {
     CU(weir__model_use(far, address + 4096, 100, 2, MS));
     MUST(weir__model_fault() == NULL);
     if (_i == 0) {
-        CU(driver->cuCtxSynchronize()); /* of the other device alone */
+        CU(driver->cuCtxSynchronize()); /* waits for device 0 alone */
         CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
         ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "access taken"), "%s",
                       weir__model_fault());
@@ -321,7 +321,7 @@ TEST_EACH(2, a_use_without_access_is_a_fault) {
                   weir__model_fault());
 }
 
-/* But what its streams waited for there it has seen. */
+/* A wait for a device also shows the work on the other device that its streams waited for. */
 TEST_EACH(2, a_device_is_seen_with_what_it_waited_for) {
     CUdeviceptr address = reserve(UNIT);
     CUcontext popped;
@@ -342,7 +342,7 @@ TEST_EACH(2, a_device_is_seen_with_what_it_waited_for) {
     MUST((weir__model_fault() != NULL) == (_i != 0));
 }
 
-/* A wait for one device says nothing of what another does in the same bytes. */
+/* A wait for one device does not show the work of another device on these bytes. */
 TEST_EACH(2, a_device_is_seen_alone) {
     CUdeviceptr address = reserve(UNIT);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_oracle.c: what the device model says of memory that changes hands (model_oracle.c).
+/* test_oracle.c: the device model's reports about memory that changes hands (model_oracle.c).
  *
- * Each test plays an allocator that passes bytes on by itself, rightly or wrongly: everything above the
- * driver's table is left out.
+ * Each test plays an allocator that reuses bytes rightly or wrongly, by calls of the driver's table alone.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -39,8 +38,8 @@ TEST(on_one_stream_all_is_ordered) {
     MUST_EQ(weir__model_uses(), 2);
 }
 
-/* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
- * may not go before he was completed. */
+/* One handle is mapped at two addresses.  A use at one must be ordered behind uses at the other, and the first mapping
+ * may not go before its uses have completed. */
 TEST_EACH(3, memory_at_two_addresses_is_one) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -188,7 +187,7 @@ TEST(a_handle_is_no_stream) {
     use(C, OLD);
     CU(driver->cuStreamDestroy(C));
     CU(driver->cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
-    MUST(again == C); /* at once, as the real driver does */
+    MUST(again == C); /* the real driver does so, too */
     use(again, NEW);
     expect_fault(BESIDE);
 }
@@ -269,7 +268,7 @@ TEST(cuMemFree_waits_for_uses_of_its_own_memory) {
     expect_no_fault();
 }
 
-/* The driver hands memory out again in an order of its own. */
+/* The driver orders the reuse of its memory, so the oracle reports no fault. */
 TEST(the_driver_vouches_for_its_memory) {
     CUdeviceptr again;
 
@@ -290,7 +289,7 @@ static void let_wait(CUstream stream, CUstream other) {
     CU(driver->cuStreamWaitEvent(stream, event, 0));
 }
 
-/* Each has its own bytes of the block, and all use them for one owner, a stream after the other. */
+/* Each stream uses other bytes of the block, all of them for one owner and one stream after the other. */
 TEST_EACH(2, order_is_kept_between_many_streams) {
     CUstream many[MANY];
 
@@ -324,7 +323,7 @@ TEST_EACH(2, many_users_of_an_owner_count) {
         expect_fault(BESIDE);
 }
 
-/* Of streams that are gone only those count whose uses matter, so that the fault's words have room for both lists. */
+/* Destroyed streams count only if their uses matter, so that the fault's text has room for both lists. */
 TEST_EACH(3, streams_that_are_gone_do_not_add_up) {
     CUdeviceptr ring = block + BYTES / 2;
     CUstream stream;

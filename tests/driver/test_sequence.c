@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_sequence.c: the digest of driver calls (lib/driver/model/model_sequence.c) changes with what a program asks of
- * the driver, and with nothing else.
+/* test_sequence.c: the digest of driver calls (lib/driver/model/model_sequence.c) changes with a program's calls of the
+ * driver, and with nothing else.
  */
 #include "tests/fixtures/model_device.h"
 
@@ -21,7 +21,7 @@ enum change {
     CHANGES
 };
 
-/* A small program. */
+/* Plays a small program. */
 static void play(enum change change, FILE *lines) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -85,7 +85,7 @@ TEST_WHERE(OTHER_TIME + 1, CHANGES, NULL, other_calls_have_another_digest) {
     ck_assert_uint_eq(other.calls, plain.calls + (_i == ONE_MORE));
 }
 
-/* Streams, events and pools by the order in which they are named; 0, 1 and 2 are the default streams. */
+/* Streams, events and pools are numbered in the order in which they are named; 0, 1 and 2 are the default streams. */
 TEST(each_call_is_a_line) {
     static const char *const wanted = "cuMemPoolCreate most 0 = 0\n"
                                       "cuMemPoolSetAttribute pool 3 4 threshold 2097152 = 0\n"
