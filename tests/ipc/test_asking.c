@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_asking.c: how a process asks others for memory, and is asked: by itself, against registries that this test writes
- * in the place of other processes (test_process_peers has whole ones).
- */
+/* test_asking.c: a process asks others for memory, and is asked.  This test writes the other processes' entries in the
+ * registry itself; test_process_peers starts real processes. */
 #include "tests/fixtures/deny.h"
 #include "tests/fixtures/folder.h"
 #include "tests/fixtures/model_device.h"
@@ -15,8 +14,8 @@
 enum { OTHERS = 10 };
 
 static char name[WEIR_UUID_BYTES];
-static struct weir_registry other[OTHERS]; /* each as another process would have it */
-static struct weir_process_peers *own;     /* in the first slot */
+static struct weir_registry other[OTHERS]; /* one for each other process */
+static struct weir_process_peers *own;     /* has the first slot */
 
 static void nap(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
@@ -53,9 +52,9 @@ static void tear_down(void) {
 
 static struct weir_local_peer local_peer;
 static _Atomic uint64_t has_reserve, gives, was_asked;
-static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
-static void (*_Atomic in_resize)(void); /* likewise, once */
-static void (*_Atomic in_tell)(void);   /* likewise, after it has looked */
+static void (*_Atomic in_give)(void);   /* called by give(), if it is not NULL */
+static void (*_Atomic in_resize)(void); /* called once, by resize() */
+static void (*_Atomic in_tell)(void);   /* called once, by tell(), after it has read the memory */
 static _Atomic uint64_t last_weights;
 
 static _Atomic uint64_t noted;
@@ -66,7 +65,7 @@ static void tell(void *owner, struct weir_holding *out) {
     (void)owner;
     out->reserved = atomic_load(&has_reserve);
     out->shown = &noted;
-    out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
+    out->idle = atomic_load(&last_weights); /* grows with the sum of weights */
     if (call)
         call();
 }
@@ -91,7 +90,7 @@ static void resize(void *owner, uint64_t weights) {
         call();
 }
 
-/* What takes part: NULL, or where. */
+/* The members of this process.  `on` is NULL in an unused entry. */
 static struct member {
     struct weir_process_peers *on;
     struct weir_claim claim;
@@ -146,7 +145,7 @@ static void has_allocator(void) {
     weir__local_peers_join(&local_peer);
 }
 
-/* ---- and what others are told, and tell ------------------------------------------------------- */
+/* ---- entries of the registry ------------------------------------------------------------------ */
 
 static void says(int i, struct weir_registry_entry entry) {
     other[i].looked_ns = 0;
@@ -160,13 +159,13 @@ static void has_idle(int i, uint64_t idle, uint64_t priority) {
 
 static void comes(int i, uint64_t idle, uint64_t priority) {
     ANSWERS(0, weir__registry_open(&other[i], name));
-    other[i].namespace = 1; /* its pid is not for this process to judge */
+    other[i].namespace = 1; /* so that this process does not check its pid */
     has_idle(i, idle, priority);
 }
 
-/* What this process says. */
+/* Returns this process's entry. */
 static struct weir_registry_entry own_entry(void) {
-    int by = weir__registry_slot(&other[0]) < 0; /* it has left */
+    int by = weir__registry_slot(&other[0]) < 0; /* 1 if other[0] has left */
     struct weir_registry_entry e;
 
     MUST(weir__registry_read(&other[by], 0, &e));
@@ -183,7 +182,7 @@ CASE("asking", 60, set_up_device, tear_down);
 TEST(devices_without_a_name) {
     struct weir_driver alone = *driver;
 
-    alone.is_shared = NULL; /* as a real one has it */
+    alone.is_shared = NULL; /* a real driver has no such function */
     MUST(weir__process_peers_device(&alone, 0, name));
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(!weir__process_peers_device(driver, 0, name));
@@ -202,23 +201,23 @@ TEST(nobody_is_there_or_no_time) {
     said = weir__process_peers_ask(own, MIB, 0, 0, NULL);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
-    MUST_EQ(said.late, 0);    /* it was not asked, */
-    MUST_EQ(said.awaited, 1); /* and may have some */
+    MUST_EQ(said.late, 0);    /* the other one was not asked */
+    MUST_EQ(said.awaited, 1); /* but it may have idle memory */
     leave(own);
 }
 
 enum { ASKING_MS = 400, SILENCE_MS = 2000, LOOKS = 5 };
 
-/* Asks one after the other; what becomes of who is silent meanwhile.  1, or 0: it took so long that nothing is told by
- * it: a deadline was over before anybody may have been asked, or who was silent may be asked again. */
+/* Sends LOOKS requests to silent processes.  Meanwhile one of them publishes, and one is replaced.  Returns 1, or 0 if
+ * a deadline may have passed before any process was asked, or if a silent process could be asked again. */
 static int ask_the_silent(struct weir_answers said[LOOKS]) {
     uint64_t began = weir__registry_now(), until;
     int in_time = 1;
 
     for (int i = 0; i < LOOKS; i++) {
-        if (i == 3) /* has been heard of */
+        if (i == 3) /* this one publishes again */
             has_idle(1, 20, 1);
-        if (i == 4) { /* another has the slot */
+        if (i == 4) { /* this one is replaced in its slot */
             other[2].start++;
             has_idle(2, 40, 3);
         }
@@ -230,9 +229,9 @@ static int ask_the_silent(struct weir_answers said[LOOKS]) {
     return in_time && weir__registry_now() < began + SILENCE_MS * MS;
 }
 
-/* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
+/* A process that has not answered is left alone for a while, unless it publishes or another process has its slot. */
 TEST(the_silent_are_left_alone) {
-    static const uint64_t kept[LOOKS] = {0, 0, 70, 50, 30}; /* what they have cannot be asked for */
+    static const uint64_t kept[LOOKS] = {0, 0, 70, 50, 30}; /* memory that cannot be asked for */
     struct weir_answers said[LOOKS];
 
     own = join(driver, 0);
@@ -240,7 +239,7 @@ TEST(the_silent_are_left_alone) {
     comes(1, 20, 1);
     comes(2, 40, 3);
     while (!ask_the_silent(said))
-        for (int i = 0; i < 3; i++) { /* others in their places, of which nothing is known */
+        for (int i = 0; i < 3; i++) { /* new processes, so that no one counts as silent */
             other[i].start++;
             has_idle(i, (uint64_t)10 << i, i == 0 ? 5 : i == 1 ? 1 : 3);
         }
@@ -251,14 +250,14 @@ TEST(the_silent_are_left_alone) {
     MUST_EQ(said[0].heard, 0);
     MUST_EQ(said[0].late, 1);
     MUST_EQ(said[0].awaited, 1);
-    MUST_EQ(said[1].late, 0); /* the same request goes on */
+    MUST_EQ(said[1].late, 0); /* continues the first request */
     MUST_EQ(said[1].awaited, 1);
     MUST_EQ(said[2].late, 0);
     MUST_EQ(said[2].awaited, 0);
     leave(own);
 }
 
-/* So many at once, and then the rest. */
+/* A request asks at most WEIR_REGISTRY_ASKS processes at once, and the rest later. */
 TEST(more_than_are_asked_at_once) {
     struct weir_answers said;
     uint64_t sum = 0;
@@ -276,9 +275,9 @@ TEST(more_than_are_asked_at_once) {
 
 enum way { ANSWERS_IT, IS_ANOTHER, IS_ANOTHERS_CHILD, IS_GONE, SAYS_WHAT_IT_HAS, WAYS };
 
-static atomic_int has_asked; /* it was too late to act */
+static atomic_int has_asked; /* the request is over, so act() ends */
 
-/* The first of the others, once it is asked; or all the time. */
+/* Acts as other[0] in one of the ways once it is asked.  In the way SAYS_WHAT_IT_HAS it publishes before that, too. */
 static void *act(void *way) {
     struct weir_registry_entry question, entry = {.reserved = 10, .idle = 10};
     int how = *(const int *)way;
@@ -311,11 +310,10 @@ static void *act(void *way) {
     return NULL;
 }
 
-enum {
-    TRIES = 50
-}; /* of what may come too late on a slow machine; what is wrong is so each time */
+/* An answer may come too late on a slow machine, but a fault makes all tries fail. */
+enum { TRIES = 50 };
 
-/* The dead, and who has a slot after them, have given what they had. */
+/* A process that has ended, or was replaced in its slot, counts as one that has freed all its memory. */
 TEST_EACH(WAYS, what_counts_as_an_answer) {
     static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
     struct weir_answers said = {0};
@@ -323,13 +321,13 @@ TEST_EACH(WAYS, what_counts_as_an_answer) {
 
     own = join(driver, 0);
     comes(0, 10, 0);
-    comes(1, 20, 1); /* which is silent */
+    comes(1, 20, 1); /* this one never answers */
     for (int i = 0; i < TRIES && (said.given != given[_i] || !said.heard); i++) {
         if (i > 0 && weir__registry_slot(&other[0]) < 0) {
             weir__registry_close(&other[0]);
             comes(0, 10, 0);
         }
-        for (int k = 0; k < 2; k++) { /* others, of which nothing is known */
+        for (int k = 0; k < 2; k++) { /* new processes, so that no one counts as silent */
             other[k].start++;
             has_idle(k, (uint64_t)10 << k, (uint64_t)k);
         }
@@ -345,7 +343,7 @@ TEST_EACH(WAYS, what_counts_as_an_answer) {
     leave(own);
 }
 
-/* Who has given what it could is not asked again, though there was too little of it for a context. */
+/* A process that has freed all it could is not asked again, even if that was too little for a context. */
 TEST(a_context_asks_for_all_once) {
     static const int way = ANSWERS_IT;
     struct weir_admission admission = {0};
@@ -384,7 +382,7 @@ TEST(a_share_waits_for_a_silent_process) {
     OK(weir_allocator_destroy(a));
 }
 
-/* Settings that are tried take no part, and are held against those who do. */
+/* A check of settings joins no registry, but takes account of the processes that have joined. */
 TEST(settings_beside_others) {
     weir_options options = options_of(KIND_FIXED, "model", 0);
     uint64_t prealloc = 0;
@@ -421,7 +419,7 @@ static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
     weir__registry_ring(&other[0]);
 }
 
-/* A question to another, or to whoever had the slot before, is not this one's, and one is answered once. */
+/* A process answers a request once, and none to another slot or to an earlier process of its slot. */
 TEST(only_who_is_asked_gives) {
     uint64_t start;
 
@@ -453,7 +451,7 @@ static void come_meanwhile(void) {
     atomic_store(&came_ns, weir__registry_now());
 }
 
-/* Who comes while the shares are taken is not told, as news, what there was to give before. */
+/* An entry takes account of each weight that was published before the entry's heartbeat. */
 TEST(what_is_told_knows_of_who_was_there) {
     struct member *m = members;
     char why[96];
@@ -477,7 +475,7 @@ TEST(what_is_told_knows_of_who_was_there) {
     leave_as(m);
 }
 
-/* An allocator that has 20, and has told so. */
+/* Joins with an allocator that has published 20 reserved bytes. */
 static void has_told(void) {
     atomic_store(&has_reserve, 20);
     own = join(driver, 0);
@@ -491,20 +489,20 @@ static void grow_meanwhile(void) {
     weir__process_peers_note(own, &noted, 50);
 }
 
-/* The thread looks what the allocator has, and the allocator grows before the thread writes it down. */
+/* The allocator grows after the thread has read its memory and before the thread publishes. */
 TEST(growth_during_a_look_is_told) {
     has_told();
     atomic_store(&in_tell, grow_meanwhile);
     weir__registry_ring(&other[0]);
     while (atomic_load(&in_tell))
         nap(1);
-    nap(20); /* it has written by then */
+    nap(20); /* so that the thread has published */
     MUST_EQ(own_entry().reserved, 50);
     weir__local_peers_leave(&local_peer);
     leave(own);
 }
 
-/* The thread sees a larger reserve before the allocator says so. */
+/* The thread publishes growth before the allocator notes it. */
 TEST(growth_that_was_seen_counts_once) {
     has_told();
     atomic_store(&has_reserve, 50);
@@ -518,7 +516,7 @@ TEST(growth_that_was_seen_counts_once) {
     leave(own);
 }
 
-/* It has a second, in which one that has been asked once may still give. */
+/* A request for a context waits one second for a process that has been asked. */
 TEST(a_context_waits_for_who_has_not_answered) {
     struct weir_admission admission = {0};
     uint64_t began = weir__registry_now();
@@ -529,11 +527,11 @@ TEST(a_context_waits_for_who_has_not_answered) {
         ;
     MUST_LE(1000 * MS, weir__registry_now() - began);
     admission = (struct weir_admission){0};
-    MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
+    MUST(!weir__allocator_admit(own, &admission)); /* a silent process is not asked */
     leave(own);
 }
 
-/* What somebody writes there does not make the sum any number. */
+/* An impossible weight in another process's entry does not count. */
 TEST(weights_are_added_up) {
     own = join(driver, 0);
     comes(0, 0, 0);
@@ -544,8 +542,7 @@ TEST(weights_are_added_up) {
     leave(own);
 }
 
-/* An allocator that is being made counts though another is asked what it has, and counts no more when it is gone,
- * though the process still takes part. */
+/* The claim of an allocator counts from before its creation until it leaves, even if the process stays joined. */
 TEST(claims_count_until_they_end) {
     struct member *context = join_as(0, 0), *made = join_as(10, 2), *in_making = join_as(30, 1);
 
@@ -568,7 +565,7 @@ TEST(claims_count_until_they_end) {
     leave_as(context);
 }
 
-/* Two say what an allocator has: it itself at each step, and the thread, which may have seen the next one. */
+/* The allocator and the thread both publish its reserved memory, and the thread may be one step ahead. */
 TEST(a_step_that_was_counted_before) {
     _Atomic uint64_t shown = 0;
 
@@ -600,20 +597,20 @@ TEST(one_for_each_device) {
     MUST(own != on_one && own != on_second && on_one != on_second);
     comes(0, 0, 0);
     leave(own);
-    MUST_EQ(own_entry().pid, (uint64_t)getpid()); /* it is still wanted */
+    MUST_EQ(own_entry().pid, (uint64_t)getpid()); /* one allocator is still joined */
     leave(own);
     leave(on_second);
     leave(on_one);
 }
 
-/* Of weir's thread, which then has no lock, and writes nothing down. */
+/* Keeps weir's thread from starting, so that it holds no lock and publishes nothing. */
 static void never_begin(void) {
     for (;;)
         pause();
 }
 
 #ifdef CAN_DENY
-/* Why is told once, nothing is left, and the next one works. */
+/* The first failed join gives the reason, no file stays open, and a later join works. */
 TEST(what_joining_takes_is_denied) {
     int files;
     char why[96];
@@ -667,12 +664,12 @@ static void *note_and_stick(void *unused) {
     return unused;
 }
 
-/* With a lock in the hands of a thread that is somewhere for ever: one that gives, that joins, that says. */
+/* Exits while a thread holds a lock for ever: a thread that frees memory (0), joins (1) or publishes (2). */
 static __attribute__((noreturn)) void end_with(int lock) {
     char path[80];
     pthread_t thread;
 
-    snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a registry of its own */
+    snprintf(path, sizeof path, "%s/%d", folder, lock); /* each child has a separate registry */
     MUST(mkdir(path, 0700) == 0 && setenv("WEIR_RUN_FOLDER", path, 1) == 0);
     open_devices();
     if (lock == 2)
@@ -714,7 +711,7 @@ TEST(a_thread_that_never_comes_back) {
 #ifdef CAN_DENY
 static atomic_int is_at_bell;
 
-/* Of weir's thread: its first look at the bell is a long one. */
+/* Makes weir's thread take 30 ms for its first read of the bell. */
 static void linger(const char *call) {
     if (strcmp(call, "pread") != 0)
         return;
@@ -729,7 +726,7 @@ static void watch(void) {
 
 CASE("asking", 60, set_up_device, tear_down);
 
-/* The bell that it is to hear has rung by the time that it listens. */
+/* The bell that ends the thread rings before the thread sleeps on it. */
 TEST(it_leaves_as_the_thread_begins) {
     uint64_t began = weir__registry_now();
 
@@ -744,7 +741,7 @@ TEST(it_leaves_as_the_thread_begins) {
 
 CASE("asking", 60, set_up_device, tear_down);
 
-/* It leaves nothing that is its parent's. */
+/* The exit of a child of fork leaves the parent's slot alone. */
 TEST(a_child_of_fork_ends) {
 
     weir__thread_watch(never_begin);

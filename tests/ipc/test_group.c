@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_group.c: one limit for several processes: exact at the limit, whoever is stopped or killed, and when.
+/* test_group.c: one limit for several processes holds to the byte, even if processes are stopped or killed.
  *
- * What each process holds is written to a page that all share, after it was counted and until before it is given back.
- * So what all that live hold together is never more than is counted.  To look, all are stopped.
+ * Each process writes the bytes that it holds to a shared page: after they were counted, and until before they are
+ * given back.  So live processes together never hold more than is counted.  The test stops all processes to check this.
  */
 #include <sched.h>
 
@@ -42,7 +42,7 @@ static void join(struct weir_group *g, uint64_t limit) {
     ck_assert_msg(weir__group_join(g, "training", DEVICE, limit, 1, why) == 0, "%s", why);
 }
 
-/* The last member leaves, and removes the file. */
+/* Leaves as the last member, and checks that this has removed the file. */
 static void leave_last(struct weir_group *g) {
     weir__group_leave(g);
     ck_assert(!files());
@@ -121,7 +121,7 @@ TEST(test_the_limit_is_the_groups) {
     weir__group_leave(&one);
     ck_assert_uint_eq(weir__group_used(&two), 5);
     weir__group_leave(&two);
-    join(&one, LIMIT / 2); /* it is another group by now */
+    join(&one, LIMIT / 2); /* a new group, since the old one has ended */
     weir__group_leave(&one);
 }
 
@@ -246,7 +246,7 @@ TEST(test_another_program_of_the_process_has_nothing) {
         _exit(1);
     }
     close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* closed by exec */
+    ck_assert_int_eq(read(ready[0], &byte, 1), 0); /* exec has closed the pipe */
     join(&g, LIMIT);
     while (
         !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT)) /* exec closes one file after another */
@@ -273,7 +273,7 @@ TEST(test_a_child_of_fork_does_not_keep_what_its_parent_had) {
         if (child == 0) {
             weir__group_forget(&g);
             close(gone[1]);
-            (void)!read(gone[0], &byte, 1); /* until the test is over */
+            (void)!read(gone[0], &byte, 1); /* waits for the end of the test */
             _exit(0);
         }
         if (write(ready[1], &child, sizeof child) != sizeof child)
@@ -316,13 +316,13 @@ TEST(test_a_file_that_only_the_dead_used_takes_another_limit) {
     pid = holder(take_as_member, LIMIT);
     end(pid, SIGKILL);
     ck_assert_int_eq(weir__group_look(&g, "training", DEVICE), 0);
-    weir__group_leave(&g); /* who looks removes what nobody uses */
+    weir__group_leave(&g); /* a process that only looks removes an unused file */
     ck_assert(!files());
 }
 
 static int leave_by[2], left_by[2];
 
-/* The first thread has ended, and the locks have gone: to others the process is ending, and has its memory yet. */
+/* Waits until the first thread has ended, and drops the locks.  The process is now ending, and still has memory. */
 static void *go_on_ending(void *group) {
     struct weir_group *g = group;
     uint64_t start = weir__process_start(getpid());
@@ -369,7 +369,7 @@ TEST(test_another_limit_leaves_what_the_ending_have) {
 
 static int say_by[2], go_by[2];
 
-/* A member that is about to end, which goes on until it is told: it has LIMIT - 1 bytes. */
+/* Starts a member with LIMIT - 1 bytes that is about to end, and exits when the test closes go_by. */
 static pid_t start_ending(void) {
     struct weir_group g;
     char byte;
@@ -383,7 +383,7 @@ static pid_t start_ending(void) {
             !weir__group_take(&g, WEIR_GROUP_RESERVE, LIMIT - 1))
             _exit(1);
         weir__group_end(&g);
-        weir__group_give(&g, WEIR_GROUP_RESERVE, 1); /* as destructors may that come later */
+        weir__group_give(&g, WEIR_GROUP_RESERVE, 1); /* a later destructor may do this */
         weir__group_add(&g, WEIR_GROUP_RESERVE, 1);
         if (write(say_by[1], "r", 1) != 1)
             _exit(1);
@@ -417,7 +417,7 @@ TEST(test_the_last_member_removes_the_file_as_it_ends) {
     ck_assert(!files());
 }
 
-/* Neither takes the other for one that stays. */
+/* No ending member takes another ending one for a member that stays. */
 TEST(test_members_that_end_at_once_leave_no_file) {
     enum { ENDING = 3 };
     pid_t pids[ENDING];
@@ -460,13 +460,13 @@ TEST(test_members_that_end_at_once_leave_no_file) {
 
 CASE("removed", 30, set_up, tear_down);
 
-/* Until members look at their file again. */
+/* Removes the file, and waits so long that the members' next calls check it. */
 static void remove_file(const char *path) {
     ck_assert_int_eq(unlink(path), 0);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
 }
 
-/* As at the end of a login session.  Of the old members one is another process, and one has lost its descriptors. */
+/* The end of a login session removes the file.  One old member is another process, and one has lost its descriptors. */
 TEST(test_old_and_new_members_have_one_limit) {
     struct weir_group_member members[WEIR_GROUP_SLOTS];
     struct weir_group near, late;
@@ -525,7 +525,7 @@ TEST(test_old_and_new_members_have_one_limit) {
     leave_last(&late);
 }
 
-/* What asks finds the new file, too; and the new members' limit holds for the old one. */
+/* A query finds the new file, too, and the limit of new members holds for the old one. */
 TEST(test_old_members_have_the_new_limit) {
     struct weir_group one, late;
 
@@ -544,7 +544,7 @@ TEST(test_old_members_have_the_new_limit) {
     leave_last(&late);
 }
 
-/* A member that cannot count where new members do counts no more, since the limit would be exceeded. */
+/* A member that cannot join the new file gets no more bytes, since the limit would be exceeded otherwise. */
 TEST(test_no_new_file_can_be_made) {
     struct weir_group one;
 
@@ -574,7 +574,7 @@ static uint64_t draw(uint64_t most) {
     return (random_state >> 33) % most;
 }
 
-/* Takes and gives until it is killed. */
+/* Counts and gives back random bytes until the process is killed. */
 static void work(int number, uint64_t seed) {
     uint64_t block[BLOCKS] = {0};
     struct weir_group g;
@@ -623,7 +623,7 @@ static void signal_all(const pid_t *pids, int count, int how) {
         ck_assert_int_eq(kill(pids[i], how), 0);
 }
 
-/* All are stopped. */
+/* Waits until all processes have stopped. */
 static void await_stopped(const pid_t *pids, int count) {
     int status;
 
@@ -633,7 +633,7 @@ static void await_stopped(const pid_t *pids, int count) {
     }
 }
 
-/* What the living hold is no more than is counted, which is no more than the limit and what the slots sum up to. */
+/* Checks that live processes hold at most the counted bytes, which are the sum of the slots and within the limit. */
 static void look(struct weir_group *g, int count) {
     struct weir_group_member members[WEIR_GROUP_SLOTS];
     uint64_t held = 0, counted = 0;
@@ -661,7 +661,7 @@ static uint64_t steps_of(int count) {
     return steps;
 }
 
-/* Takes one at random, stops or kills it at any moment, and looks now and then: for so many steps and kills. */
+/* Kills and restarts random processes, some after a stop, for `steps` steps and `least` kills.  Checks at times. */
 static void disturb(int count, uint64_t steps, uint64_t least) {
     uint64_t kills = 0, refused = 0;
     struct weir_group watcher;
@@ -674,7 +674,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
         int at = (int)draw((uint64_t)count);
 
         nanosleep(&(struct timespec){0, (long)draw(3000000)}, NULL);
-        if (draw(2)) { /* stopped for a while, in which the others go on */
+        if (draw(2)) { /* other processes go on meanwhile */
             ck_assert_int_eq(kill(pids[at], SIGSTOP), 0);
             nanosleep(&(struct timespec){0, (long)draw(2000000)}, NULL);
             ck_assert_int_eq(kill(pids[at], SIGCONT), 0);
@@ -685,7 +685,7 @@ static void disturb(int count, uint64_t steps, uint64_t least) {
         pids[at] = start_worker(at, draw(UINT64_C(1) << 30));
         if (++kills % 8 != 0)
             continue;
-        nanosleep(&(struct timespec){0, 2000000}, NULL); /* all have joined */
+        nanosleep(&(struct timespec){0, 2000000}, NULL); /* so that all have joined */
         signal_all(pids, count, SIGSTOP);
         await_stopped(pids, count);
         if (weir__group_look(&watcher, "training", DEVICE) == 0) {
@@ -735,7 +735,7 @@ static void *take_and_give(void *group) {
     return NULL;
 }
 
-/* Once more while the file is removed again and again. */
+/* In the second round the file is removed again and again. */
 TEST_EACH(2, test_threads_of_several_members) {
     struct weir_group group[3];
     pthread_t thread[6];
@@ -753,7 +753,7 @@ TEST_EACH(2, test_threads_of_several_members) {
         pthread_join(thread[i], NULL);
     nanosleep(&(struct timespec){0, 20000000}, NULL);
     for (int i = 0; i < 3; i++)
-        weir__group_tell_idle(&group[i], 0); /* all are in one file now */
+        weir__group_tell_idle(&group[i], 0); /* so that all are in one file */
     ck_assert_uint_eq(weir__group_used(&group[0]), 0);
     for (int i = 0; i < 3; i++)
         weir__group_leave(&group[i]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_process_peers.c: processes on one modelled device, which give way to each other.
+/* test_process_peers.c: processes on one modelled device free memory for each other.
  *
- * The others are this program again, told by lines what to do; each answers with a line.  Time is real here: what
- * has a deadline in the tests has one that nobody meets by being slow.
+ * The other processes run this program, too.  They read one command from each line of input, and answer with a line.
+ * Time is real here, so each deadline of a test is long enough for a slow machine.
  */
 #include "test_process_peers.h"
 
@@ -12,7 +12,7 @@ static weir_allocator *own;
 static void *blocks[MOST_BLOCKS];
 static size_t block_count;
 
-/* Check's own words are for its own process. */
+/* Ends a child whose condition fails.  Check's assertions work in Check's process only. */
 static void must_hold(int holds, int line) {
     if (holds)
         return;
@@ -21,7 +21,7 @@ static void must_hold(int holds, int line) {
 }
 #define must(condition) must_hold(condition, __LINE__)
 
-/* Contexts take memory where a profile says so. */
+/* Opens the model driver.  The profile, if there is one, defines the device's size and the memory of a context. */
 static void open_driver(void) {
     uint64_t capacity = getenv("WEIR_MODEL_PROFILE") ? 0 : CAPACITY;
     struct weir_driver_failure failure;
@@ -54,7 +54,7 @@ static weir_status give_all(void) {
     return status;
 }
 
-/* Every other block. */
+/* Frees every other block. */
 static weir_status give_half(void) {
     weir_status status = WEIR_OK;
     size_t left = 0;
@@ -76,7 +76,7 @@ static int takes_all(void *context, weir_stream stream) {
 static weir_tensors *tensors;
 static int source_frees;
 
-/* Opens the tensors of the device.  Their allocator is the first one then. */
+/* Opens the tensors of the device, whose allocator becomes `own`. */
 static void open_tensors(const char *engine) {
     must(setenv("WEIR_DEVICE", "model", 1) == 0 && setenv("WEIR_ENGINE", engine, 1) == 0);
     must(weir_tensors_open(0, NULL, &tensors) == WEIR_OK);
@@ -171,7 +171,7 @@ static void tell_figures(void) {
            (unsigned long long)f.growths);
 }
 
-/* Of that cause: how many, and bytes. */
+/* Prints the number and the MiB of the events with that cause. */
 static void tell_events(int cause) {
     weir_event events[64];
     uint64_t bytes = 0;
@@ -187,8 +187,7 @@ static void tell_events(int cause) {
     printf("%zu %llu\n", found, (unsigned long long)(bytes / MIB));
 }
 
-/* The kernel takes mappings and files, and with them locks, before a process has ended.  A thread that still runs opens
- * none again. */
+/* Unmaps and closes the registry for good, as the kernel does before a killed process has ended. */
 static void lose_registry(void) {
     const struct rlimit none = {0};
     char line[512], link[64];
@@ -252,7 +251,7 @@ static void obey(const char *line) {
         (void)take(64 * GIB);
         must(weir_last_failure(&r) == WEIR_OK);
         printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
-    } else if (strcmp(line, "why\n") == 0) { /* the last failure, in one line */
+    } else if (strcmp(line, "why\n") == 0) { /* the OOM report in one line */
         weir_oom_report v = {.size = sizeof v};
         char text[4096];
 
@@ -261,23 +260,22 @@ static void obey(const char *line) {
         for (char *at = text; (at = strchr(at, '\n'));)
             *at = '|';
         printf("%s\n", text);
-    } else if (sscanf(line, "work %zu", &mib) ==
-               1) { /* ms, behind which what is freed is pending */
+    } else if (sscanf(line, "work %zu", &mib) == 1) { /* ms of work, so that frees are pending */
         printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
-    } else if (sscanf(line, "later %zu", &mib) == 1) { /* ms, and a request that no cache serves */
+    } else if (sscanf(line, "later %zu", &mib) == 1) { /* ms; no cache serves the request */
         weir__model_advance(mib * MS);
         printf("%s\n", weir_status_name(take(2 * MIB)));
     } else if (strcmp(line, "fail\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         printf("it will\n");
-    } else if (strcmp(line, "context\n") == 0) { /* for which there is no room */
+    } else if (strcmp(line, "context\n") == 0) { /* asks other processes for room */
         weir_options options = options_of(KIND_POOL, "model", 0);
         struct weir_admission admission = {0};
         uint64_t began = now_ms();
         int any = weir__drop_in_ask_on(driver, 0, &options, &admission);
 
         printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
-    } else if (strcmp(line, "share\n") == 0) { /* the first allocator, with a share */
+    } else if (strcmp(line, "share\n") == 0) { /* creates an allocator with a share */
         weir_options options = options_of(KIND_POOL, "model", 0);
         char message[320];
 
@@ -286,25 +284,24 @@ static void obey(const char *line) {
                weir_status_name(weir__allocator_create_on(driver, &options, &own, NULL, 0)));
     } else if (sscanf(line, "preallocate %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(weir_preallocate(own, mib * MIB, NULL)));
-    } else if (strcmp(line, "trims\n") == 0) { /* what only they call here */
+    } else if (strcmp(line, "trims\n") == 0) { /* driver calls that only a trim makes */
         printf("%llu\n", (unsigned long long)(weir__model_calls(WEIR_ENTRY_cuMemPoolTrimTo) +
                                               weir__model_calls(WEIR_ENTRY_cuMemFree) +
                                               weir__model_calls(WEIR_ENTRY_cuStreamSynchronize)));
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
-    } else if (strcmp(line, "nameless\n") == 0) { /* the device */
+    } else if (strcmp(line, "nameless\n") == 0) { /* the device has no UUID */
         weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
-    } else if (strcmp(line, "looks\n") == 0) { /* at what is free, for a try and beside them */
+    } else if (strcmp(line, "looks\n") == 0) { /* the queries of free memory */
         printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuMemGetInfo));
-    } else if (strcmp(line, "refuse\n") == 0) { /* what it says is free */
+    } else if (strcmp(line, "refuse\n") == 0) { /* the driver refuses free memory */
         weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
         printf("it will\n");
     } else if (sscanf(line, "set-limit %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(weir_set_limit(own, bytes_amount(mib * MIB))));
-    } else if (sscanf(line, "also %zu", &mib) ==
-               1) { /* another allocator, without a share, that has so much */
+    } else if (sscanf(line, "also %zu", &mib) == 1) { /* in a second allocator without a share */
         weir_options options = options_of(KIND_POOL, "model", 0);
         weir_allocator *other = NULL;
         void *block;
@@ -315,13 +312,12 @@ static void obey(const char *line) {
         weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
         printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
         weir__model_faults_clear();
-    } else if (strcmp(line, "ending\n") ==
-               0) { /* as one that was killed, before its memory is gone */
+    } else if (strcmp(line, "ending\n") == 0) { /* acts as killed, but has its memory */
         printf("it is\n");
         fflush(stdout);
         lose_registry();
         syscall(SYS_exit, 0);                  /* pthread_exit would open a library */
-    } else if (strcmp(line, "dying\n") == 0) { /* likewise, and its lock is not gone either */
+    } else if (strcmp(line, "dying\n") == 0) { /* acts as killed, but has its slot */
         printf("it is\n");
         fflush(stdout);
         syscall(SYS_exit, 0);
@@ -334,7 +330,7 @@ static void obey(const char *line) {
     }
 }
 
-/* Works until its input ends: at most one of all is at its peak, who has the lock on that file. */
+/* Allocates and frees until its input ends: up to `peak` if it locks the file `turns`, else up to `low`. */
 static int work(const char *turns, size_t low, size_t peak) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     int turn = open(turns, O_RDWR | O_CLOEXEC);
@@ -372,7 +368,7 @@ static int work(const char *turns, size_t low, size_t peak) {
     return 0;
 }
 
-/* As in a program under `weir run', of whose contexts weir knows. */
+/* Opens a context as a program under `weir run` does, where weir asks other processes for room after a failure. */
 static void open_as_a_program(void) {
     weir_options options = options_of(KIND_POOL, "model", 0);
     struct weir_admission admission = {0};
@@ -383,11 +379,11 @@ static void open_as_a_program(void) {
     while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
-    must(0); /* it is not admitted */
+    must(0); /* there is no room for the context */
 }
 
-/* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work"
- * FILE LOW PEAK behind that. */
+/* Runs `child KIND [OPTION VALUE]... [work FILE LOW PEAK]`.  KIND is an engine's number; "none" for no allocator; or
+ * "program" for a context without an allocator. */
 static int be_child(int count, char **words) {
     weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
     char line[256], message[640];
@@ -406,7 +402,7 @@ static int be_child(int count, char **words) {
                  ? WEIR_OK
                  : weir__allocator_create_on(driver, &options, &own, message, sizeof message);
     if (status == WEIR_OK)
-        open_device(); /* it has a context by then, unless there is no allocator */
+        open_device(); /* creating an allocator has opened the context before */
     printf("%s\n", status == WEIR_OK ? "ready" : message);
     fflush(stdout);
     if (status != WEIR_OK) {
@@ -440,7 +436,7 @@ static void start_worker(struct child *c) {
     begin(c, words);
 }
 
-/* One of them, at a time, is stopped: its reserved memory is not available, and there is room for one such beside a peak. */
+/* Kills or stops one worker at a time.  The device has room for a stopped worker's reserved memory beside a peak. */
 static void torment(uint64_t for_ms, unsigned *kills) {
     uint64_t until = now_ms() + for_ms, step = 0, random = 42;
 
@@ -473,7 +469,7 @@ static void expect_peace(void) {
         workers[i].to = fopen("/dev/null", "w");
     }
     for (int i = 0; i < WORKERS; i++)
-        ck_assert_int_eq(wait_for(&workers[i]), 0); /* no request of theirs has failed */
+        ck_assert_int_eq(wait_for(&workers[i]), 0); /* no request has failed */
     began = now_ms();
     start_model(CAPACITY);
     while (device_free() < CAPACITY)

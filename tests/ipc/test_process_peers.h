@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_process_peers.h: what the parts of the suite of processes on one device share: how the other processes are told what to do. */
+/* test_process_peers.h: starts processes on one device, and sends them commands, for the suite test_process_peers. */
 #ifndef WEIR_TEST_PROCESS_PEERS_H
 #define WEIR_TEST_PROCESS_PEERS_H
 
@@ -37,7 +37,7 @@ struct child {
 };
 
 static struct {
-    pid_t pid; /* 0: none */
+    pid_t pid; /* 0 if the entry is unused */
     int to;
 } living[MOST_CHILDREN];
 
@@ -47,7 +47,7 @@ static inline void hear(struct child *c) {
     c->reply[strcspn(c->reply, "\n")] = '\0';
 }
 
-/* `words': KIND and options, with blanks between. */
+/* Starts this program as a child.  `words` is a KIND and options of be_child(), separated by blanks. */
 static inline void begin(struct child *c, const char *words) {
     char copy[256],
         *argv[32] = {(char *)(uintptr_t) "test_process_peers", (char *)(uintptr_t) "child"}, *at;
@@ -112,7 +112,7 @@ static inline void hears(struct child *c, const char *reply) {
     ck_assert_str_eq(c->reply, reply);
 }
 
-/* So many blocks of so many MiB. */
+/* Lets the child allocate `blocks` blocks of `mib` MiB each. */
 static inline void takes(struct child *c, int blocks, unsigned mib) {
     char line[32];
 
@@ -121,7 +121,7 @@ static inline void takes(struct child *c, int blocks, unsigned mib) {
         expect(c, line, "WEIR_OK");
 }
 
-/* Several that are told the same. */
+/* Starts each of the listed children with these words. */
 #define start_each(words, ...)                                                                     \
     for (struct child * each[] = {__VA_ARGS__, NULL}, **at = each; *at; at++)                      \
     start(*at, words)
@@ -160,11 +160,11 @@ static inline void end_by(struct child *c, int how) {
 
     ck_assert_int_eq(kill(c->pid, how), 0);
     status = wait_for(c);
-    if (!WIFSIGNALED(status)) /* it had ended by itself */
+    if (!WIFSIGNALED(status)) /* the process had exited before the signal */
         ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
 }
 
-/* As /proc has it: of its first thread. */
+/* Returns the state letter of the process's first thread, from /proc. */
 static inline char state_of(const struct child *c) {
     char path[64], text[256], *at;
     FILE *file;
@@ -177,7 +177,7 @@ static inline char state_of(const struct child *c) {
     return at ? at[2] : '?';
 }
 
-/* And it is. */
+/* Stops the process, and waits until it has stopped. */
 static inline void stop(const struct child *c) {
     int status;
 
@@ -191,14 +191,14 @@ static inline void end(struct child *c) {
     ck_assert_int_eq(wait_for(c), 0);
 }
 
-/* Holds nothing, and has so much reserved memory. */
+/* Makes the process reserve `mib` MiB of idle memory. */
 static inline void fill(struct child *c, unsigned mib) {
     takes(c, (int)mib / 64, 64);
     expect(c, "give", "WEIR_OK");
     ck_assert_uint_ge(figures_of(c).reserved, mib);
 }
 
-/* One that has so much idle, and one that wants memory. */
+/* Starts a process with `mib` MiB of idle memory, and one that will need memory. */
 static inline void start_beside(struct child *idle, unsigned mib, struct child *needy,
                                 const char *words) {
     start(idle, "0");
@@ -219,7 +219,7 @@ static inline void set_up(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* Those that are left end by themselves as their input does. */
+/* Closes the input of the remaining children, which makes them exit. */
 static inline void tear_down(void) {
     int status;
 
@@ -243,7 +243,7 @@ static inline int registries(void) {
     return status == 0;
 }
 
-/* The registry of the device, which has been opened here too: for one who joins, or only looks. */
+/* Open the device's registry with a slot, or for reading only.  Both functions need an open driver. */
 static inline void open_registry(struct weir_registry *registry) {
     char name[WEIR_UUID_BYTES];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_process_peers_contexts.c: room for contexts, and what is left on the device. */
+/* test_process_peers_contexts.c: processes free memory for contexts of others, and keep some of the device free. */
 #include "test_process_peers.h"
 
 static struct weir_registry registry;
@@ -7,10 +7,10 @@ static struct weir_registry_entry entry;
 
 /* ---- room for contexts --------------------------------------------------------------------------- */
 
-/* As on a GPU: half a GiB; MiB. */
+/* MiB of a context and of a device, as on a GPU. */
 enum { CONTEXT = 512, LARGE = 8192 };
 
-/* From here on, in processes that begin. */
+/* Makes contexts take memory in processes that start from now on. */
 static void charge_contexts(void) {
     char path[128];
     FILE *file;
@@ -24,7 +24,7 @@ static void charge_contexts(void) {
     ck_assert_int_eq(setenv("WEIR_MODEL_PROFILE", path, 1), 0);
 }
 
-/* Holds nothing, and leaves less than a context takes. */
+/* Makes the process reserve idle memory until less than a context is free. */
 static void fill_device(struct child *c) {
     for (int i = 0; i < (LARGE - CONTEXT - CONTEXT / 2) / 256; i++)
         expect(c, "take 256", "WEIR_OK");
@@ -44,8 +44,7 @@ TEST_EACH(3, test_a_context_beside_idle_reserve) {
     expect(&needy, "take 256", "WEIR_OK");
 }
 
-/* The first one has all of the device, and what it was promised falls as others come.  A mapped arena gives handles of
- * half a GiB. */
+/* The first share is the whole device, and falls when others come.  The mapped engine frees pieces of 512 MiB. */
 TEST_EACH(2, test_contexts_beside_preallocated_shares) {
     struct child c[3];
     unsigned long long sum = 0;
@@ -64,7 +63,7 @@ TEST_EACH(2, test_contexts_beside_preallocated_shares) {
     ck_assert_uint_le(sum, LARGE - 3 * CONTEXT - LARGE / 64);
 }
 
-/* Of one that has no allocator yet. */
+/* The program has no allocator yet. */
 TEST(test_a_programs_context_beside_a_preallocated_share) {
     struct child one, late;
     struct figures f;
@@ -79,8 +78,8 @@ TEST(test_a_programs_context_beside_a_preallocated_share) {
     ck_assert_uint_ge(f.reserved, LARGE / 2 - LARGE / 64);
 }
 
-/* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
- * gone. */
+/* The share of the first process falls when another one joins, and the memory above it is freed before the first
+ * process is asked.  So its answer is 0 bytes, but the context opens. */
 TEST_EACH(2, test_a_context_for_which_shares_fell) {
     struct child one, late;
 
@@ -139,7 +138,7 @@ TEST_EACH(2, test_a_context_that_cannot_be) {
     ck_assert_ptr_null(strstr(said, "32MiB"));
 }
 
-/* Has nearly all of the device, and does not answer, though nobody has stopped it. */
+/* Acts as a process that has nearly the whole device and does not answer, although it is not stopped. */
 static void be_silent(uint64_t capacity) {
 
     start_model(capacity);
@@ -152,7 +151,7 @@ static void be_silent(uint64_t capacity) {
 
 CASE("silent", 60, set_up, tear_down);
 
-/* To whose request is refused, or whose context. */
+/* A request (_i 0) or a context (_i 1) of the needy process is refused. */
 TEST_EACH(2, test_who_does_not_answer_is_named) {
     char wanted[160];
     struct child needy;
@@ -188,7 +187,7 @@ TEST(test_others_give_beside_a_stopped_one) {
     expect(&needy, "take 320", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).released_mib, 192);
     end_by(&stopped, SIGKILL);
-    expect(&needy, "take 512", "WEIR_OK"); /* what it had is free */
+    expect(&needy, "take 512", "WEIR_OK"); /* the killed process's memory */
 }
 
 TEST(test_a_killed_one_leaves_its_memory) {
@@ -205,7 +204,7 @@ TEST(test_a_killed_one_leaves_its_memory) {
     ck_assert_str_eq(needy.reply, "WEIR_OK");
 }
 
-/* A process that has so much, and is ending, with a thread that does not go on. */
+/* Starts a process with `mib` MiB, makes its first thread exit and stops it, so that it stays ending. */
 static void start_ending(struct child *c, unsigned mib, struct child *also) {
     start(c, "0");
     if (also)
@@ -218,8 +217,7 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
     stop(c);
 }
 
-/* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
- * would be who lives. */
+/* A request waits for an ending process longer than for a live one, even if the ending began before the request. */
 TEST_EACH(2, test_who_is_ending_is_waited_for) {
     struct child killed, needy;
     uint64_t began, took;
@@ -234,10 +232,10 @@ TEST_EACH(2, test_who_is_ending_is_waited_for) {
     hears(&needy, "WEIR_OK");
     took = now_ms() - began;
     ask(&needy, "looks");
-    ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
+    ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* it sleeps between queries */
 }
 
-/* Nor does it keep what it has, though it has its slot still and answers. */
+/* A request waits for an ending process, even if that process still has its slot and answers. */
 TEST(test_who_is_ending_keeps_nothing) {
     struct child killed, needy;
 
@@ -254,7 +252,7 @@ TEST(test_who_is_ending_keeps_nothing) {
     hears(&needy, "WEIR_OK");
 }
 
-/* Where the living keep too much in any case. */
+/* The live process keeps too much memory in any case. */
 TEST(test_a_process_that_is_ending_is_not_waited_for) {
     struct child ending, needy, busy;
     uint64_t began;
@@ -264,11 +262,11 @@ TEST(test_a_process_that_is_ending_is_not_waited_for) {
     takes(&busy, 10, 64);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
+    ck_assert_uint_lt(now_ms() - began, 1000); /* a wait takes two seconds */
     end_by(&ending, SIGKILL);
 }
 
-/* Or what it has, with its context, is not enough, and nobody else is there. */
+/* The request waits only if the memory and the context of the ending process are enough (_i 1). */
 TEST_EACH(2, test_who_is_ending_has_too_little) {
     uint64_t began, others = (uint64_t)6000 * MIB, enough;
     struct child ending, needy;
@@ -278,7 +276,7 @@ TEST_EACH(2, test_who_is_ending_has_too_little) {
     charge_contexts();
     start_ending(&ending, 64, NULL);
     start(&needy, "0");
-    enough = (device_free() - others) / MIB + 1024; /* a context is taken to have a GiB */
+    enough = (device_free() - others) / MIB + 1024; /* weir assumes a context of 1 GiB */
     ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
     snprintf(words, sizeof words, "take %llu",
              (unsigned long long)(_i == 0 ? enough + 65 : enough));
@@ -297,7 +295,7 @@ TEST_EACH(2, test_who_is_ending_has_too_little) {
     end_by(&ending, SIGKILL);
 }
 
-/* Or nobody is, and what is free is refused. */
+/* No process is ending, and the driver refuses free memory. */
 TEST(test_nobody_is_waited_for_where_nobody_is) {
     struct child needy;
     uint64_t began;
@@ -309,7 +307,7 @@ TEST(test_nobody_is_waited_for_where_nobody_is) {
     ck_assert_uint_lt(now_ms() - began, 1000);
 }
 
-/* Nor for ever, where it does not come to its end. */
+/* A process that has been ending for two seconds is no longer waited for. */
 TEST(test_who_does_not_come_to_its_end) {
     struct child ending[2], needy;
     uint64_t began;
@@ -327,8 +325,7 @@ TEST(test_who_does_not_come_to_its_end) {
         end_by(&ending[i], SIGKILL);
 }
 
-/* A process that is killed gives all that it had, in use or not, whether the needy one waits for it already (the last
- * row) or has not asked it yet. */
+/* A killed process frees all its memory, whether the request waits for it (the last row) or has not asked it yet. */
 TEST_WHERE(8, 23, NULL, test_who_dies_gives_all) {
     struct child killed, needy;
 
@@ -351,14 +348,14 @@ TEST_EACH(2, test_the_file_is_ruined_meanwhile) {
              _i == 0 ? "truncate -s 0 %s/weir-*registry*" : "rm %s/weir-*registry*", folder);
     ck_assert_int_eq(system(command), 0);
     began = now_ms();
-    do { /* the caller makes it again, and the other is told of that */
+    do { /* the needy process makes a new file, and the idle one joins it */
         ask(&needy, "take 512");
     } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
-/* ---- what is left on the device ------------------------------------------------------------------ */
+/* ---- keep-free memory ---------------------------------------------------------------------------- */
 
 CASE("shares", 60, set_up, tear_down);
 
@@ -376,7 +373,7 @@ TEST_EACH(3, test_growth_leaves_room) {
     ck_assert_uint_le(figures_of(&c).reserved, 768);
 }
 
-/* What others hold idle is no reason to refuse a request for the room's sake. */
+/* Idle memory of another process is freed before a request is refused to keep memory free. */
 TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     struct child idle, needy;
     struct figures f;
@@ -392,7 +389,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_leaves_room) {
     expect(&needy, "take 512", "WEIR_E_LIMIT");
 }
 
-/* A program without weir takes some, and gives it back. */
+/* A program without weir allocates memory, and frees it. */
 TEST(test_room_is_measured) {
     struct child c;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_process_peers_giving.c: a process gives its idle memory to another that needs it. */
+/* test_process_peers_giving.c: a process frees idle memory for another process that needs it. */
 #include "test_process_peers.h"
 
 CASE("giving", 60, set_up, tear_down);
@@ -12,7 +12,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     start(&idle, "%d", kinds[_i]);
     start(&needy, "%d", kinds[_i]);
     fill(&idle, 896);
-    for (int i = 0; i < 6; i++) /* regions grow by more than is asked */
+    for (int i = 0; i < 6; i++) /* a region is larger than the request */
         expect(&needy, "take 128", "WEIR_OK");
     f = figures_of(&needy);
     ck_assert_uint_eq(f.in_use, 768);
@@ -23,7 +23,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     ck_assert_uint_ge(f.releases, 1);
     ck_assert_uint_ge(f.released_mib, 640);
     ck_assert_uint_le(f.reserved, 256);
-    /* the events say the same as the counters */
+    /* The events agree with the counters. */
     snprintf(words, sizeof words, "%llu %llu", f.releases, f.released_mib);
     expect(&idle, "releases", words);
     f = figures_of(&needy);
@@ -35,8 +35,7 @@ TEST_EACH(3, test_idle_reserve_goes_to_who_needs_it) {
     ck_assert(!registries());
 }
 
-/* The pool of a process has no users (_i < 4), so its memory goes to another process; or it has a user, whose graphs
- * contain its addresses. */
+/* The private pool has no users (_i < 4), so its memory is freed; or it has one, whose graphs contain its addresses. */
 TEST_EACH(8, test_the_memory_of_a_pool_goes_once_it_has_no_users) {
     static const char *const engines[] = {"pool", "bfc", "mapped", "direct"};
     int has_user = _i >= 4;
@@ -52,7 +51,7 @@ TEST_EACH(8, test_the_memory_of_a_pool_goes_once_it_has_no_users) {
     ck_assert_uint_eq(figures_of(&idle).reserved < 640, !has_user);
 }
 
-/* Nobody would have what is idle beside it otherwise. */
+/* If the block kept other regions too, no process could use their idle memory. */
 TEST_EACH(3, test_one_block_keeps_its_region_alone) {
     struct child one, needy;
 
@@ -63,7 +62,7 @@ TEST_EACH(3, test_one_block_keeps_its_region_alone) {
     expect(&needy, "take 512", "WEIR_OK");
 }
 
-/* Who shares the device says so before there is anybody to share it with. */
+/* A share, or keep-free memory, says before another process starts that the device is shared. */
 TEST_EACH(2, test_one_block_beside_who_comes_later) {
     struct child one, needy;
 
@@ -113,8 +112,7 @@ TEST(test_lower_priority_gives_first) {
     ck_assert_uint_ge(figures_of(&high).released_mib, 64);
 }
 
-/* Whose figures come too late on a machine with more to do is asked behind others, so that only one of some tries need
- * show it. */
+/* On a busy machine a process may publish its idle memory too late and be asked last, so one good try is enough. */
 TEST(test_most_idle_gives_first) {
     struct child little, much, needy;
     uint64_t given = 0;
@@ -133,10 +131,10 @@ TEST(test_most_idle_gives_first) {
         end(&little);
     }
     ck_assert_uint_ge(given, 224);
-    ck_assert_uint_le(given, 384); /* what is missing, and little more */
+    ck_assert_uint_le(given, 384); /* little more than the missing bytes */
 }
 
-/* What is idle is not done yet: the device is waited for. */
+/* Work on the device still uses the freed blocks, so their process waits for the work before it releases the memory. */
 TEST(test_work_that_uses_it_is_waited_for) {
     struct child idle, needy;
 
@@ -149,7 +147,7 @@ TEST(test_work_that_uses_it_is_waited_for) {
     ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
-/* Where the driver takes nothing back, it is asked again. */
+/* A trim that fails once in the driver is tried again. */
 TEST(test_what_cannot_be_given_once) {
     struct child idle, needy;
 
@@ -161,7 +159,7 @@ TEST(test_what_cannot_be_given_once) {
     ck_assert_uint_ge(figures_of(&idle).released_mib, 384);
 }
 
-/* Where the driver does not say what is free, others are asked once, for all of it. */
+/* If the driver does not report free memory, one request asks other processes for all bytes. */
 TEST(test_what_is_free_is_not_known) {
     struct child idle, needy;
 
@@ -172,7 +170,7 @@ TEST(test_what_is_free_is_not_known) {
     ck_assert_uint_ge(figures_of(&idle).released_mib, 256);
 }
 
-/* All that the own limit lets it have. */
+/* The request is as large as the limit. */
 TEST(test_up_to_the_own_limit) {
     struct child idle, needy;
 
@@ -180,7 +178,6 @@ TEST(test_up_to_the_own_limit) {
     expect(&needy, "take 512", "WEIR_OK");
 }
 
-/* Not even asked, where no wait is wanted. */
 TEST(test_without_a_wait_nobody_is_asked) {
     struct child idle, needy;
 
@@ -190,7 +187,7 @@ TEST(test_without_a_wait_nobody_is_asked) {
     ck_assert_uint_eq(figures_of(&idle).releases, 0);
 }
 
-/* All of the device, and all that another holds. */
+/* The request needs all of the device, so the other process must free all its memory. */
 TEST(test_the_whole_device) {
     struct child idle, needy;
 
@@ -199,7 +196,7 @@ TEST(test_the_whole_device) {
     ck_assert_uint_eq(figures_of(&idle).reserved, 0);
 }
 
-/* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
+/* If the request exceeds the process's limit, no other process is asked, with or without keep-free memory. */
 TEST_EACH(2, test_not_above_the_own_limit) {
     static const char *const words[] = {"0 limit 256MiB cache off",
                                         "0 limit 256MiB keep-free 32MiB cache off"};
@@ -208,14 +205,14 @@ TEST_EACH(2, test_not_above_the_own_limit) {
     start(&needy, "%s", words[_i]);
     expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
-    fill(&idle, 768); /* all that is left: the limit is not met */
+    fill(&idle, 768); /* the rest of the device */
     ask(&needy, "take 100");
     ck_assert_str_ne(needy.reply, "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).releases, 0);
     ck_assert_uint_eq(figures_of(&needy).reclaims, 0);
 }
 
-/* What a program without weir has may go back yet, but is not waited for longer than the program wants. */
+/* A program without weir may free memory yet, but the request waits no longer than its timeout. */
 TEST(test_until_the_deadline) {
     struct child one, needy;
     uint64_t began;
@@ -228,13 +225,13 @@ TEST(test_until_the_deadline) {
     began = now_ms();
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(now_ms() - began, 20);
-    ck_assert_uint_eq(figures_of(&needy).reclaims, 1); /* however often it looked */
+    ck_assert_uint_eq(figures_of(&needy).reclaims, 1); /* all retries count as one */
     ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
     weir__model_shared_give(0, 768 * MIB);
     expect(&needy, "take 256", "WEIR_OK");
 }
 
-/* And where others use just so much that it would fit, others than they may give it. */
+/* The request fits beside the other process's blocks, so it waits for memory that a program without weir frees. */
 TEST(test_until_what_fits_is_free) {
     struct child one, needy;
 
@@ -249,7 +246,7 @@ TEST(test_until_what_fits_is_free) {
     hears(&needy, "WEIR_OK");
 }
 
-/* MiB that a process has asked others for, with the driver opened here. */
+/* Returns the MiB that the process has asked others for.  Needs an open driver. */
 static uint64_t asked_by(const struct child *c) {
     struct weir_registry_entry says = {0};
     struct weir_registry look;
@@ -266,7 +263,7 @@ static uint64_t asked_by(const struct child *c) {
     return says.asked / MIB;
 }
 
-/* Who waits asks for no more than it needs, so that others keep the rest when they have some. */
+/* A waiting request asks only for the missing bytes, so that the other process keeps the rest of its idle memory. */
 TEST(test_who_waits_asks_for_what_it_needs) {
     struct child one, needy;
 
@@ -274,7 +271,7 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     start_each("0 cache off", &one, &needy);
     takes(&one, 13, 64);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
-    say(&needy, "take 128"); /* 64 are free */
+    say(&needy, "take 128"); /* 64 MiB are free */
     nap(100);
     expect(&one, "give", "WEIR_OK");
     hears(&needy, "WEIR_OK");
@@ -282,8 +279,8 @@ TEST(test_who_waits_asks_for_what_it_needs) {
     ck_assert_uint_le(figures_of(&one).released_mib, 256);
 }
 
-/* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
- * killed may take to go. */
+/* A process that uses the missing memory is asked once (_i 0).  Without other processes the request is repeated for as
+ * long as a killed process may take to end (_i 1). */
 TEST_EACH(2, test_who_is_refused_has_asked_little) {
     struct child one, needy;
 
@@ -304,7 +301,7 @@ TEST_EACH(2, test_who_is_refused_has_asked_little) {
 static struct weir_registry registry;
 static struct weir_registry_entry entry;
 
-/* Of the only other process, as another would ask it: bytes that it answers with. */
+/* Asks the only other process for memory.  Returns the bytes of its answer. */
 static uint64_t ask_for(uint64_t bytes) {
     struct weir_registry_entry other;
     uint64_t began = now_ms();
@@ -327,7 +324,7 @@ static uint64_t ask_for(uint64_t bytes) {
     }
 }
 
-/* It gives what it has, and that is all. */
+/* The process frees all its idle memory, and nothing when it is asked again. */
 TEST(test_asked_for_more_than_there_is) {
     struct child idle;
 
@@ -338,7 +335,7 @@ TEST(test_asked_for_more_than_there_is) {
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
     ck_assert_uint_eq(figures_of(&idle).reserved, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
-    expect(&idle, "take 40", "WEIR_OK"); /* of two units, which both are in use */
+    expect(&idle, "take 40", "WEIR_OK"); /* from two units, both in use */
     ck_assert_uint_ge(figures_of(&idle).reserved, 64);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
     ck_assert_uint_eq(figures_of(&idle).in_use, 40);
@@ -346,7 +343,7 @@ TEST(test_asked_for_more_than_there_is) {
     weir__registry_close(&registry);
 }
 
-/* What the first process says that it could give, MiB. */
+/* Returns the MiB that the process in the first slot could free, as it has published. */
 static uint64_t could_give(void) {
     struct weir_registry_entry says = {0};
     struct weir_registry look;
@@ -362,8 +359,8 @@ static uint64_t could_give(void) {
     return says.idle / MIB;
 }
 
-/* A use of a tensor is over, and no request has noticed.  Published figures free nothing, since a wait under the tensors'
- * lock could delay them.  A request of another process gets the memory. */
+/* The use of a tensor has ended, but no call has observed that.  Publishing figures does not complete the free, since a
+ * wait for the tensors' lock could delay the figures.  A request of another process gets the memory. */
 TEST(test_figures_complete_no_frees_of_tensors) {
     struct child idle;
 
@@ -379,8 +376,7 @@ TEST(test_figures_complete_no_frees_of_tensors) {
     weir__registry_close(&registry);
 }
 
-/* A thread of the program holds the tensors' lock, as while it waits for the device.  There is a pool without users
- * (_i 1), or none. */
+/* A thread of the program holds the tensors' lock.  In row 1 there is a pool without users. */
 TEST_EACH(2, test_figures_do_not_wait_for_the_lock_of_tensors) {
     struct child idle;
     uint64_t idle_mib;
@@ -394,8 +390,8 @@ TEST_EACH(2, test_figures_do_not_wait_for_the_lock_of_tensors) {
     ck_assert_uint_eq(could_give(), idle_mib);
 }
 
-/* A pool's memory is of another source, whose functions may need a lock of the program's.  So the thread that answers
- * other processes does not call them, but a trim by the program does. */
+/* A pool's memory comes from functions of the program, which may need a lock of the program.  So the thread that
+ * answers other processes does not call the functions, but a trim by the program does. */
 TEST(test_who_gives_calls_no_source) {
     struct child idle;
 
@@ -416,8 +412,8 @@ TEST(test_who_gives_calls_no_source) {
     weir__registry_close(&registry);
 }
 
-/* A region is larger than the request, so the first trim frees nothing.  The only pool without users has a live block.  So
- * there is nothing to wait for: the only free of memory that this process makes is that of the region. */
+/* A region is larger than the request, so the first trim frees nothing.  The only pool without users has a live block.
+ * So there is nothing to wait for, and this process frees nothing but the region. */
 TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
     unsigned long long before, after;
     struct child idle;
@@ -439,7 +435,7 @@ TEST(test_who_has_nothing_to_reclaim_does_not_wait) {
     weir__registry_close(&registry);
 }
 
-/* A region goes whole or not at all: what lies beside a block is nobody's. */
+/* A region is freed as a whole, so memory beside a live block cannot be freed. */
 TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     static const char *const harden[] = {"", " harden poison"};
     struct child one;
@@ -459,13 +455,13 @@ TEST_EACH(6, test_what_lies_beside_a_block_cannot_be_given) {
     weir__registry_close(&registry);
 }
 
-/* One region was preallocated, and is more than is above its share. */
+/* The preallocated memory is one region, which is larger than the part above the share. */
 TEST_EACH(2, test_a_region_that_is_part_of_a_share_cannot_be_given) {
     struct child one, two;
 
     start(&one, "%d limit share prealloc 768MiB%s", KIND_REGIONS, _i == 0 ? "" : " cache off");
     start_model(CAPACITY);
-    ck_assert_uint_eq(could_give(), 0); /* it was promised */
+    ck_assert_uint_eq(could_give(), 0); /* preallocated memory stays */
     start(&two, "0 limit share");
     expect(&two, "take 64", "WEIR_OK");
     ck_assert_uint_eq(could_give(), 0);
@@ -485,7 +481,7 @@ TEST(test_several_give_together) {
         ck_assert_uint_ge(figures_of(&idle[i]).released_mib, 192);
 }
 
-/* A line of the log, and everything as without it. */
+/* The log has one line, and no process frees memory for another. */
 TEST(test_no_registry_can_be_made) {
     char path[96], text[512] = "";
     struct child one, two;

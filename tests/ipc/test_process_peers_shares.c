@@ -4,7 +4,7 @@
 
 static struct weir_registry registry;
 
-/* As soon as the thread has heard of it, or half a second later. */
+/* Waits until the limit is `mib` MiB.  A process adapts its share at once, or half a second later. */
 static void expect_limit(struct child *c, unsigned mib) {
     uint64_t began = now_ms();
     unsigned is;
@@ -27,7 +27,7 @@ TEST(test_equal_shares_as_processes_come_and_go) {
     start(&two, "0 limit share");
     expect_limit(&one, 512);
     expect_limit(&two, 512);
-    start(&three, "0"); /* has no share itself, but is there */
+    start(&three, "0"); /* has no share, but counts */
     expect_limit(&one, 320);
     end_by(&three, SIGKILL);
     expect_limit(&one, 512);
@@ -68,7 +68,7 @@ static void until_reserve(struct child *c, uint64_t most) {
     ck_assert_uint_le(figures_of(c).reserved, most);
 }
 
-/* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
+/* The mapped engine frees whole physical allocations, and one more if that is needed to come down to the share. */
 TEST_EACH(3, test_reserve_above_a_share_goes) {
     struct child full, late;
     const char *also = _i == 2 ? " cache off" : "";
@@ -80,13 +80,12 @@ TEST_EACH(3, test_reserve_above_a_share_goes) {
     expect(&full, "take 40", "WEIR_OK");
     start(&late, "%d limit share%s", kind, also);
     until_reserve(&full, 512);
-    ck_assert_uint_ge(figures_of(&full).reserved, 384);           /* and no more than that */
-    for (began = now_ms(); figures_of(&full).released_mib < 384;) /* noted once it has gone */
+    ck_assert_uint_ge(figures_of(&full).reserved, 384);           /* no more was freed */
+    for (began = now_ms(); figures_of(&full).released_mib < 384;) /* counted after the release */
         ck_assert_uint_lt(now_ms() - began, 20000);
 }
 
-/* What lies beside blocks does not go however often it is tried, and caches are not emptied for it, until the program
- * has called. */
+/* Memory beside live blocks cannot be freed.  The thread retries and flushes caches only after calls of the program. */
 TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
@@ -98,19 +97,19 @@ TEST_EACH(2, test_reserve_above_a_share_that_cannot_go) {
     expect(&full, "half", "WEIR_OK");
     start(&late, "0 limit share:12");
     expect_limit(&late, 768);
-    do { /* until what can go has gone */
+    do { /* waits until no more memory is freed */
         ask(&full, "trims");
         snprintf(before, sizeof before, "%s", full.reply);
         nap(200);
         ask(&full, "trims");
     } while (strcmp(full.reply, before) != 0);
-    nap(1200); /* it looks twice */
+    nap(1200); /* the thread checks twice */
     expect(&full, "trims", before);
     expect(&full, "give", "WEIR_OK");
     until_reserve(&full, 256);
 }
 
-/* In units of 32 MiB, and beside a 64th of the device. */
+/* Shares are in units of 32 MiB, and leave 1/64 of the device free. */
 TEST(test_preallocated_shares) {
     struct child one, two;
 
@@ -121,13 +120,12 @@ TEST(test_preallocated_shares) {
     ck_assert_uint_eq(figures_of(&two).reserved, 480);
 }
 
-/* What comes down to its share does so by units of a pool, or handles: MiB that it may keep above it, for which another
- * one has less. */
+/* Returns how many MiB a process may keep above its share, since it frees whole units or physical allocations. */
 static unsigned piece_of(int kind) {
     return kind == KIND_MAPPED ? 40 : 0;
 }
 
-/* What others have given back by the time that its turn comes is had. */
+/* A process that waits for its turn gets the memory that others have freed meanwhile. */
 TEST(test_a_share_asks_when_its_turn_has_come) {
     struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
     char name[WEIR_UUID_BYTES];
@@ -139,14 +137,14 @@ TEST(test_a_share_asks_when_its_turn_has_come) {
     ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
     ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
     begin(&two, "0 prealloc share");
-    nap(300); /* it waits for its turn, whatever it has asked */
+    nap(300); /* the process waits for its turn */
     expect(&full, "give", "WEIR_OK");
     weir__process_lock_give(&lock);
     hears(&two, "ready");
     ck_assert_uint_eq(figures_of(&two).reserved, 480);
 }
 
-/* 1: it asks somebody now. */
+/* Returns 1 if the process has a request now, else 0. */
 static int is_asking(const struct child *c) {
     struct weir_registry_entry its;
 
@@ -162,7 +160,7 @@ static int has_said(const struct child *c) {
     return poll(&reply, 1, 0) != 0;
 }
 
-/* MiB that one has for its share, whom the other answers late. */
+/* Returns the MiB that a process preallocates beside one that answers late. */
 static uint64_t share_beside_a_slow_one(void) {
     struct child slow, two;
     uint64_t got;
@@ -184,17 +182,17 @@ static uint64_t share_beside_a_slow_one(void) {
     return got;
 }
 
-/* As one that has much to give. */
+/* A process that frees much memory may answer late. */
 TEST(test_a_share_waits_for_those_that_are_slow) {
     uint64_t got = 0;
 
-    /* The caller gives up when nothing has come free for a second, which a busy machine may take. */
+    /* The process gives up if no memory was freed for a second, which happens on a busy machine. */
     for (int tries = 0; tries < 8 && got != 480; tries++)
         got = share_beside_a_slow_one();
     ck_assert_uint_eq(got, 480);
 }
 
-/* Who grows again by what it gave is not asked for ever. */
+/* A process that grows again after each release is not asked for ever. */
 TEST(test_a_share_beside_one_that_grows_again) {
     struct weir_registry_entry two_says = {0};
     struct child one, two;
@@ -214,8 +212,8 @@ TEST(test_a_share_beside_one_that_grows_again) {
     weir__model_shared_give(0, 700 * MIB);
 }
 
-/* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
- * handles: here the first one has two, the larger of which is its share. */
+/* Keep-free memory is not part of a share, and memory that others freed for a share counts.  The mapped engine frees
+ * whole physical allocations: here the first process has two, and the larger one is its share. */
 TEST_EACH(2, test_preallocated_shares_leave_room) {
     int kind = _i == 0 ? KIND_POOL : KIND_MAPPED;
     struct child one, two;
@@ -237,7 +235,7 @@ TEST(test_weights_of_nothing) {
     ck_assert_ptr_nonnull(strstr(one.reply, "weights of all processes on the device sum to 0"));
     ck_assert_int_eq(WEXITSTATUS(wait_for(&one)), 4);
     start(&two, "0 limit share");
-    start(&one, "0 limit share:0"); /* none of it, but what it uses */
+    start(&one, "0 limit share:0"); /* its limit is the used memory */
     expect_limit(&two, 1024);
     end(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
@@ -246,7 +244,7 @@ TEST(test_weights_of_nothing) {
                   "%s", one.reply);
 }
 
-/* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
+/* A falling share frees preallocated memory, but no block in use. */
 TEST(test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
@@ -257,12 +255,12 @@ TEST(test_a_share_caps_what_was_preallocated) {
     until_reserve(&one, 512);
     start(&three, "0 limit share");
     expect_limit(&two, 320);
-    until_reserve(&one, 352); /* what is in use, in whole units */
+    until_reserve(&one, 352); /* the block in use, in whole units */
     expect(&one, "give", "WEIR_OK");
     until_reserve(&one, 320);
 }
 
-/* Nor is there a share any more once the program has set a limit, by which nothing is given back. */
+/* A limit that the program sets replaces the share, and frees nothing. */
 TEST(test_a_limit_in_place_of_a_share) {
     struct child one, two;
 
@@ -275,7 +273,7 @@ TEST(test_a_limit_in_place_of_a_share) {
     expect_limit(&one, 640);
 }
 
-/* One that was asked for above it from the beginning is as large as the share. */
+/* A larger preallocation is reduced to the share. */
 TEST(test_a_share_caps_what_is_preallocated) {
     struct child one, two;
 
@@ -284,7 +282,7 @@ TEST(test_a_share_caps_what_is_preallocated) {
     ck_assert_uint_eq(figures_of(&two).reserved, 512);
 }
 
-/* What the program, or a setting in bytes, promises stays, whatever the share is. */
+/* Memory that a setting in bytes keeps stays, whatever the share is. */
 TEST_EACH(2, test_reserve_that_was_promised_stays) {
     static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
                                        "0 limit share release-threshold 512MiB prealloc 512MiB"};
@@ -298,7 +296,7 @@ TEST_EACH(2, test_reserve_that_was_promised_stays) {
     ck_assert_uint_eq(figures_of(&one).releases, 0);
 }
 
-/* Also beside a preallocated share. */
+/* The share of the process is preallocated. */
 TEST_EACH(3, test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
@@ -316,7 +314,7 @@ TEST_EACH(3, test_reserve_that_was_promised_stays_beside_a_share) {
     ck_assert_uint_ge(figures_of(&one).reserved, 512);
 }
 
-/* One that has no share is left alone beside one that has, and so is one whose device is lost. */
+/* A share resizes no allocator without a share, and none on a lost device. */
 TEST(test_shares_are_of_those_that_have_one) {
     struct child one, two, three;
 

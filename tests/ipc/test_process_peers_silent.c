@@ -8,14 +8,14 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
 
-    start_beside(&stopped, 896, &needy, "0 recovery-timeout 2s"); /* others have 200 ms */
+    start_beside(&stopped, 896, &needy, "0 recovery-timeout 2s"); /* others have 200 ms to answer */
     stop(&stopped);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     first = now_ms() - began;
     ck_assert_uint_le(first, 1900); /* far less, unless the machine is busy */
     began = now_ms();
-    expect(&needy, "take 512", "WEIR_E_NO_MEMORY"); /* it is left alone */
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY"); /* the stopped process is not asked */
     second = now_ms() - began;
     ck_assert_uint_le(second, first + 100);
     ck_assert_uint_eq(figures_of(&needy).received_mib, 0);
@@ -25,7 +25,7 @@ TEST(test_nobody_waits_long_for_a_stopped_one) {
     ck_assert_uint_ge(figures_of(&stopped).released_mib, 384);
 }
 
-/* As at the end of a login session. */
+/* The end of a login session removes the registry's file. */
 TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     struct weir_registry_entry entry = {0};
     struct weir_registry before, registry;
@@ -36,7 +36,7 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     start(&holder, "0");
     takes(&holder, 2, 64);
     start_model(CAPACITY);
-    look_at_registry(&before); /* which rings only as it is closed */
+    look_at_registry(&before); /* rings only when it is closed */
     ck_assert_int_eq(unlink(before.path), 0);
     began = now_ms();
     open_registry(&registry); /* a process that comes later */
@@ -53,8 +53,8 @@ TEST(test_an_idle_holder_comes_back_into_a_new_file) {
     ck_assert(!registries());
 }
 
-/* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
- * the advice to who came first is to preallocate, and to who did not to wait. */
+/* The OOM report names the silent process that has the missing memory, and no setting that would not have helped.  If
+ * no process is silent, it advises the first process to preallocate, and a later one to wait. */
 TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     struct child stopped, needy;
     char wanted[160];
@@ -78,7 +78,7 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     ck_assert_ptr_null(strstr(needy.reply, "--prealloc"));
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
     expect(&stopped, "take 512", "WEIR_OK");
-    do { /* on a machine that is busy it may be late */
+    do { /* a busy machine may delay the answer */
         expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
         ask(&needy, "why");
     } while (strstr(needy.reply, "of it, and does not answer"));
@@ -88,8 +88,8 @@ TEST_EACH(2, test_an_oom_report_beside_a_stopped_one) {
     ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
 }
 
-/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
- * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
+/* The OOM report names the answering process with most memory, and the bytes that it could free.  They are 0 if it was
+ * asked.  If it was not asked, since the timeout is 0, the report advises a wait if those bytes are enough. */
 TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;
@@ -109,7 +109,7 @@ TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     expect(&more, "take 512", "WEIR_OK");
     start(&needy, "%s", cases[_i].words);
     snprintf(wanted, sizeof wanted, " (process %d) has %s|", (int)more.pid, cases[_i].has);
-    for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
+    for (int i = 0; i < 1000; i++) { /* a process publishes once it has heard of another */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
         ask(&needy, "why");
         if (strstr(needy.reply, wanted))
@@ -123,8 +123,8 @@ TEST_EACH(3, test_an_oom_report_beside_living_ones) {
     expect(&needy, "take 192", "WEIR_OK");
 }
 
-/* Who takes no part in the registry is told to, where those who do have what is lacking; not for what its own process has
- * there, nor for what others have who take no part either. */
+/* A process without the registry is advised to use it if processes in the registry have the missing memory.  Memory of
+ * that process or of others without the registry does not count. */
 TEST_EACH(6, test_an_oom_report_without_the_registry) {
     static const struct {
         const char *other, *request, *advice;
@@ -143,14 +143,14 @@ TEST_EACH(6, test_an_oom_report_without_the_registry) {
         start(&other, "%s", cases[_i].other);
         fill(&other, 768);
     }
-    if (_i == 2) { /* too little */
+    if (_i == 2) { /* the member has too little memory */
         start(&small, "0");
         expect(&small, "take 64", "WEIR_OK");
     }
     start(&needy, "%s", cases[_i].request);
     if (!cases[_i].other[0])
         expect(&needy, "also 768", "WEIR_OK");
-    if (_i == 4) /* whose registry it would be, nobody can tell */
+    if (_i == 4) /* a device without a UUID has no registry */
         expect(&needy, "nameless", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ask(&needy, "why");
@@ -176,7 +176,7 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     start(&needy, "0 recovery-timeout 0");
     expect(&needy, "also 384", "WEIR_OK");
     snprintf(wanted, sizeof wanted, " (process %d) has 256MiB, could release ", (int)other.pid);
-    for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
+    for (int i = 0; i < 100; i++) { /* a process publishes once it has heard of another */
         expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
         ask(&needy, "why");
         ck_assert_msg(strstr(needy.reply, ": other weir pools of this process have 384MiB of the "
@@ -189,7 +189,7 @@ TEST_EACH(2, test_an_oom_report_beside_one_of_its_own) {
     ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
 }
 
-/* Several that have a little each are listed, too. */
+/* Processes that have little memory each are listed, too. */
 TEST(test_an_oom_report_beside_small_ones) {
     struct child one, other, needy;
 
@@ -213,7 +213,7 @@ TEST(test_an_oom_report_beside_small_ones) {
                   "%s", needy.reply);
 }
 
-/* Nor where the driver does not say what is free, so that it is not known what is lacking. */
+/* The driver does not report free memory, so the missing bytes are not known, and no process is listed. */
 TEST(test_an_oom_report_without_what_is_free) {
     struct child other, needy;
 
@@ -227,7 +227,7 @@ TEST(test_an_oom_report_without_what_is_free) {
     ck_assert_ptr_null(strstr(needy.reply, "  holders "));
 }
 
-/* What it has would not have done, or the driver refuses what nobody has. */
+/* The stopped process has too little memory to help, or the driver refuses free memory. */
 TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
     struct child stopped, busy, needy;
 
@@ -248,11 +248,11 @@ TEST(test_an_oom_report_beside_a_stopped_one_that_has_little) {
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
 }
 
-/* Who is asked may be late, on a machine that is busy; the request has time. */
+/* A process may answer late on a busy machine. */
 TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
 
-    start_beside(&late, 896, &needy, "0"); /* others have 2 s, and a quarter of it to answer */
+    start_beside(&late, 896, &needy, "0"); /* others have 2 s, and 0.5 s to answer */
     stop(&late);
     say(&needy, "take 512");
     nap(900);
@@ -262,7 +262,7 @@ TEST(test_who_answers_late_is_waited_for) {
     ck_assert_uint_ge(figures_of(&needy).received_mib, 384);
 }
 
-/* Not each time again either: a program may ask for its context again and again. */
+/* A program may try to open its context again and again, and not each try waits. */
 TEST(test_a_context_waits_for_a_stopped_one_once) {
     struct child stopped, idle, needy;
     unsigned long long took, least = UINT64_MAX;
@@ -273,11 +273,11 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     for (int i = 0; i < 6; i++) {
         ask(&needy, "context");
         ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
-        all += any; /* once it may still give */
+        all += any; /* 1 while it may still free memory */
         least = took < least ? took : least;
     }
     ck_assert_int_lt(all, 6);
-    ck_assert_uint_lt(least, 100); /* a quarter of a second, if it waited */
+    ck_assert_uint_lt(least, 100); /* a wait takes 250 ms */
     start(&idle, "0");
     fill(&idle, 384);
     ask(&needy, "context");
@@ -287,7 +287,7 @@ TEST(test_a_context_waits_for_a_stopped_one_once) {
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
 }
 
-/* It weighs nothing, as long as it has no allocator. */
+/* A process without an allocator has no weight. */
 TEST(test_a_share_after_a_context) {
     struct child first, second;
 

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_registry.c: the registry's file: who has a slot, who has lost it, and what becomes of a file that is not as it
- * should be.
- *
- * Every test has a folder of its own by $WEIR_RUN_FOLDER.
- */
+/* test_registry.c: the registry's slots, entries and bell, also if calls fail.  Each test has a separate folder. */
 #include "test_registry.h"
 
 #include "tests/fixtures/deny.h"
@@ -35,7 +31,7 @@ TEST(test_each_sees_the_others) {
     ck_assert_int_ne(weir__registry_slot(&registry), weir__registry_slot(&other));
     expect_count(0, 0);
     publish(&registry, 1000);
-    for (uint64_t reserve = 0; reserve <= 300; reserve++) { /* faster than the file is looked at */
+    for (uint64_t reserve = 0; reserve <= 300; reserve++) { /* faster than the file is checked */
         entry = (struct weir_registry_entry){
             .reserved = reserve, .in_use = ~reserve, .command = "a test"};
         weir__registry_publish(&other, &entry);
@@ -62,13 +58,13 @@ TEST(test_the_dead_have_no_entry) {
     expect_count(2, 101);
     end(two, SIGKILL);
     expect_count(1, 1);
-    one = holder(be_member, 20); /* has the slot of one that is dead */
+    one = holder(be_member, 20); /* reuses the slot of a dead process */
     expect_count(2, 21);
     end(one, SIGKILL);
     close_last(&registry);
 }
 
-/* A zombie's pid is still there, and its parent may never ask. */
+/* A zombie's pid still exists, and its parent may never wait for it. */
 TEST(test_a_zombie_has_no_entry) {
     uint64_t reserve;
     pid_t other;
@@ -83,7 +79,7 @@ TEST(test_a_zombie_has_no_entry) {
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
 }
 
-/* What a child of fork inherits keeps the slot, but the entry names the dead. */
+/* A child of fork inherits the lock of the slot, but the entry names its dead parent. */
 TEST(test_a_child_is_not_its_parent) {
     int ready[2];
     pid_t parent, child = 0;
@@ -116,9 +112,9 @@ TEST(test_a_child_is_not_its_parent) {
 #ifdef CAN_DENY
 CASE("denied", 60, set_up, tear_down);
 
-/* Then its pid says nothing, and the lock alone tells. */
+/* Without a start time a pid proves nothing, so only the lock shows that the process lives. */
 TEST(test_a_start_that_is_not_known) {
-    deny("open", 1, 0, EACCES); /* of what tells when it began */
+    deny("open", 1, 0, EACCES); /* the file with the start time */
     open_registry(&registry);
     ck_assert_uint_eq(deny_none(), 1);
     publish(&registry, 10);
@@ -140,7 +136,7 @@ TEST(test_full) {
     ck_assert_int_eq(weir__registry_slot(&registry), 7);
 }
 
-/* Writers that are killed while they write: whoever reads finds whole entries, of those that live. */
+/* Writers are killed while they write, and a reader still finds only whole entries of live processes. */
 TEST(test_killed_while_they_write) {
     pid_t writers[WRITERS] = {0};
     uint64_t reserve, most = 0;
@@ -181,7 +177,7 @@ TEST(test_killed_while_they_write) {
 #ifdef CAN_DENY
 static struct weir_registry tried;
 
-/* At once, and with a look at the file. */
+/* Publishes an entry after a check of the file. */
 static void write_entry(struct weir_registry *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve};
 
@@ -189,7 +185,7 @@ static void write_entry(struct weir_registry *l, uint64_t reserve) {
     weir__registry_publish(l, &e);
 }
 
-/* What a process does with a registry: 0, or -1 and errno. */
+/* The functions to test.  Each returns 0 on success, -1 with errno on failure. */
 static int try_open(void) {
     return weir__registry_open(&tried, DEVICE);
 }
@@ -224,11 +220,11 @@ enum { NO_FILE, SOUND, CUT, REMOVED, FOREIGN, STATES };
 
 static const struct {
     int (*attempt)(void);
-    int has_slot, states; /* in how many of these it is tried */
+    int has_slot, states; /* the number of states to try it in */
 } attempts[] = {{try_open, 0, STATES}, {try_look, 0, STATES},  {try_publish, 1, STATES},
                 {try_read, 1, STATES}, {try_leave, 1, STATES}, {try_bell, 1, SOUND + 1}};
 
-/* What is there before: `other' has a slot in it in each state but the first. */
+/* Brings the file into a state.  `other` has a slot in each state but NO_FILE. */
 static void prepare(int state, struct weir_registry *other, int has_slot) {
     uint32_t version = WEIR_REGISTRY_VERSION + 1;
 
@@ -248,7 +244,7 @@ static void prepare(int state, struct weir_registry *other, int has_slot) {
         write_over(other->path, 8, &version, sizeof version);
 }
 
-/* Nothing is in the way of those that come later, or of the file's end. */
+/* Checks that a later process can join, and that the last one removes the file. */
 static void expect_sound(int state, struct weir_registry *other) {
     struct weir_registry late;
 
@@ -263,7 +259,7 @@ static void expect_sound(int state, struct weir_registry *other) {
     close_last(&late);
 }
 
-/* With the k-th call denied, for each k: it works or says why not, nothing stays open, and the next one works. */
+/* Denies the k-th system call of an attempt, for each k.  It succeeds or gives a reason, and leaves no file open. */
 static void deny_each(int which, int state, int for_good, int with) {
     int files = files_open(), has_slot = attempts[which].has_slot, result, reason;
     struct weir_registry other;
@@ -281,7 +277,7 @@ static void deny_each(int which, int state, int for_good, int with) {
         if (has_slot || result == 0) {
             write_entry(&tried, 7);
             if (weir__registry_slot(&tried) >= 0 &&
-                tried.start != 0) /* it was told that it has ended */
+                tried.start != 0) /* 0 if the process could not read it */
                 ck_assert(weir__registry_read(&tried, weir__registry_slot(&tried), &entry));
             weir__registry_close(&tried);
         }
@@ -300,7 +296,7 @@ TEST_EACH(6, test_each_call_denied) {
             deny_each(_i, state, i % 2, with[i / 2]);
 }
 
-/* Neither a file that is never sound nor a bell that is not available is tried for ever. */
+/* The file is never valid, the bell cannot be mapped, or the name is always taken. */
 TEST_EACH(3, test_no_end_of_tries) {
     static const char *const calls[] = {"fstat", "mmap", "linkat"};
 
@@ -318,7 +314,7 @@ static void expect_folder(const char *begins) {
     ck_assert_msg(strncmp(registry.path, begins, strlen(begins)) == 0, "%s", registry.path);
 }
 
-/* Where no folder is told: the first one, or the other where nothing can be made there. */
+/* Without a valid WEIR_RUN_FOLDER the registry is in /dev/shm, or in /tmp if /dev/shm is not writable. */
 TEST_EACH(2, test_folders) {
     ck_assert_int_eq(_i == 0 ? unsetenv("WEIR_RUN_FOLDER") : setenv("WEIR_RUN_FOLDER", "run", 1),
                      0);
@@ -337,7 +333,7 @@ static void count_own(const char *device, void *context) {
 
 CASE("bell", 30, set_up, tear_down);
 
-/* A process of a login session and one of a service. */
+/* A process of a login session and one of a service have one registry. */
 TEST_EACH(2, test_the_same_whatever_the_environment) {
     char device[WEIR_REGISTRY_DEVICE], elsewhere[WEIR_REGISTRY_PATH];
     int visits = 0;
@@ -345,7 +341,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
     ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
     ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", folder, 1),
                      0);
-    snprintf(device, sizeof device, "%ld", (long)getpid()); /* this process's alone */
+    snprintf(device, sizeof device, "%ld", (long)getpid()); /* a name that no other test uses */
     ck_assert_int_eq(weir__registry_open(&registry, device), 0);
     publish(&registry, 5);
     if (is_child()) {
@@ -355,7 +351,7 @@ TEST_EACH(2, test_the_same_whatever_the_environment) {
         _exit(weir__registry_read(&registry, 0, &entry) && entry.reserved == 5 ? 0 : 2);
     }
     snprintf(elsewhere, sizeof elsewhere, "/tmp%s", strrchr(registry.path, '/'));
-    close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* nobody looks for it there */
+    close(open(elsewhere, O_CREAT | O_WRONLY, 0600)); /* weir does not search here */
     weir__registry_each(count_own, &visits);
     weir__registry_close(&registry);
     ck_assert_int_eq(unlink(elsewhere), 0);
@@ -386,7 +382,7 @@ TEST(test_devices_that_have_one) {
     int visits = 0;
 
     open_registry(&registry);
-    snprintf(path, sizeof path, "%s%064d", registry.path, 0); /* no device's name is so long */
+    snprintf(path, sizeof path, "%s%064d", registry.path, 0); /* longer than a device's name */
     close(open(path, O_CREAT | O_WRONLY, 0600));
     weir__registry_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
@@ -394,7 +390,7 @@ TEST(test_devices_that_have_one) {
     weir__registry_each(visit, &visits);
     ck_assert_int_eq(visits, 1);
     snprintf(path, sizeof path, "%s", folder);
-    while (strlen(path) < WEIR_REGISTRY_PATH) /* a registry's path is not so long */
+    while (strlen(path) < WEIR_REGISTRY_PATH) /* longer than a registry's path */
         strcat(path, "/.");
     ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", path, 1), 0);
     weir__registry_each(visit, &visits);
@@ -403,7 +399,7 @@ TEST(test_devices_that_have_one) {
 
 CASE("slots", 30, set_up, tear_down);
 
-/* Its pid says nothing here. */
+/* A pid of another namespace proves nothing. */
 TEST(test_of_another_namespace) {
     pid_t pid;
 
@@ -418,9 +414,9 @@ TEST(test_of_another_namespace) {
     registry.namespace = 1;
     expect_count(1, 10);
     ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
-    registry.namespace = entry.namespace = 0; /* neither can tell */
+    registry.namespace = entry.namespace = 0; /* both are unknown */
     ck_assert_int_eq(weir__registry_is_stopped(&registry, &entry), 0);
-    end(pid, SIGKILL); /* the lock tells */
+    end(pid, SIGKILL); /* the lock is gone */
     expect_count(0, 0);
     weir__registry_close(&registry);
     pid = begin_ending();
@@ -431,7 +427,7 @@ TEST(test_of_another_namespace) {
 
 #ifdef CAN_DENY
 static pid_t ender;
-static int ends_in, tell; /* calls, and how it is told */
+static int ends_in, tell; /* a number of calls, and a pipe to the process */
 
 static void have_it_end(const char *name) {
     uint64_t start;
@@ -446,7 +442,7 @@ static void have_it_end(const char *name) {
         nap(100000);
 }
 
-/* The first in its file, which lives until have_it_end was called for the k-th time. */
+/* Starts a process with the first slot, which begins to end at the k-th call of have_it_end(). */
 static void begin_ender(int k) {
     int told[2];
 
@@ -458,7 +454,7 @@ static void begin_ender(int k) {
     ends_in = k;
 }
 
-/* 1 if it had been told: another call may be the one that matters. */
+/* Kills the process.  Returns 1 if it had begun to end, else 0.  Another call may be the one that matters. */
 static int end_ender(void) {
     end(ender, SIGKILL);
     close(tell);
@@ -467,8 +463,8 @@ static int end_ender(void) {
 
 CASE("denied", 60, set_up, tear_down);
 
-/* Whenever somebody begins to end while another leaves: that one is not the last as long as the slot is there, and
- * sees who is ending when it is not. */
+/* Another process begins to end at the k-th call of one that leaves.  The leaving process finds the slot locked, or
+ * sees that the other is ending, and keeps the file. */
 TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
     int k = 0;
 
@@ -484,7 +480,7 @@ TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
     ck_assert_int_gt(k, 3);
 }
 
-/* Nor does who comes take its slot, whenever that is. */
+/* A process that joins meanwhile takes another slot, whatever k is. */
 TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
     int k = 0, more;
 
@@ -497,7 +493,7 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
         ck_assert_msg(ends_in > 0 || ending() == 10, "at call %d", k);
         weir__registry_close(&registry);
         more = end_ender();
-        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0); /* which removes it */
+        ck_assert_int_eq(weir__registry_look(&registry, DEVICE), 0); /* removes the file on close */
         weir__registry_close(&registry);
     } while (more);
     ck_assert_int_gt(k, 3);
@@ -507,7 +503,7 @@ TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
 #ifdef CAN_DENY
 CASE("denied", 60, set_up, tear_down);
 
-/* Who cannot open it does not remove it: others are in there. */
+/* A process that cannot open the file does not remove it, since other processes use the file. */
 TEST(test_who_cannot_open_it_leaves_it) {
     static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
     struct weir_registry other;
@@ -515,7 +511,7 @@ TEST(test_who_cannot_open_it_leaves_it) {
     open_registry(&registry);
     for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
         memset(&other, 0, sizeof other);
-        deny("open", 2, 0, with[i]); /* the first is of what tells when it began */
+        deny("open", 2, 0, with[i]); /* the first call reads the start time */
         ck_assert_int_eq(weir__registry_open(&other, DEVICE), -1);
         ck_assert_int_eq(errno, with[i]);
         ck_assert_uint_eq(deny_none(), 1);
@@ -526,7 +522,7 @@ TEST(test_who_cannot_open_it_leaves_it) {
 #endif
 
 #ifdef CAN_DENY
-static int of_all, lets_go_in; /* the open file of who has all slots, and calls */
+static int of_all, lets_go_in; /* the open file with all locks, and a number of calls */
 
 static void let_go(const char *name) {
     if (strcmp(name, "fcntl") != 0 || --lets_go_in > 0)
@@ -537,7 +533,8 @@ static void let_go(const char *name) {
 
 CASE("denied", 60, set_up, tear_down);
 
-/* It has seen that somebody is ending: whenever it lets them go, who comes does not take that one's slot. */
+/* A process locks all slots to remove the file, and sees that another one is ending.  Whenever it unlocks them, a
+ * process that joins does not take the ending process's slot. */
 TEST(test_who_had_all_lets_go_meanwhile) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     pid_t pid = begin_ending();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_registry.h: what the parts of the suite of the registry share: a folder of their own, and what is in it. */
+/* test_registry.h: a folder for each test, and members of the registry, for the suite test_registry. */
 #ifndef WEIR_TEST_REGISTRY_H
 #define WEIR_TEST_REGISTRY_H
 
@@ -35,7 +35,7 @@ static inline void nap(long ns) {
 static inline void publish(struct weir_registry *l, uint64_t reserve) {
     struct weir_registry_entry e = {.reserved = reserve, .in_use = ~reserve, .command = "a test"};
 
-    nap(1200000); /* so that it looks at its file */
+    nap(1200000); /* so that publishing checks the file */
     weir__registry_publish(l, &e);
 }
 
@@ -43,7 +43,7 @@ static inline void open_registry(struct weir_registry *l) {
     ck_assert_msg(weir__registry_open(l, DEVICE) == 0, "%s", strerror(errno));
 }
 
-/* Entries that can be read, and the sum of what they have. */
+/* Returns the number of readable entries, and the sum of their reserved memory in `reserve`. */
 static inline int count(uint64_t *reserve) {
     int found = 0;
 
@@ -74,13 +74,13 @@ static inline int files_in_folder(void) {
     return files - 2;
 }
 
-/* Closes the last registry that is open, which removes the file. */
+/* Closes the last open registry, and checks that this has removed the file. */
 static inline void close_last(struct weir_registry *l) {
     weir__registry_close(l);
     ck_assert_int_eq(files_in_folder(), 0);
 }
 
-/* A slot with so much in it. */
+/* Claims a slot and publishes `reserve` bytes in it.  Returns 1 on success, else 0. */
 static inline int be_member(uint64_t reserve) {
     struct weir_registry own;
 
@@ -95,7 +95,7 @@ static inline void note_ending(int slot, const struct weir_registry_entry *of, v
     *(uint64_t *)reserve += of->reserved;
 }
 
-/* What those who are ending have. */
+/* Returns the reserved memory of ending processes. */
 static inline uint64_t ending(void) {
     uint64_t reserve = 0;
 
@@ -109,8 +109,8 @@ static inline void *stay(void *unused) {
     return unused;
 }
 
-/* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread.  Once it is
- * told to, if it is. */
+/* Acts as a killed process that has not ended yet: its registry's file is closed, and its first thread has exited.  If
+ * `with` is a pipe, waits for a byte from it before that. */
 static inline void be_ending(int ready, void *with) {
     char byte = 0;
     const int *told = with;
@@ -127,7 +127,7 @@ static inline void be_ending(int ready, void *with) {
     pthread_exit(NULL);
 }
 
-/* It is the first in its file, and is looked at. */
+/* Starts an ending process, which has the first slot, and opens its registry for reading. */
 static inline pid_t begin_ending(void) {
     pid_t pid = begin_child(be_ending, NULL);
 
@@ -137,7 +137,7 @@ static inline pid_t begin_ending(void) {
     return pid;
 }
 
-/* All slots, as one has that removes the file. */
+/* Locks all slots, as a process does that removes the file.  Returns 1 on success, else 0. */
 static inline int have_all(uint64_t unused) {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int file = open(registry.path, O_RDWR);
@@ -154,7 +154,7 @@ static inline void write_over(const char *path, size_t at, const void *bytes, si
     close(file);
 }
 
-/* 1: whoever comes now finds the file that it has a slot in. */
+/* Returns 1 if the registry's path still names the open file, else 0. */
 static inline int has_its_name(const struct weir_registry *l) {
     struct stat is, named;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_registry_bad.c: a file that is not as it should be, and a program that closes what is not its own. */
+/* test_registry_bad.c: invalid files of the registry, and a program that closes weir's descriptors. */
 #include "test_registry.h"
 
-/* ---- a file that is not as it should be ---------------------------------------------------------- */
+/* ---- invalid files ------------------------------------------------------------------------------- */
 
-/* Two that had the file find each other again, as soon as both have written. */
+/* Checks that two members find each other again once both have published. */
 static void expect_healed(struct weir_registry *other) {
     publish(&registry, 5);
     publish(other, 6);
@@ -64,7 +64,7 @@ TEST(test_random_bytes) {
             noise[i] = (unsigned char)rand();
         publish(&registry, 1);
         publish(&other, 2);
-        /* everything, or all but the head: the size is right */
+        /* Noise over everything, or over everything but the head, so that the size is right. */
         if (seed % 2)
             write_over(registry.path, 0, noise, (size_t)is.st_size);
         else
@@ -72,7 +72,7 @@ TEST(test_random_bytes) {
         ck_assert_int_eq(count(&reserve), 0);
         expect_healed(&other);
     }
-    write_over(registry.path, 0, noise, sizeof noise); /* longer */
+    write_over(registry.path, 0, noise, sizeof noise); /* a longer file */
     expect_healed(&other);
 }
 
@@ -110,7 +110,7 @@ TEST(test_links_are_not_followed) {
     ck_assert(S_ISREG(is.st_mode));
     ck_assert_int_eq(stat(target, &is), 0);
     ck_assert_int_eq(is.st_size, 200000);
-    ck_assert_int_eq(is.st_blocks, 0); /* nobody wrote */
+    ck_assert_int_eq(is.st_blocks, 0); /* nothing was written */
 }
 
 TEST(test_no_plain_file) {
@@ -121,7 +121,7 @@ TEST(test_no_plain_file) {
     weir__registry_close(&registry);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(mknod(path, (i == 0 ? S_IFIFO : S_IFSOCK) | 0600, 0), 0);
-        open_registry(&registry); /* instead of it */
+        open_registry(&registry); /* replaces it */
         weir__registry_close(&registry);
     }
     ck_assert_int_eq(mkdir(path, 0700), 0);
@@ -141,7 +141,7 @@ TEST(test_others_may_open_it) {
     expect_healed(&other);
 }
 
-/* In one's own folder it is replaced; where one may not remove it there is no registry. */
+/* In the user's folder the file is replaced.  In a folder where the user may not remove it, there is no registry. */
 TEST(test_of_another_user) {
     struct weir_registry other;
     pid_t pid;
@@ -154,7 +154,7 @@ TEST(test_of_another_user) {
     ck_assert_int_eq(chown(registry.path, 65534, 65534), 0);
     open_registry(&other);
     expect_healed(&other);
-    /* the other way round: nobody finds root's, in a folder like /tmp */
+    /* The user nobody finds root's file in a folder like /tmp. */
     ck_assert_int_eq(chmod(folder, 01777), 0);
     pid = fork();
     if (pid == 0) {
@@ -180,9 +180,9 @@ TEST(test_no_folder) {
     ck_assert_int_eq(weir__registry_look(&registry, DEVICE), -1);
 }
 
-/* ---- a program that closes what is not its own --------------------------------------------------- */
+/* ---- a program that closes weir's descriptors ---------------------------------------------------- */
 
-/* Others find its slot taken. */
+/* Checks that the slot is locked for other processes. */
 static void expect_held(struct weir_registry *l) {
     struct flock lock = {.l_type = F_WRLCK,
                          .l_whence = SEEK_SET,
@@ -197,7 +197,7 @@ static void expect_held(struct weir_registry *l) {
 
 CASE("lost", 30, set_up, tear_down);
 
-/* Whatever has the number since is left alone, and the slot stays taken until there is another. */
+/* A file that has the lost number is left alone, and the slot stays locked until the process has another one. */
 TEST_EACH(4, test_a_number_that_was_lost) {
     struct weir_registry other;
     int number, is_own = _i % 2, leaves = _i / 2;
@@ -228,7 +228,7 @@ TEST_EACH(4, test_a_number_that_was_lost) {
     close_last(&registry);
 }
 
-/* Between two looks at the file, too. */
+/* The descriptor is lost between two checks of the file. */
 TEST(test_a_number_that_was_lost_just_now) {
     int number;
 
@@ -236,7 +236,7 @@ TEST(test_a_number_that_was_lost_just_now) {
     publish(&registry, 5);
     number = registry.file.number;
     ck_assert(own_file_put(number));
-    registry.looked_ns = UINT64_MAX / 2; /* it need not look for long */
+    registry.looked_ns = UINT64_MAX / 2; /* so that no check is due */
     for (uint64_t i = 0; i < 3; i++) {
         entry = (struct weir_registry_entry){.reserved = i, .in_use = ~i};
         weir__registry_publish(&registry, &entry);
@@ -245,7 +245,7 @@ TEST(test_a_number_that_was_lost_just_now) {
     expect_count(1, 2);
 }
 
-/* Another allocator of the process has opened the same file, and has the number. */
+/* Another allocator of the process has opened the registry's file, and has the lost descriptor's number. */
 TEST_EACH(2, test_a_number_that_another_has) {
     struct weir_registry another;
     int number;
@@ -305,11 +305,11 @@ TEST(test_bell_wakes_others) {
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
     ck_assert_uint_lt(weir__registry_now() - began, UINT64_C(10000000000));
-    weir__registry_wait(&registry, bell, 20000); /* it rang before */
+    weir__registry_wait(&registry, bell, 20000); /* the bell rang before */
     ck_assert_uint_lt(weir__registry_now() - began, UINT64_C(10000000000));
 }
 
-/* Who has left, or whose folder is gone, sleeps a little all the same, whatever the bell was. */
+/* A process that has left, or whose folder is gone, sleeps a little at each wait, whatever the bell was. */
 TEST_EACH(2, test_without_a_file) {
     uint64_t began;
 

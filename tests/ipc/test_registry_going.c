@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_registry_going.c: the file goes with the last that has a slot, or stays. */
+/* test_registry_going.c: the last process with a slot removes the file, unless another process is ending. */
 #include "test_registry.h"
 
-/* Comes and goes: 0 as long as its file never lost its name meanwhile. */
+/* Joins and leaves again and again.  Returns 0 if the file kept its name each time, else another value. */
 static int visit_often(void) {
     for (int i = 0; i < VISITS; i++) {
         struct weir_registry own;
@@ -15,14 +15,14 @@ static int visit_often(void) {
             nap(50000);
         }
         weir__registry_close(&own);
-        nap(i % 8 * 50000); /* and often nobody is there */
+        nap(i % 8 * 50000); /* often no process is joined */
     }
     return 0;
 }
 
 CASE("going", 60, set_up, tear_down);
 
-/* Many that come and go at once are never in two files, and the last one leaves none. */
+/* Processes that join and leave at once are never in two files, and the last one leaves no file. */
 TEST(test_they_come_and_go) {
     pid_t guests[GUESTS];
     int status;
@@ -93,7 +93,7 @@ TEST(test_what_was_left_goes_with_who_looks) {
     close_last(&registry);
 }
 
-/* It may still have memory, which who comes is to know. */
+/* An ending process may still have memory, and a process that joins must know of that. */
 TEST(test_it_stays_while_somebody_is_ending) {
     pid_t pid = begin_ending();
 
@@ -110,7 +110,7 @@ TEST(test_it_stays_while_somebody_is_ending) {
     close_last(&registry);
 }
 
-/* What stands there is to be known as long as there is room. */
+/* The entry of an ending process is kept until no other slot is free. */
 TEST(test_who_is_ending_loses_its_slot_last) {
     static struct weir_registry all[WEIR_REGISTRY_SLOTS];
     pid_t pid;
@@ -142,9 +142,9 @@ static void *ask_of_itself(void *ready) {
     return stay(NULL);
 }
 
-/* Whose first thread has ended, as the others go on, does not wait for itself. */
+/* A process whose first thread has ended looks like an ending one, but does not wait for itself. */
 TEST(test_who_asks_is_not_ending) {
-    static int ready[2]; /* on no stack, as that thread ends first */
+    static int ready[2]; /* static, since the first thread ends early */
     char is_it = 1;
     pid_t pid;
 
@@ -167,7 +167,7 @@ TEST(test_who_asks_is_not_ending) {
     end(pid, SIGKILL);
 }
 
-/* Who comes while a file is being removed waits for that, but not for long. */
+/* A process that joins while another one removes the file waits for the removal, but not for long. */
 TEST(test_who_is_stopped_as_it_removes_it) {
     uint64_t began;
     struct stat is, was;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_segment.c: what a process shows to others: whose files are read, and which of them go.
- *
- * Every test has a folder of its own.
- */
+/* test_segment.c: which files of segments are read, and which are removed.  Each test has a separate folder. */
 #include "test_segment.h"
 
 #include "tests/fixtures/deny.h"
@@ -51,12 +48,12 @@ TEST(test_elsewhere_without_the_folder) {
     create();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     weir__segment_remove(&segment);
-    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0); /* that or none */
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "/nonexistent/folder", 1), 0); /* no fallback */
     ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
     ck_assert_int_eq(errno, ENOENT);
 }
 
-/* A program that becomes another has pid and start of before. */
+/* A program that calls exec keeps its pid and its start time. */
 TEST(test_created_anew_in_place) {
     struct weir_segment before;
 
@@ -65,7 +62,7 @@ TEST(test_created_anew_in_place) {
     ck_assert_int_eq(weir__segment_create(&segment, &kind), 0);
     ck_assert_str_eq(before.path, segment.path);
     expect_read(WEIR_SEGMENT_NOT_YET);
-    weir__segment_publish(&before, &body); /* what is in nobody's sight */
+    weir__segment_publish(&before, &body); /* into the replaced file */
     expect_read(WEIR_SEGMENT_NOT_YET);
 }
 
@@ -106,7 +103,7 @@ TEST(test_other_version) {
     ck_assert_int_eq(weir__segment_read(segment.path, &another, more), WEIR_SEGMENT_FOREIGN);
 }
 
-/* Behind its magic, its kind and its version. */
+/* Changes the size of the head, which follows its magic, its kind and its version. */
 TEST(test_another_head) {
     uint32_t head_bytes = 8;
 
@@ -127,7 +124,7 @@ TEST(test_random_bytes) {
         put(0, random, sizeof random);
         expect_read(WEIR_SEGMENT_FOREIGN);
     }
-    /* Behind a head that is right, anything is a body, once it is not being written. */
+    /* If the head is valid, any bytes are a body, except while the sequence says that a write goes on. */
     weir__segment_remove(&segment);
     create();
     for (int i = 0; i < 200; i++) {
@@ -175,7 +172,7 @@ TEST(test_no_plain_file) {
     expect_read(WEIR_SEGMENT_NONE);
 }
 
-/* A writer does not follow what somebody has put where its file is to be, nor write into it. */
+/* A writer neither follows nor writes to a link that has its file's name. */
 TEST(test_writer_meets_a_link) {
     char made[WEIR_SEGMENT_PATH_BYTES + 8], target[64], text[8];
     int file;
@@ -202,7 +199,7 @@ TEST(test_of_another_user) {
     ck_assert_int_eq(chmod(segment.path, 0620), 0);
     expect_read(WEIR_SEGMENT_NOT_PRIVATE);
     ck_assert_int_eq(chmod(segment.path, 0600), 0);
-    if (geteuid() != 0) /* nobody else can give a file away */
+    if (geteuid() != 0) /* only root can give a file away */
         return;
     ck_assert_int_eq(chown(segment.path, 12345, (gid_t)-1), 0);
     expect_read(WEIR_SEGMENT_NOT_OWN);
@@ -217,7 +214,7 @@ TEST(test_faults_have_texts) {
         ck_assert_uint_gt(strlen(weir__segment_fault_text((enum weir_segment_fault)fault)), 0);
 }
 
-/* Names that no process's file has: they are not looked at, and stay. */
+/* Files whose names are not those of segments are neither read nor removed. */
 TEST(test_names_of_others) {
     static const char *const ends[] = {
         "",    "x-1",  "12",    "12x-1",    "0-1", "99999999999-1", "99999999999999999999-1", "1-",
@@ -227,12 +224,12 @@ TEST(test_names_of_others) {
 
     create();
     strcpy(prefix, segment.path);
-    at = strrchr(prefix, '-'); /* before the start, and the pid */
+    at = strrchr(prefix, '-'); /* cuts off the start time, then the pid */
     *at = '\0';
     strrchr(prefix, '-')[1] = '\0';
     for (size_t i = 0; i <= count; i++) {
         snprintf(path, sizeof path, "%s%s", prefix, i < count ? ends[i] : "");
-        if (i == count) /* as long as a name may be */
+        if (i == count) /* the longest name */
             for (char *name = strrchr(path, '/') + 1; strlen(name) < 255;)
                 strcat(path, "1");
         make_file(path);
@@ -240,7 +237,7 @@ TEST(test_names_of_others) {
         ck_assert(exists(path));
         ck_assert_int_eq(unlink(path), 0);
     }
-    snprintf(path, sizeof path, "%s/n", folder); /* shorter than what is behind a new one */
+    snprintf(path, sizeof path, "%s/n", folder); /* shorter than the suffix of a new file */
     make_file(path);
     ck_assert_uint_eq(look().count, 1);
 }
@@ -260,7 +257,7 @@ TEST(test_folders_that_will_not_do) {
     ck_assert_int_eq(errno, ENAMETOOLONG);
 }
 
-/* In which folder a segment of that process is seen, if it is. */
+/* The first letter of the folder in which a segment of `seen_pid` was found, or 0. */
 static char seen_in;
 static pid_t seen_pid;
 
@@ -323,7 +320,7 @@ TEST_EACH(3, test_seen_whatever_the_environment) {
 }
 
 #ifdef CAN_DENY
-/* Another of the program's threads closes it between two writes, and opens a file that gets its number. */
+/* Acts as another thread that closes the file between two writes, and opens a file that gets its number. */
 static void close_behind_the_first(const char *name) {
     static int writes;
 
@@ -347,13 +344,13 @@ TEST(test_a_writer_whose_file_is_closed_meanwhile) {
     weir__segment_publish(&segment, &body);
     ck_assert_ptr_null(meanwhile);
     ck_assert_int_eq(fstat(was, &is), 0);
-    ck_assert_int_eq(is.st_size, 0); /* the stranger's */
+    ck_assert_int_eq(is.st_size, 0); /* the other file is unchanged */
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_uint_eq(body.words[WORDS - 1], 8);
     close(was);
 }
 
-/* With the k-th call denied, for each k, it works or says why not; nothing is left, and the next one works. */
+/* Denies the k-th system call, for each k.  The function succeeds or gives a reason, and leaves nothing. */
 TEST(test_each_call_of_a_writer_denied) {
     int files = files_open(), result;
 
@@ -380,7 +377,7 @@ TEST(test_each_call_of_a_writer_denied) {
             ck_assert_int_eq(rmdir(folder), 0);
             ck_assert_int_eq(mkdir(folder, 0700), 0);
         }
-    deny("open", 1, 0, ENOENT); /* as if it had ended */
+    deny("open", 1, 0, ENOENT); /* /proc shows no such process */
     ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
     ck_assert_int_eq(errno, ENOSYS);
     (void)deny_none();
@@ -405,7 +402,7 @@ TEST(test_each_call_of_a_reader_denied) {
     deny("pread", 1, 0, EINTR);
     expect_read(WEIR_SEGMENT_NONE);
     ck_assert_uint_eq(deny_none(), 1);
-    deny("open", 1, 0, EIO); /* of what tells whether its process lives */
+    deny("open", 1, 0, EIO); /* the check whether the process lives */
     ck_assert_uint_eq(look().count, 1);
     ck_assert_uint_eq(deny_none(), 1);
 }
@@ -438,7 +435,7 @@ static void remove_it(const char *call) {
     ck_assert_int_eq(unlink(segment.path), 0);
 }
 
-/* Why a file cannot be opened is found out by its name, which may be gone by then. */
+/* If a file cannot be opened, weir finds the reason by the file's name, which may be gone then. */
 TEST(test_what_cannot_be_opened) {
     create();
     deny("open", 1, 0, EACCES);

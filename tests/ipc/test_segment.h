@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_segment.h: what the parts of the suite of segments share: a folder of their own, and a segment. */
+/* test_segment.h: a folder for each test, and a segment, for the suite test_segment. */
 #ifndef WEIR_TEST_SEGMENT_H
 #define WEIR_TEST_SEGMENT_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_segment_lives.c: whose files are there: of the living and of the dead, and what threads do with one. */
+/* test_segment_lives.c: files of live and of dead processes, and segments used by several threads. */
 #include "test_segment.h"
 
-/* ---- who lives ----------------------------------------------------------------------------------- */
+/* ---- live and dead processes --------------------------------------------------------------------- */
 
-/* The own segment's path with another pid, start and namespace (0: its own). */
+/* Writes the path of this process's segment with another pid, start time and namespace.  0 keeps the namespace. */
 static void path_like(char *path, pid_t pid, uint64_t start, uint64_t space, const char *suffix) {
     char own[WEIR_SEGMENT_PATH_BYTES], *at;
     unsigned long uid;
@@ -34,7 +34,7 @@ TEST(test_the_living_are_seen) {
     ck_assert(!weir__segment_lives(&seen.last));
 }
 
-/* Its pid is another process's by now: this one's. */
+/* The pid of the dead process is this process's now. */
 TEST(test_a_pid_that_was_given_away_again) {
     char path[WEIR_SEGMENT_PATH_BYTES];
 
@@ -51,17 +51,17 @@ TEST(test_what_is_not_ours_to_judge_stays) {
     struct seen seen;
 
     create();
-    path_like(other, 1 << 22, 1, 17, ""); /* a container's */
+    path_like(other, 1 << 22, 1, 17, ""); /* in a container */
     make_file(other);
     snprintf(odd, sizeof odd, "%s/weir-0-test-notes", folder);
     make_file(odd);
     seen = look();
-    path_like(made, getpid(), seen.last.start, 0, ".new"); /* it is being made */
+    path_like(made, getpid(), seen.last.start, 0, ".new"); /* its process is making it */
     make_file(made);
     ck_assert_uint_eq(look().count, 1);
     ck_assert(exists(other) && exists(odd) && exists(made));
     ck_assert_int_eq(unlink(made), 0);
-    path_like(made, getpid(), 1, 0, ".new"); /* its maker has ended */
+    path_like(made, getpid(), 1, 0, ".new"); /* its process has ended */
     make_file(made);
     ck_assert_uint_eq(look().count, 1);
     ck_assert(!exists(made));
@@ -74,7 +74,7 @@ static int have_segment(uint64_t unused) {
     return weir__segment_create(&own, &kind) == 0;
 }
 
-/* A child with a segment, which is killed; once it is a zombie its file is nobody's. */
+/* Starts a child with a segment, and kills it.  A zombie counts as dead. */
 static pid_t kill_a_child(void) {
     pid_t child = holder(have_segment, 0);
 
@@ -108,7 +108,7 @@ static void *show_one(void *ready) {
     struct weir_segment own;
     char letter;
 
-    while (weir__segment_create(&own, &kind) != 0) /* the first thread may be on its way */
+    while (weir__segment_create(&own, &kind) != 0) /* may fail while the first thread exits */
         usleep(1000);
     letter = 'y';
     if (write(*(int *)ready, &letter, 1) != 1)
@@ -117,10 +117,10 @@ static void *show_one(void *ready) {
         pause();
 }
 
-/* The kernel tells of it what it tells of the dead. */
+/* The kernel reports such a process as a zombie. */
 TEST(test_a_process_whose_first_thread_has_ended_lives) {
     char path[64], text[512] = "", letter;
-    static int way[2]; /* the stack of the child's first thread ends with it */
+    static int way[2]; /* static, since the first thread's stack goes with it */
     pthread_t thread;
     int file;
     pid_t child;
@@ -224,7 +224,7 @@ TEST(test_watched_for_a_while) {
     ck_assert(!weir__segment_is_watched(&segment));
     set_watched(-(int64_t)WEIR_SEGMENT_WATCHED_NS / 2);
     ck_assert(weir__segment_is_watched(&segment));
-    set_watched((int64_t)1 << 60); /* nobody's clock */
+    set_watched((int64_t)1 << 60); /* far in the future */
     ck_assert(!weir__segment_is_watched(&segment));
 }
 
@@ -249,10 +249,10 @@ TEST(test_a_reader_wakes_its_writer) {
     expect_read(WEIR_SEGMENT_NONE);
     pthread_join(writer, NULL);
     ck_assert_int_ge(atomic_load(&woken), 1);
-    weir__segment_wait(&segment, 1); /* watched: it comes back by itself */
+    weir__segment_wait(&segment, 1); /* returns, since the segment is watched */
 }
 
-/* A signal would end it.  It does not turn round and round either. */
+/* A write to the truncated file raises no signal, and a wait does not spin. */
 TEST(test_a_writer_whose_file_is_cut_short) {
     create();
     expect_read(WEIR_SEGMENT_NONE);
@@ -282,7 +282,7 @@ TEST(test_a_writer_whose_file_is_closed) {
     ck_assert_int_eq(pread(another, &was, sizeof was, 0), 0);
     weir__segment_remove(&segment);
     close(segment.file.number);
-    ck_assert(!weir__segment_is_watched(&segment)); /* it is in no folder any more */
+    ck_assert(!weir__segment_is_watched(&segment)); /* the file has no name any more */
     weir__segment_wait(&segment, 10);
     weir__segment_publish(&segment, &body);
     close(another);
