@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* driver.c: runs a fuzz target as an ordinary test, without a fuzzer: on each file of tests/fuzz/corpus/FUZZ_TARGET,
- * and on some thousand inputs that are made of these files from a fixed seed.
+ * and on thousands of inputs that it makes from these files with a fixed seed.
  *
- * An input that ends the process is written to FUZZ_TARGET.crash, which `fuzz_FUZZ_TARGET FILE...` runs
- * again.  WEIR_TEST_SOAK=N makes the test N times as long (0.1: a tenth), WEIR_TEST_SEED=N sets the seed.
+ * If an input ends the process, driver.c writes the input to FUZZ_TARGET.crash; `fuzz_FUZZ_TARGET FILE...` runs it
+ * again.  WEIR_TEST_SOAK=N makes the test N times as long (0.1: a tenth), and WEIR_TEST_SEED=N sets the seed.
  *
  * Must not know: what a target tests.
  */
@@ -33,7 +33,7 @@ static uint64_t dice(uint64_t sides) {
     return state % sides;
 }
 
-/* ---- what ends the process ------------------------------------------------------------------- */
+/* ---- the end of the process ------------------------------------------------------------------ */
 
 static struct input running;
 
@@ -98,20 +98,20 @@ static void change(struct input *input) {
     case 1:
         *at ^= (uint8_t)(1u << dice(8));
         break;
-    case 2: /* in */
+    case 2: /* inserts a byte */
         if (input->bytes < MOST_BYTES) {
             memmove(at + 1, at, behind);
             *at = (uint8_t)dice(256);
             input->bytes++;
         }
         break;
-    case 3: /* out */
+    case 3: /* removes a byte */
         if (input->bytes > 1) {
             memmove(at, at + 1, behind - 1);
             input->bytes--;
         }
         break;
-    default: { /* as another file goes on */
+    default: { /* replaces the rest by the end of another file */
         const struct input *other = &corpus[dice((uint64_t)corpus_files)];
         size_t from = other->bytes > 0 ? dice(other->bytes) : 0, bytes = other->bytes - from;
         size_t room = MOST_BYTES - (size_t)(at - input->data);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz.h: what the fuzz targets share: the entry, faults, and bytes taken off an input one by one.
+/* fuzz.h: functions for fuzz targets: the entry, faults, and reading an input byte by byte.
  *
- * A target is one file that defines LLVMFuzzerTestOneInput.  With clang's libFuzzer (make fuzz) or AFL++
- * that is all; in `make check` driver.c calls it.  The same input does the same each time.
+ * A target is one file that defines LLVMFuzzerTestOneInput.  clang's libFuzzer (make fuzz) or AFL++ calls it; in
+ * `make check` driver.c does.  An input has an equal effect each time.
  *
- * Must not know: who calls; Check, which a fuzzer has not.
+ * Must not know: the caller, or Check, which a fuzzer does not link.
  */
 #ifndef WEIR_TEST_FUZZ_H
 #define WEIR_TEST_FUZZ_H
@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What a fuzzer takes for a crash. */
+/* Prints a message, and aborts, which a fuzzer counts as a crash. */
 #define FAULT(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), abort())
 #define HOLDS(condition)                                                                           \
     ((condition) ? (void)0 : FAULT("%s:%d: not so: %s", __FILE__, __LINE__, #condition))
@@ -37,13 +37,13 @@ static inline void fuzz_at_most(uint64_t a, uint64_t b, const char *what, const 
               (unsigned long long)b);
 }
 
-/* What is left of the input. */
+/* The rest of the input. */
 struct fuzz_bytes {
     const uint8_t *at;
     size_t left;
 };
 
-/* The next byte; 0 when there is none. */
+/* Takes the next byte.  Returns 0 at the end of the input. */
 static inline unsigned fuzz_byte(struct fuzz_bytes *in) {
     if (in->left == 0)
         return 0;
@@ -51,7 +51,7 @@ static inline unsigned fuzz_byte(struct fuzz_bytes *in) {
     return *in->at++;
 }
 
-/* The next one as a choice of so many. */
+/* Takes the next byte as a choice from 0 to many - 1. */
 static inline unsigned fuzz_choice(struct fuzz_bytes *in, unsigned many) {
     return fuzz_byte(in) % many;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_api.c: the public interface on the device model, called in any order.
+/* fuzz_api.c: calls the public interface on the device model in any order.
  *
- * The first bytes choose an engine and settings.  Then each byte is a call, and the bytes behind it are its arguments:
- * requests and frees, right and wrong, uses, bindings, limits, trims, work, waits, captures, streams that end and
- * begin, and a driver that refuses the k-th call of an entry.
+ * The first bytes choose an engine and settings.  Then each byte is a call, and the bytes after it are its arguments:
+ * valid and invalid requests and frees, uses, bindings, limits, trims, work, waits, captures, streams that end and
+ * begin, and a driver that fails the k-th call of an entry.
  *
- * oracle.h says which stream may have which memory.  The program keeps to the contract.  Where the driver was made to
- * refuse, any status goes, but the accounts stay true, and in the end everything is freed and back.
+ * oracle.h defines which stream may have which memory.  The program keeps to the contract.  If the driver was made to
+ * fail, any status is allowed, but the figures stay right, and in the end all memory is free again.
  */
 #include "fuzz.h"
 
@@ -37,20 +37,20 @@ static struct world {
     int engine, looks, warmed;
     CUstream stream[STREAMS];
     int bound[STREAMS], captured[STREAMS];
-    void *old[MOST_OLD]; /* freed once */
+    void *old[MOST_OLD]; /* addresses of freed blocks */
     unsigned old_count;
     uint64_t failed_requests;
-    /* A failure of the driver's that waits for the next call of weir's. */
+    /* A failure that is planned for the next call of weir. */
     enum weir_driver_entry entry;
     unsigned call;
     CUresult result;
-    int refused; /* it may have refused in this call, or in any before */
+    int refused; /* set if the driver may have failed in this call, or in any before */
     int ever_refused;
 } w;
 
 #define CU(call) SAME(call, CUDA_SUCCESS)
 
-/* FUZZ_TELL=1 in the environment shows what an input does. */
+/* FUZZ_TELL=1 in the environment prints the calls of an input. */
 static int telling;
 #define TELL(...) (telling ? (void)fprintf(stderr, __VA_ARGS__) : (void)0)
 
@@ -83,7 +83,7 @@ static void plan_failure(struct fuzz_bytes *in) {
     w.result = results[fuzz_choice(in, sizeof results / sizeof results[0])];
 }
 
-/* Before and after each call of weir's that the driver may refuse something in. */
+/* Begin and end a call of weir in which the driver may fail. */
 static void begin_call(void) {
     w.refused = w.call > 0;
     if (w.refused)
@@ -101,7 +101,7 @@ static weir_status end_call(weir_status status) {
     return status;
 }
 
-/* The words tell what it is. */
+/* Makes a call of weir.  The other arguments are its text for FUZZ_TELL. */
 #define CALL(call, ...) (TELL(__VA_ARGS__), begin_call(), end_call(call))
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -227,7 +227,7 @@ static void alloc_some(size_t bytes, int s) {
         oracle_of_graph(&oracle, i);
 }
 
-/* The caller's promise, where the free was refused for want of a stream that was noted. */
+/* Orders the block's stream after the streams of weir_use(), which weir may have forgotten in a failed free. */
 static void order_users(int i) {
     struct oracle_block *b = &oracle.block[i];
 
@@ -236,7 +236,7 @@ static void order_users(int i) {
             order(b->stream, t);
 }
 
-/* 1 if it was freed. */
+/* Returns 1 if the block was freed, else 0. */
 static int free_block(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
     uint64_t now = weir__model_now_ns();
@@ -260,13 +260,13 @@ static int free_block(int i, int s) {
         oracle_gone(&oracle, i);
         return 1;
     }
-    /* Of the direct engine a capture keeps nothing. */
+    /* A capture keeps no block of the direct engine. */
     oracle_given(&oracle, i, s, w.captured[s] && w.engine != DIRECT, now);
     w.old[w.old_count++ % MOST_OLD] = block;
     return 1;
 }
 
-/* For no stream: s may have it as well as any other. */
+/* Allocates for no stream.  `s` is one of the streams that may use the block. */
 static void alloc_any(size_t bytes, int s) {
     void *block = NOBODYS;
     weir_status status;
@@ -285,7 +285,7 @@ static void alloc_any(size_t bytes, int s) {
     (void)oracle_taken(&oracle, (uintptr_t)block, bytes, s, weir__model_now_ns());
 }
 
-/* All work is over then, whoever used the block. */
+/* Frees a block after all work of all streams has completed. */
 static void free_any(int i) {
     struct oracle_block *b = &oracle.block[i];
     void *block = block_at(i);
@@ -306,7 +306,7 @@ static void free_any(int i) {
     w.old[w.old_count++ % MOST_OLD] = block;
 }
 
-/* Never more than the options have. */
+/* Sets a limit, which weir caps at the limit of the options. */
 static void set_limit(unsigned units) {
     weir_amount limit = {units * 32 * MIB, units ? WEIR_AMOUNT_BYTES : WEIR_AMOUNT_MAX};
     weir_status status = CALL(weir_set_limit(w.allocator, limit), "limit %u units", units);
@@ -333,7 +333,7 @@ static int has_caches(void) {
            (w.options.cache == WEIR_SWITCH_DEFAULT && w.engine != DIRECT);
 }
 
-/* ---- what is no block ------------------------------------------------------------------------ */
+/* ---- invalid calls --------------------------------------------------------------------------- */
 
 static int is_block(const void *address) {
     for (int i = 0; i < oracle.blocks; i++)
@@ -342,7 +342,7 @@ static int is_block(const void *address) {
     return 0;
 }
 
-/* The pool without caches leaves it to the driver, which knows its blocks by the byte too. */
+/* The pool engine without caches leaves the check to the driver, which knows its blocks to the byte, too. */
 static void free_wrong(struct fuzz_bytes *in) {
     unsigned how = fuzz_choice(in, 4), which = fuzz_byte(in), by = fuzz_byte(in);
     int s = (int)fuzz_choice(in, STREAMS), i;
@@ -415,7 +415,7 @@ static void preallocate(size_t bytes) {
               status == WEIR_E_NOT_SUPPORTED);
 }
 
-/* Another stream in its place, maybe of the same handle; somebody goes on with what it had. */
+/* Replaces a stream by a new one, maybe with an equal handle.  The stream `heir` gets the old stream's blocks. */
 static void renew_stream(int s, int heir) {
     if (s >= CREATED || s == heir || w.captured[s] || w.captured[heir] ||
         w.options.stream_checks == WEIR_SWITCH_OFF)
@@ -439,13 +439,13 @@ static void begin_capture(int s, unsigned mode) {
     if (s >= CREATED || w.captured[s] || w.options.stream_checks == WEIR_SWITCH_OFF)
         return;
     if (w.engine == POOL && !has_caches())
-        mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* others are broken by the engine's own calls */
+        mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* the engine's calls break other modes */
     TELL("capture of %d begins, mode %u\n", s, mode % 3);
     CU(driver->cuStreamBeginCapture(w.stream[s], (CUstreamCaptureMode)(mode % 3)));
     w.captured[s] = 1;
 }
 
-/* What the graph allocated it frees. */
+/* Frees the blocks of the graph and ends the capture. */
 static void end_capture(int s) {
     CUgraph graph = NULL;
 
@@ -462,7 +462,7 @@ static void end_capture(int s) {
     oracle_captured(&oracle, s);
 }
 
-/* Until the stream has a cache, or the engine is calm. */
+/* Repeats allocations and frees, so that the stream has a cache or the engine is steady. */
 static void warm(size_t bytes, int s, int pairs) {
     for (int i = 0; i < pairs && oracle.blocks < MOST_LIVE; i++) {
         int before = oracle.blocks;
@@ -580,7 +580,7 @@ static void call_something(struct fuzz_bytes *in) {
         warm(take_size(in), s, 66);
         break;
     case 39:
-        if (w.warmed == 0 && fuzz_choice(in, 8) == 0) /* it takes long */
+        if (w.warmed == 0 && fuzz_choice(in, 8) == 0) /* this takes long */
             warm(take_size(in), s, 1100), w.warmed = 1;
         look_at_events();
     }
@@ -639,7 +639,7 @@ static void begin(void) {
     oracle_begin(&oracle);
 }
 
-/* Everything is freed, on its stream, and comes back. */
+/* Frees all blocks, each on its stream, and checks that all memory is free again. */
 static void end(void) {
     size_t free_bytes = 0, total = 0;
     CUcontext current = NULL;

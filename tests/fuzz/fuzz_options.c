@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/config/option_*.c,
- * environment.c, text.c).
+/* fuzz_options.c: reads texts and structs that define an allocator (lib/config/option_*.c, environment.c, text.c).
  *
- * The first byte chooses: a text for each of the readers of text.c; a text for one option; a whole
- * environment; a struct of any bytes.  What is read and spelled reads the same again; what is refused has
- * a message and changes nothing; and what was completed is complete.
+ * The first byte chooses: a text for each reader of text.c; a text for one option; a whole environment; a struct of any
+ * bytes; a device's name.  A value that was read and written reads back unchanged.  A refused text has a message and
+ * changes nothing.  Completed options are complete.
  */
 #include "fuzz.h"
 
@@ -16,7 +15,7 @@
 
 enum { MOST_TEXT = 512, MESSAGE = 320 };
 
-/* The rest of the input up to a newline as a text of its own, so that reading past its end is seen. */
+/* Copies the input up to a newline into a separate allocation, so that a read past the text's end is detected. */
 static char *take_text(struct fuzz_bytes *in) {
     const uint8_t *end = in->left > 0 ? memchr(in->at, '\n', in->left) : NULL;
     size_t bytes = end ? (size_t)(end - in->at) : in->left, kept = bytes;
@@ -135,7 +134,7 @@ static void read_text(struct fuzz_bytes *in) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* A message of any length, as the room is any. */
+/* A buffer of any size for a message. */
 struct reply {
     char *text;
     size_t room;
@@ -161,7 +160,7 @@ static void end_reply(const struct reply *reply, weir_status status) {
     free(reply->text);
 }
 
-/* What parsed is shown as a text that parses to the same. */
+/* Checks that an accepted option, written as a text, reads back unchanged. */
 static void expect_round_trip(const weir_options *options, enum weir_setting setting) {
     weir_options again;
     char shown[512], twice[512], message[MESSAGE];
@@ -199,7 +198,7 @@ static void expect_complete(const weir_options *given) {
     }
 }
 
-/* Names are kept for as long as the process lives: only those of which there are few. */
+/* Shortens names, so that there are few: the process never frees a name. */
 static void keep_few(enum weir_setting setting, char *text) {
     size_t most = setting == WEIR_SETTING_DEVICE       ? 8
                   : setting == WEIR_SETTING_PROFILE    ? 1
@@ -262,7 +261,7 @@ static const char *const compat[] = {"WEIR_COMPAT",
                                      "XLA_PYTHON_CLIENT_ALLOCATOR"};
 enum { COMPAT = sizeof compat / sizeof compat[0], MOST_VARIABLES = 16 };
 
-/* A known name; or one that is nearly known, of which there are few, since warnings are remembered. */
+/* Writes a variable's name, or one of a few that differ a little.  They are few, since weir remembers each warning. */
 static size_t put_name(struct fuzz_bytes *in, char *to, size_t room) {
     unsigned which = fuzz_choice(in, WEIR_SETTING_COUNT + COMPAT), change = fuzz_byte(in);
     const char *known = which < COMPAT
@@ -338,7 +337,7 @@ static int give_up(const weir_oom *oom, void *data) {
     return 0;
 }
 
-/* A struct of a caller who is older, newer, or out of his mind; pointers are good. */
+/* Completes a struct of any bytes and any size, with valid pointers, as another version of a program may pass it. */
 static void take_struct(struct fuzz_bytes *in) {
     static const char *const oom_reports[] = {NULL, "", "stderr", "a file"};
     static const char *const peers[] = {NULL, "", "none", "all", "0,5", "x"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_profile.c: reads any bytes as a profile (lib/reserve/profile.c).
  *
- * The first byte chooses whether the rest is a whole file, or the lines between the settings and the checksum.  A text
- * that weir refuses has a reason and changes nothing.  A text that weir accepts is, byte for byte, what weir would write;
+ * The first byte chooses whether the rest is a whole file, or the lines between the settings and the checksum.  A
+ * refused text has a reason and changes nothing.  An accepted text is, byte for byte, the one that weir would write;
  * with one more run weir writes and reads the profile again.
  */
 #include "fuzz.h"
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         memcpy(text, in.at, bytes);
     if (!whole)
         bytes = dress(&in, text, room);
-    exact = realloc(text, bytes + 1); /* a read past the end is outside the memory */
+    exact = realloc(text, bytes + 1); /* so that a read past the end is detected */
     HOLDS(exact);
     exact[bytes] = '\0';
     read_profile(exact, bytes);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_trace.c: the reader of traces (lib/api/trace_read.c) under any text.
+/* fuzz_trace.c: reads any text as a trace (lib/api/trace_read.c).
  *
- * The first byte sets the pieces in which the source brings the text, and whether the source fails at its end.  A byte
- * 1 repeats the byte before it, a thousand times for each unit of the next byte, so that short inputs make long
- * lines.  The pieces change neither events nor message; events fit each other by a list of ids that is kept here; an
- * error stays; and the events, written as a trace again, read the same.
+ * The first byte sets the size of the pieces in which the source returns the text, and whether the source fails at its
+ * end.  A byte 1 repeats the byte before it, a thousand times for each unit of the next byte, so that short inputs make
+ * long lines.  The size of the pieces changes neither events nor message.  The events agree with a list of live ids.
+ * An error is permanent.  The events, written as a trace again, read back unchanged.
  */
 #include "fuzz.h"
 
@@ -100,14 +100,14 @@ static void see_comment(void *context, const char *comment) {
     *(size_t *)context += strlen(comment);
 }
 
-/* Where the source failed: behind a line, if any was good, and what it said. */
+/* Returns 1 if the message is the source's, with or without the line before the failure; else 0. */
 static int is_of_source(const char *message) {
     if (strncmp(message, "behind line ", 12) == 0)
         message += 12 + strspn(message + 12, "0123456789") + 2;
     return strncmp(message, "broken ", 7) == 0;
 }
 
-/* Reads all; how many events; the status and the message at the end. */
+/* Reads all events into `out`, and the status and the message at the end.  Returns the number of events. */
 static size_t read_all(struct source source, weir_trace_event *out, weir_status *status,
                        char message[512]) {
     weir_trace_reader *reader;
