@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* slices.c: of a suite of Check's one slice of several, so that processors may share it.
+/* slices.c: runs one slice of a Check suite, so that several processors may share the suite.
  *
- * WEIR_TEST_SLICE=2/16 leaves every 16th test in, from the third on; a loop's iterations count each for itself.
- * Without it all are.  The suites know nothing of it: tests/elsewhere/bundle links this into them, with --wrap.  Who
- * adds up the slices finds in their first lines how many tests each has, of how many.
+ * WEIR_TEST_SLICE=2/16 runs every 16th test, from the third on; each iteration of a loop counts as a test.  Without the
+ * variable all tests run.  The suites do not know of slices: tests/elsewhere/bundle links this file into them with
+ * --wrap.  The first line of each slice says how many of how many tests it runs, so that a script can add them up.
  */
 #include <check.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static unsigned slice, slices = 1, seen, left;
 
-/* The names are the linker's. */
+/* The linker requires these names. */
 void __real__tcase_add_test(TCase *tests, const TTest *test, int signal, int status, int from, int to);
 void __wrap__tcase_add_test(TCase *tests, const TTest *test, int signal, int status, int from, int to);
 void __real_srunner_run_all(SRunner *runner, enum print_output mode);
