@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* asks.c: a program that asks the driver about its memory: what a pointer is, what a pool has, what is
- * refused and how; and prints each answer, an address or a handle by what it is equal to. */
+/* asks.c: a program that queries pointers and pools, makes invalid calls, and prints each answer, but no address. */
 #include "opened.h"
 
 enum { PLAIN = 64, LATE = 48 };
@@ -15,7 +14,7 @@ enum {
     IPC_CAPABLE = 10,
     RANGE_START = 11,
     RANGE_SIZE = 12,
-    HANDLE_FD = 1 /* of a pool that another process may open */
+    HANDLE_FD = 1 /* a handle type: the pool can be shared by a file descriptor */
 };
 
 static CUstream stream, other;
@@ -107,13 +106,13 @@ static void pointers(void) {
     HOLDS(id_of(again) != was);
     CU(cuda.cuMemFreeAsync(again, stream));
     CU(cuda.cuMemFreeAsync(b, stream));
-    CU(cuda.cuMemFreeAsync(plain, stream)); /* either free is good for either memory */
-    CU(cuda.cuMemFree(direct));             /* the driver 580 counts it on as used */
+    CU(cuda.cuMemFreeAsync(plain, stream)); /* either free works for either memory */
+    CU(cuda.cuMemFree(direct));             /* driver 580 still counts it as used */
     CU(cuda.cuMemFreeAsync(c, other));
     CU(cuda.cuCtxSynchronize());
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------- */
+/* ---- invalid requests and frees ------------------------------------------------------------------ */
 
 static void failed_requests(void) {
     CUdeviceptr block = take(3000), large = take(5 * MIB), plain, nothing = 7;
@@ -136,7 +135,7 @@ static void failed_requests(void) {
     printf("too much: %u %u\n", cuda.cuMemAllocAsync(&nothing, (size_t)1 << 50, stream),
            cuda.cuMemAllocFromPoolAsync(&nothing, (size_t)1 << 50, own, stream));
     CU(cuda.cuMemFree(plain));
-    block = take(3000); /* and all goes on */
+    block = take(3000); /* requests still work */
     CU(cuda.cuMemsetD8Async(block, 1, 3000, stream));
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuCtxSynchronize());
@@ -151,7 +150,7 @@ static uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
     return value;
 }
 
-/* The reserved memory is whoever's serves, but never less than what is used. */
+/* Prints used memory.  Reserved memory differs among allocators, but is never less than used memory. */
 static void show_figures(const char *when, CUmemoryPool pool) {
     uint64_t used = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
     uint64_t high = figure(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
@@ -218,7 +217,7 @@ static void fill_and_check(CUdeviceptr block, size_t bytes, unsigned char value)
         HOLDS(host[i] == value);
 }
 
-/* A pool that goes while blocks of it live, current or not. */
+/* Destroys a current pool while blocks of it live. */
 static void ends(void) {
     CUmemoryPool pool, current;
     CUdeviceptr a, b, c;
@@ -247,7 +246,7 @@ static void ends(void) {
     printf("default pool: %u\n", cuda.cuMemPoolDestroy(standard));
 }
 
-/* A pool that other processes may open: not every driver has them. */
+/* Uses a pool that other processes may open, if the driver has such pools. */
 static void shared(void) {
     CUmemPoolProps p = pool_properties();
     CUmemoryPool pool, was = own;
@@ -283,7 +282,7 @@ static void of_a_size(void) {
            cuda.cuMemAllocFromPoolAsync(&more_of_it, 40 * MIB, pool, stream));
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuStreamSynchronize(stream));
-    pair(pool, 40 * MIB, stream); /* once there is room */
+    pair(pool, 40 * MIB, stream); /* there is room again */
     CU(cuda.cuStreamSynchronize(stream));
     CU(cuda.cuMemPoolDestroy(pool));
     own = was;
@@ -308,7 +307,7 @@ static void capture(void) {
     CU(cuda.cuStreamEndCapture(stream, &graph));
     CU(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0));
     CU(cuda.cuGraphLaunch(exec, stream));
-    fill_and_check(late, 4000, 6); /* the graph's, which lives on */
+    fill_and_check(late, 4000, 6); /* memory of the graph, still allocated */
     CU(cuda.cuMemFreeAsync(late, stream));
     CU(cuda.cuMemFreeAsync(before, stream));
     CU(cuda.cuGraphExecDestroy(exec));
@@ -319,7 +318,7 @@ static void capture(void) {
     CU(cuda.cuMemFreeAsync(before, stream));
 }
 
-/* ---- streams that end, devices beside ------------------------------------------------------------ */
+/* ---- destroyed streams, other devices and contexts ----------------------------------------------- */
 
 static void streams(void) {
     CUdeviceptr block;
@@ -354,7 +353,7 @@ static void access(void) {
     CU(more.cuDeviceGetCount(&devices));
     if (devices < 2)
         return;
-    /* Nothing is printed of devices beside: how many there are is not the program's to say. */
+    /* The output must not depend on the number of devices, so nothing is printed about other devices. */
     CU(more.cuMemPoolSetAccess(own, access, 2));
     CU(more.cuMemPoolGetAccess(&flags, own, &access[1].location));
     HOLDS(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -368,7 +367,7 @@ static void access(void) {
     CU(cuda.cuMemAllocFromPoolAsync(&block, MIB, own, far));
     CU(cuda.cuMemsetD8Async(block, 9, MIB, far));
     CU(cuda.cuMemFreeAsync(block, far));
-    CU(cuda.cuMemAllocAsync(&block, 100, far)); /* of the other device's pool */
+    CU(cuda.cuMemAllocAsync(&block, 100, far)); /* from the other device's pool */
     CU(cuda.cuMemFreeAsync(block, far));
     CU(cuda.cuStreamSynchronize(far));
     CU(cuda.cuStreamDestroy(far));
@@ -376,7 +375,7 @@ static void access(void) {
     CU(cuda.cuDevicePrimaryCtxRelease(1));
 }
 
-/* A context of the program's own, where the driver has them: its streams and blocks beside the others. */
+/* Uses streams and blocks in a context that the program creates, if the driver can create contexts. */
 static void own_context(void) {
     CUdeviceptr block, ours;
     CUcontext made;
@@ -404,8 +403,7 @@ static void own_context(void) {
     CU(cuda.cuMemFreeAsync(block, stream));
 }
 
-/* The context goes, where the driver lets it, and another comes; blocks outlive it. */
-/* Blocks of a context that has gone are freed late, when new ones lie where they were: those stay. */
+/* Frees blocks of a destroyed context after new blocks may have got their addresses.  The new blocks must stay. */
 static void free_late(const CUdeviceptr *old) {
     CUdeviceptr now[LATE];
 
@@ -420,7 +418,7 @@ static void free_late(const CUdeviceptr *old) {
         for (int k = 1; k < LATE; k += 2)
             is_live |= old[i] == now[k];
         if (!is_live)
-            (void)cuda.cuMemFree(old[i]); /* well, or not known: as the driver has it */
+            (void)cuda.cuMemFree(old[i]); /* the driver may know the block or not */
     }
     for (int i = 1; i < LATE; i += 2) {
         fill_and_check(now[i], MIB, (unsigned char)i);
@@ -444,12 +442,12 @@ static void reset(void) {
     }
     free_late(old);
     CU(cuda.cuMemFreeAsync(block, stream));
-    for (int i = 0; i < PLAIN; i++) /* where others were, perhaps */
+    for (int i = 0; i < PLAIN; i++) /* maybe at addresses of other blocks */
         CU(cuda.cuMemAlloc(&plain[i], MIB));
     for (int i = 0; i < PLAIN; i++) {
         CU(cuda.cuMemFree(plain[i]));
         HOLDS(cuda.cuMemGetAddressRange(&base, &bytes, plain[i]) != CUDA_SUCCESS ||
-              base != plain[i] || bytes != MIB); /* it has gone */
+              base != plain[i] || bytes != MIB); /* the block is freed */
     }
     block = take(3000);
     fill_and_check(block, 3000, 10);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* captures.c: a program that allocates on a stream in a capture whose end fails.  With --recaptures it allocates in a
- * capture into an existing graph, if the driver has that call.  With --looks it looks up a call of a newer driver
- * that begins captures; with --looks-early it does so before all else.  With --pairs it does none of these. */
+ * capture into an existing graph, if the driver has that call.  With --looks it looks up a newer call that begins
+ * captures, and with --looks-early it does so before all else.  With --pairs it does nothing but pairs(). */
 #include "opened.h"
 
 enum { PAIRS = 300, BYTES = 4096 };
@@ -10,7 +10,7 @@ static void look(void) {
     (void)dlsym(library, "cuStreamBeginCapture_v3");
 }
 
-/* The block of the last pair. */
+/* Allocates and frees many blocks.  Returns the last block's address. */
 static CUdeviceptr pairs(CUstream stream) {
     CUdeviceptr block = 0;
 
@@ -19,7 +19,7 @@ static CUdeviceptr pairs(CUstream stream) {
     return block;
 }
 
-/* A request and its free in a capture: the memory is the graph's. */
+/* Allocates and frees in a capture, where the memory belongs to the graph. */
 static void allocate_captured(CUstream stream, CUdeviceptr cached, CUgraph *graph) {
     CUdeviceptr block;
 
@@ -30,7 +30,7 @@ static void allocate_captured(CUstream stream, CUdeviceptr cached, CUgraph *grap
     HOLDS(*graph != NULL);
 }
 
-/* The end fails, the capture goes on, and so its memory is the graph's. */
+/* The end of the capture fails, so the capture continues and memory still belongs to the graph. */
 static void allocate_after_failed_end(CUstream stream) {
     CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
@@ -45,7 +45,7 @@ static void allocate_in_recapture(CUstream stream) {
     CUdeviceptr cached = pairs(stream);
     CUgraph graph = NULL;
 
-    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* as bindings that load all calls do */
+    (void)dlsym(library, "cuStreamBeginCaptureToCig"); /* some bindings do this, too */
     FIND("cuStreamBeginRecaptureToGraph");
     if (!more.cuStreamBeginRecaptureToGraph) {
         puts("the driver has no such call");

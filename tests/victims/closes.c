@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* closes.c: a program that closes the driver's library, opens it again, and uses what it found before
- * as well as what it finds then; the driver is the same one. */
+/* closes.c: a program that closes the driver's library, opens it again, and uses both its old and its new functions. */
 #include "opened.h"
 
 int main(int argc, char **argv) {

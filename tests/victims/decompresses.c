@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* decompresses.c: a program with memory pools for hardware decompression, as RMM makes them, and others beside them; it
- * asks of each block which it is.  With --refuse the next handle of memory that anybody makes is refused, as by a device
- * that maps no such memory: for the device model, which fails as it is told. */
+/* decompresses.c: a program with memory pools for hardware decompression, as RMM makes them, and with other pools.  It
+ * queries for each block whether hardware can decompress it.  With --refuse the device model refuses the next physical
+ * allocation, as a device does that cannot map such memory. */
 #include "opened.h"
 
 enum { IS_CAPABLE = 21 };
@@ -9,7 +9,7 @@ enum { IS_CAPABLE = 21 };
 static CUstream stream;
 
 static void show(size_t bytes, CUmemoryPool pool) {
-    unsigned is_capable = 0; /* of which the driver writes a part */
+    unsigned is_capable = 0; /* the driver writes only a part */
     CUdeviceptr block;
 
     CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));

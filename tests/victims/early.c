@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* early.c: a program that forks while another thread makes the first request of a pool, and whoever serves it
- * is about to say something.  The child asks for memory too, which no child may have, and must not hang.
- * If nobody says anything it is ended after a while. */
+/* early.c: a program that forks while another thread makes the first request of a pool and the allocator is about to
+ * print a line.  The child requests memory, too, which fails in any child.  An alarm ends a hang. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -17,7 +16,7 @@ static CUmemoryPool pool;
 static sem_t says, may_say;
 static atomic_int holds_lines = 1;
 
-/* In front of the C library's. */
+/* Replaces the C library's function. */
 __attribute__((visibility("default"))) ssize_t write(int file, const void *bytes, size_t count) {
     if (file == STDERR_FILENO && atomic_exchange(&holds_lines, 0)) {
         sem_post(&says);
@@ -55,7 +54,7 @@ int main(int argc, char **argv) {
         ;
     child = fork();
     if (child == 0) {
-        alarm(10); /* rather than wait for a lock that nobody holds */
+        alarm(10); /* ends a child that waits for a lock for ever */
         _exit(ask() != CUDA_SUCCESS ? 3 : 4);
     }
     sem_post(&may_say);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* ends.c: a program that two threads end, the second so many microseconds after the first as a third argument says.  The
- * first two say how: by exit, by _exit, by a signal that the process sends itself after it has set the default action
- * ("kill", or "raise" in the handler of that signal), or not at all ("pause").  If the first says "reload", the first
- * thread sends the process a signal that all threads block, and the second receives the signal and goes on. */
+/* ends.c: a program that two threads end, the second one a number of microseconds (the third argument) after the first.
+ * The first two arguments are the ways: exit; _exit; a signal to the process itself with the default action ("kill", or
+ * "raise" in the handler of that signal); or "pause", which does not end.  With "reload" the first thread sends a
+ * signal that all threads block, and the second one receives it and goes on. */
 #include "opened.h"
 
 #include <pthread.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fails.c: a program whose plain memory cannot be waited for, now and then: it is told so, has the same
- * memory with its next request, and leaves nothing behind.  For the device model, which fails as it is told; others are
- * not asked for anything. */
+/* fails.c: a program whose cuMemAlloc fails if the wait for the memory does.  The next request returns that memory, so
+ * nothing was lost.  Only the device model can fail on command; other drivers are left alone. */
 #include "opened.h"
 
 enum { BYTES = 1000 };

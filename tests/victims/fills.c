@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fills.c: a program that fills the device by turns from the device's pool, a pool of its own, and without a
- * pool; each time what the others have freed is there for it.  At last from a pool that other processes may
- * open, where the driver has such. */
+/* fills.c: a program that fills the device from the default pool, a created pool, and cuMemAlloc in turn.  Memory that
+ * was freed in one way must be available in another.  At last it uses a shared pool, if the driver has such pools. */
 #include "opened.h"
 
 enum { HANDLE_FD = 1 };
@@ -16,7 +15,7 @@ static size_t most_of_the_device(void) {
     return total / 4 * 3;
 }
 
-/* In one block, and freed again. */
+/* Fills the device with one block, and frees it. */
 static void fill(const char *how, CUmemoryPool pool, int is_plain, size_t bytes) {
     CUdeviceptr block;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* forks.c: a program that forks in the middle of its work.  One child goes on to be another program
- * (this one, with a word), one only asks the driver for more memory than its pool has idle, which no child may
- * have, and one never asks anything; the parent's blocks live through all of it. */
+/* forks.c: a program that forks while it works.  One child runs this program again.  One requests more memory than its
+ * pool has idle, which fails in any child.  One makes no request.  The parent's blocks stay valid. */
 #include "opened.h"
 
 #include <stdlib.h>
@@ -43,7 +42,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     child = fork();
     if (child == 0)
-        exit(5); /* with all that runs at an exit */
+        exit(5); /* runs all functions of atexit */
     printf("a child that does not: %d\n", status_of(child));
     fflush(stdout);
     child = fork();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gone.c: a program that shares a pool, names destroyed pools in each call that takes a pool, and
- * makes other pools, for which the driver may use the same handles. */
+/* gone.c: a program that shares a pool, passes destroyed pools to each call with a pool argument, and makes other
+ * pools, for which the driver may reuse the handles. */
 #include "opened.h"
 
 enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descriptor */
@@ -46,7 +46,7 @@ static void use_imported(CUmemoryPool shared, CUmemoryPool imported) {
     CU(cuda.cuStreamSynchronize(stream));
 }
 
-/* Prints the results of calls that name a destroyed pool. */
+/* Prints the results of calls with a destroyed pool. */
 static void name(const char *what, CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolPtrExportData data = {{0}};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
- * argument is the name of the call.  With a second one, `beside', the program itself asks for memory, of which
- * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device; with `trimmed' it
- * does so while another thread trims the pool, after a capture and the end of a stream; with
- * `interrupted' the handler of a signal ends it out of that call.  A driver that cannot be told so is not hung up. */
+/* hangs.c: a program that ends while one of its threads waits for memory in a driver call that hangs.  The first
+ * argument names the call.  The second one may be "beside": the program requests memory, of which there is enough, and
+ * growth in the background hangs; "reset": it resets the device; "trimmed": another thread trims the pool, then there
+ * is a capture, the end of a stream and a reset; or "interrupted": a signal handler exits from the call.  It needs the
+ * device model, whose calls can hang on command. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     stream = new_stream();
     if (argc < 2 || argv[1][0] == '-' || !stop || !stopped)
         return victim_status(argc, argv);
-    (void)usleep(100000); /* for those who look */
+    (void)usleep(100000); /* so that observers can look */
     HOLDS(stop(argv[1]));
     if (is_told(argc, argv, "beside"))
         CU(cuda.cuMemAllocAsync(&block, 200 * MIB, NULL));
@@ -71,7 +71,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
     HOLDS(stopped() > 0);
-    (void)usleep(50000); /* for those who look */
+    (void)usleep(50000); /* so that observers can look */
     if (is_told(argc, argv, "trimmed"))
         trim_beside(context, stream);
     if (argc > 2 && (strcmp(argv[2], "reset") == 0 || strcmp(argv[2], "trimmed") == 0))

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* kinds.c: a program that makes a memory pool of each kind that a driver may know, reads back the attributes that it
- * has set, and uses the pool.  Then it sets current pools by location, and uses streams of a green context.  A driver
- * refuses what it does not have, and the program prints that too.  With --peer it gives a second device access to a
- * pool that is in use. */
+/* kinds.c: a program that makes a memory pool of each kind, reads back the attributes that it has set, and uses the
+ * pool.  It also sets current pools by location, and uses streams of a green context.  It prints which calls the driver
+ * refuses.  With --peer it gives a second device access to a pool in use. */
 #include "opened.h"
 
 #include <unistd.h>
@@ -85,7 +84,7 @@ static CUmemAccess_flags access_of(CUmemoryPool pool, CUmemLocationType type, in
     return result == CUDA_SUCCESS ? flags : 100 + result;
 }
 
-/* Gives the device access, and prints the access of device and host.  1 if the device may use the memory. */
+/* Gives the device access, and prints it.  Returns 1 if the device may use the memory, else 0. */
 static int give_access(CUmemoryPool pool) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult result = more.cuMemPoolSetAccess(pool, &access, 1);
@@ -108,7 +107,7 @@ static void use(CUmemoryPool pool, int by_host, CUstream on, CUstream other) {
     CU(cuda.cuMemAllocFromPoolAsync(&block, BYTES, pool, on));
     CU(cuda.cuMemsetD8Async(block, 7, BYTES, on));
     CU(cuda.cuStreamSynchronize(on));
-    if (by_host) /* no device's memory, as cuMemcpyDtoH wants it */
+    if (by_host) /* cuMemcpyDtoH needs device memory */
         memcpy(bytes, (const void *)(uintptr_t)block, BYTES);
     else
         CU(cuda.cuMemcpyDtoH(bytes, block, BYTES));
@@ -213,7 +212,7 @@ static void try_green(void) {
     printf("a green context's streams take and free\n");
 }
 
-/* Access of another device: it stays as it was if cuMemPoolSetAccess fails. */
+/* If cuMemPoolSetAccess fails, the access of another device is unchanged. */
 static void try_peer(void) {
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemPoolProps properties = pool_properties();

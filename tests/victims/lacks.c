@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* lacks.c: a program whose thread has no current context.  A default stream names nothing there, so the driver answers an
- * invalid context, until the thread has one; the CUDA runtime relies on that.  A created stream serves all the same. */
+/* lacks.c: a program whose thread has no current context.  Then a default stream means nothing, and calls on it return
+ * CUDA_ERROR_INVALID_CONTEXT, as the CUDA runtime expects.  A created stream still works. */
 #include "opened.h"
 
 enum { BYTES = 1000 };
 
-/* As long as the block is not freed the next free is refused likewise. */
+/* Prints the results of calls on default streams.  The block is never freed here, so each free fails. */
 static void try_all(const char *when, CUmemoryPool pool, CUdeviceptr block) {
     for (uintptr_t value = 0; value < 3; value++) {
         CUstream stream = (CUstream)value; /* NOLINT: CUDA's own numbers */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* left.c: a program whose words on the command line say what it does, one after the other: "managed", "shared" and "other"
- * make a pool of such memory, and one request more of it than of the pool before; "device" is a request on a stream of a
- * second device, "wrong" one that no driver serves, "unused" a pool without requests, "fork" a child that ends at once. */
+/* left.c: a program that runs the words of its command line.  "managed", "shared" and "other" make a pool of such
+ * memory, and one request more than from the pool before.  "device" is a request on a stream of a second device,
+ * "wrong" one that no driver serves, "unused" a pool without requests, and "fork" a child that ends at once. */
 #include "opened.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
+enum { HANDLE_FD = 1 }; /* a handle type: the pool can be shared by a file descriptor */
 
 static CUstream stream;
 static unsigned pools;
@@ -51,7 +51,7 @@ static void bear(void) {
     int status;
 
     if (child == 0)
-        exit(0); /* with all that ends a process */
+        exit(0); /* runs all functions of atexit */
     HOLDS(waitpid(child, &status, 0) == child && status == 0);
 }
 

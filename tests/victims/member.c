@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* member.c: a program whose words on the command line say what memory it takes, one after the other:
- *     async N, alloc N, create N, managed N, graph N   takes N MiB by that call; bytes with a "b" behind N
- *     node N, node1 N, node2 N                         a node of a graph, by cuGraphAddMemAllocNode, cuGraphAddNode, _v2
- *     free                                             frees what it took last
- *     trim                                             frees all that it took by async, which becomes idle
- *     join NAME                                        sets the group from here on
- *     device N                                         asks for the context of a device
- *     reset                                            resets the context, and forgets what it took
- *     again                                            ends the context, with what it took, and makes it again
- *     mark FILE, wait FILE                             makes a file, waits for one
- *     term                                             sends itself SIGTERM
- *     hold                                             sleeps until it is killed
- * For each request it prints the call and the driver's answer. */
+/* member.c: a program that runs the words of its command line.  For each request it prints the call and the result.
+ *     async N, alloc N, create N, managed N, graph N   allocates N MiB by that call, or N bytes if a "b" follows N
+ *     node N, node1 N, node2 N                         a node by cuGraphAddMemAllocNode, cuGraphAddNode, or its _v2
+ *     free                                             frees the last block
+ *     trim                                             frees all blocks; those of async become idle
+ *     join NAME                                        sets the group for later words
+ *     device N                                         retains the context of a device
+ *     reset                                            resets the context, and forgets all blocks
+ *     again                                            ends the context with its blocks, and makes a new one
+ *     mark FILE, wait FILE                             makes a file, or waits for one
+ *     term                                             sends SIGTERM to itself
+ *     hold                                             sleeps until it is killed */
 #include "driver/cuda_abi.h"
 #include "opened.h"
 
@@ -25,7 +24,7 @@ enum { MOST = 4096 };
 static CUstream stream;
 
 static struct taken {
-    char how; /* of the call, the first letter */
+    char how; /* the first letter of the call */
     CUdeviceptr block;
     CUmemGenericAllocationHandle handle;
     size_t bytes;
@@ -41,7 +40,7 @@ static void launch(CUgraph graph) {
     CU(cuda.cuStreamSynchronize(stream));
 }
 
-/* As NCCL has it: mapped, and released at once, so that the mapping keeps the memory. */
+/* Maps memory and releases its handle at once, as NCCL does, so that the mapping keeps the memory. */
 static CUresult create(struct taken *t) {
     CUmemAllocationProp kind;
     CUresult result;
@@ -72,7 +71,7 @@ static CUresult capture(struct taken *t) {
     return result;
 }
 
-/* To an empty graph. */
+/* Adds an allocation node to an empty graph, and launches it. */
 static CUresult add_node(struct taken *t, char form) {
     struct weir_any_node any = {.type = WEIR_NODE_ALLOC, .alloc = {.bytes = t->bytes}};
     CUresult result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* older.c: a program of a toolkit before 12: with a driver that has a resolver, of four arguments, it has every
- * entry from that; with an older one (before 11.3, as its version tells) from dlsym. */
+/* older.c: a program of a toolkit before 12.  It finds each entry by the driver's resolver, which has four arguments
+ * then, or by dlsym if the driver is older than 11.3. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 typedef CUresult (*resolver)(const char *name, void **address, int version, uint64_t flags);
 
 static void *library;
-static resolver resolve; /* NULL: there is none */
+static resolver resolve; /* NULL if there is none */
 static uint64_t flags;
 
 static void *find(const char *name, int version, const char *symbol) {
@@ -32,7 +32,7 @@ static int version_of_driver(void) {
     return version;
 }
 
-/* 0 and 1 mean the default stream of old, 2 that of each thread. */
+/* Flags 0 and 1 select the legacy default stream, 2 the per-thread one. */
 static void check_flags(void) {
     void *none = NULL, *legacy = NULL, *own = NULL;
 
@@ -40,7 +40,7 @@ static void check_flags(void) {
     CU(resolve("cuMemAllocAsync", &legacy, 11030, 1));
     CU(resolve("cuMemAllocAsync", &own, 11030, 2));
     HOLDS(none && legacy == none && own && own != none);
-    CU(resolve("cuMemFree", &legacy, 11030, 0)); /* which has no stream */
+    CU(resolve("cuMemFree", &legacy, 11030, 0)); /* this call has no stream */
     CU(resolve("cuMemFree", &own, 11030, 2));
     HOLDS(legacy == own);
     HOLDS(none != dlsym(library, "cuMemAllocAsync_ptsz"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* opened.h: what the programs share that open the driver's library and find its calls there by name.
+/* opened.h: functions for programs that open the driver's library and look up its calls by name.
  *
- * For one file of a program: what it opens is that file's own.
+ * Only one file of a program may include it, since the opened library is a variable of that file.
  */
 #ifndef VICTIM_OPENED_H
 #define VICTIM_OPENED_H
@@ -26,14 +26,14 @@ static inline void *find(const char *name, int version, const char *symbol) {
     return dlsym(library, symbol);
 }
 
-/* Writes where the function is to a pointer to it; NULL: the driver does not have it. */
+/* Writes the function's address to a function pointer, or NULL if the driver does not have the function. */
 static inline void find_call(void *pointer, const char *symbol) {
     void *address = dlsym(library, symbol);
 
     memcpy(pointer, &address, sizeof address);
 }
 
-/* The calls that only some of the programs make: X(symbol, (parameters)). */
+/* The calls that only some programs make: X(symbol, (parameters)). */
 /* clang-format off */
 #define MORE_ENTRIES(X)                                                                            \
     X(cuCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device))                       \
@@ -107,13 +107,13 @@ static inline void find_call(void *pointer, const char *symbol) {
     X(cuStreamQuery, (CUstream stream))
 /* clang-format on */
 
-/* NULL: the program has not looked the call up, or the driver does not have it. */
+/* A pointer is NULL if the program has not looked up the call, or the driver does not have it. */
 static struct {
 #define MORE_POINTER(symbol, params) CUresult(*symbol) params;
     MORE_ENTRIES(MORE_POINTER)
 } more;
 
-/* Looks up the calls that are named, and no others: what a program looks up is a sign of what it will do. */
+/* Looks up only the named calls: a program's look-ups are a sign of its later calls. */
 static inline void find_more(int are_needed, const char *const *names) {
 #define MORE_FIND(symbol, params)                                                                  \
     if (strcmp(*names, #symbol) == 0)                                                              \
@@ -134,15 +134,15 @@ static inline void open_driver(void) {
     victim_load(&cuda, find, 0);
 }
 
-/* And device 0's context is current. */
+/* Opens the driver, and makes device 0's context current. */
 static inline void start_driver(void) {
     open_driver();
     victim_start(&cuda);
 }
 
-/* ---- What they make ---- */
+/* ---- Objects ---- */
 
-/* The primary context of a device, which is current then. */
+/* Makes the primary context of a device current, and returns it. */
 static inline CUcontext enter_context(CUdevice device) {
     CUcontext context;
 
@@ -158,7 +158,7 @@ static inline CUstream new_stream(void) {
     return stream;
 }
 
-/* Of device 0's memory. */
+/* Returns the properties of a pool of device 0's memory. */
 static inline CUmemPoolProps pool_properties(void) {
     return (CUmemPoolProps){.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
@@ -172,7 +172,7 @@ static inline CUmemoryPool new_pool(const CUmemPoolProps *properties) {
     return pool;
 }
 
-/* A block that comes and goes at once.  NULL: of the device's current pool. */
+/* Allocates a block and frees it at once.  If `pool` is NULL, uses the device's current pool. */
 static inline CUdeviceptr pair(CUmemoryPool pool, size_t bytes, CUstream stream) {
     CUdeviceptr block;
 

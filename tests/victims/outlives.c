@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* outlives.c: a program that trims a pool when all work is done, and prints what stays.  The memory was used on streams
- * that have ended, or on the thread's own.  With --fork the program does all this in a child. */
+/* outlives.c: a program that trims a pool when all work is done, and prints the memory that stays.  The memory was used
+ * on streams that have ended, or on the thread's default stream.  With --fork the program does all this in a child. */
 #include "opened.h"
 
 #include <sys/wait.h>
@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
     open_driver();
     NEED("cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
-    (void)new_stream(); /* it ends with the context */
+    (void)new_stream(); /* this stream ends with the context */
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     (void)enter_context(0);
     pool = victim_pool(&cuda);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* plain.c: a program that knows no other memory than cuMemAlloc's; with --context it takes none, and with --children it
- * has children that end at once. */
+/* plain.c: a program that uses only cuMemAlloc, or no memory with --context, and has brief children with --children. */
 #include "opened.h"
 
 #include <sys/wait.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pools.c: a program whose threads make pools and let them go all the time, free each other's blocks, and ask
- * about them meanwhile. */
+/* pools.c: a program whose threads make and destroy pools all the time, free each other's blocks, and query them. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -11,9 +10,9 @@ enum { THREADS = 4, ROUNDS = 60, BLOCKS = 8, RANGE_SIZE = 12 };
 
 static CUcontext context;
 
-/* A block on its way to another thread, which frees it, and its size. */
+/* A block that one thread passes to another, which frees it, and the block's size. */
 static struct parcel {
-    _Atomic CUdeviceptr block; /* 0: the place is free */
+    _Atomic CUdeviceptr block; /* 0 in an unused parcel */
     size_t bytes;
 } parcels[THREADS][BLOCKS];
 
@@ -27,7 +26,7 @@ static void check(CUdeviceptr block, size_t bytes) {
     HOLDS(is == bytes);
 }
 
-/* Waits until there is a block in the place, or none. */
+/* Waits until the parcel has a block, or has none if `is_there` is 0. */
 static CUdeviceptr wait_for(const struct parcel *p, int is_there) {
     CUdeviceptr block;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* preallocates.c: what TensorFlow asks of memory pools with TF_GPU_ALLOCATOR=cuda_malloc_async, call for call, where
+/* preallocates.c: makes the calls of TensorFlow on memory pools with TF_GPU_ALLOCATOR=cuda_malloc_async, where
  * TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC is a number of bytes, -1 (all that TensorFlow may have) or 0.
  *
- * The calls are those of its GpuCudaMallocAsyncAllocator, made as its process state makes one for each device
+ * The calls are those of GpuCudaMallocAsyncAllocator, one for each device
  * (xla/stream_executor/gpu/gpu_cudamallocasync_allocator.cc, 2025): the device's default pool with a release threshold,
- * access between all devices, and the preallocation as one block that is freed at once, before the first tensor.  What
- * TensorFlow may have of a device is here 15/16 of what is free; its own rule goes by the device's kind.
+ * access between all devices, and the preallocation as one block that is freed at once, before the first tensor.  Here
+ * TensorFlow may have 15/16 of the free memory; its own rule depends on the device.
  */
 #include "opened.h"
 
@@ -32,7 +32,7 @@ static void let_at(CUmemoryPool pool, CUdevice of, CUdevice peer) {
         CU(more.cuMemPoolSetAccess(pool, &map, 1));
 }
 
-/* The constructor. */
+/* Makes the calls of the allocator's constructor. */
 static void make_allocator(int device, uint64_t threshold) {
     struct device *d = &devices[device];
     int version = 0, has_pools = 0;
@@ -49,7 +49,7 @@ static void make_allocator(int device, uint64_t threshold) {
     }
 }
 
-/* AllocateRaw; 0: there is no memory. */
+/* Makes the calls of AllocateRaw.  Returns 0 if there is no memory. */
 static CUdeviceptr allocate(const struct device *d, size_t bytes) {
     CUdeviceptr block = 0;
     CUresult result = cuda.cuMemAllocFromPoolAsync(&block, bytes, d->pool, d->stream);
@@ -61,7 +61,7 @@ static CUdeviceptr allocate(const struct device *d, size_t bytes) {
     return result == CUDA_SUCCESS ? block : 0;
 }
 
-/* SetStreamAndPreallocateMemory: the bytes. */
+/* Makes the calls of SetStreamAndPreallocateMemory.  Returns the preallocated bytes. */
 static uint64_t preallocate(const struct device *d) {
     const char *value = getenv("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC");
     long long wanted = value ? strtoll(value, NULL, 10) : 0;
@@ -78,7 +78,7 @@ static uint64_t preallocate(const struct device *d) {
     return bytes;
 }
 
-/* Steps of a training: tensors come and go on the one stream. */
+/* Allocates and frees tensors on one stream, as the steps of a training do. */
 static unsigned train(const struct device *d) {
     CUdeviceptr tensor[TENSORS];
     unsigned char got;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* ranges.c: a program that tells NVTX its iterations, in every way that NVTX has; between them it allocates.
+/* ranges.c: a program that reports its iterations to NVTX in each way that NVTX has, and allocates between them.
  *
- * It carries what NVTX's headers make of a program, as far as it needs that: tables of functions that do nothing
- * until the library which NVTX_INJECTION64_PATH names has put others there.  Prints how often it told the name
- * that counts.  With --title it sets a title when it has told NVTX of itself. */
+ * Like NVTX's headers it has tables of functions that do nothing until the library in NVTX_INJECTION64_PATH sets
+ * others.  It prints how often it reported the name that counts.  With --title it sets a title after it has loaded the
+ * library.
+ */
 #include "opened.h"
 
 #include <stdlib.h>
@@ -83,7 +84,7 @@ typedef int range_pop(void);
 typedef int domain_pop(const void *domain);
 typedef const void *register_text(const void *domain, const char *name);
 
-/* What comes between two iterations. */
+/* Allocates between two iterations. */
 static void work(void) {
     CUdeviceptr block;
 
@@ -96,7 +97,7 @@ static void iterate(void) {
     struct attributes attributes = {.version = 3, .bytes = sizeof attributes};
     const void *registered = NULL, *other = NULL;
 
-    TELL(push_text, core, 9, "load data"); /* not of interest */
+    TELL(push_text, core, 9, "load data"); /* a name that does not count */
     TELL(push_text, core, 9, "step 1");
     work();
     TELL(push_wide, core, 10, L"step \u00e9");
@@ -125,12 +126,12 @@ static void iterate(void) {
     work();
     attributes.message = other;
     TELL(domain_push, core2, 4, NULL, &attributes);
-    attributes.message_type = 0; /* no name at all */
+    attributes.message_type = 0; /* without a name */
     TELL(domain_push, core2, 4, NULL, &attributes);
     TELL(push_attributes, core, 8, NULL);
     TELL(push_text, core, 9, NULL);
     work();
-    for (int i = 0; i < 5; i++) /* to the first step, by both calls */
+    for (int i = 0; i < 5; i++) /* back to the first step, by both calls */
         TELL(range_pop, core, 11);
     for (int i = 0; i < 3; i++)
         TELL(domain_pop, core2, 5, NULL);

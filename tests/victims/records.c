@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* records.c: a program whose requests are counted here, for a recorder to be compared with; then it ends as
- * it is told: --end exit | quick | abort | crash | kill.  With --wait MS it stays so long before that.
- * With --parent SIGNAL it sends that to its parent first.
+/* records.c: a program that counts its requests, for comparison with a recorder, and ends as --end says: exit | quick |
+ * abort | crash | kill.  Before that it waits with --wait MS.  With --parent SIGNAL it sends its parent a signal at
+ * first.
  *
- * The counts are printed before the end, as lines of a word and a number: what was handed out, what was
- * freed, what was refused, marks. */
+ * Before the end it prints lines of a letter and a number: a (allocated), f (freed), x (refused), m (marks).
+ */
 #include "opened.h"
 
 #include <pthread.h>
@@ -15,12 +15,12 @@
 enum { THREADS = 4, TURNS = 5000, HELD = 8 };
 
 static CUcontext context;
-static void (*mark)(const char *label); /* NULL: nobody records */
+static void (*mark)(const char *label); /* NULL without a recorder */
 static int handed_out, freed, refused, marks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static CUdeviceptr passed; /* from one thread to whoever comes next, 0: none */
+static CUdeviceptr passed; /* a block from one thread to the next, or 0 */
 
-/* Blocks that come and go on a stream of the thread's; every third is freed by another thread. */
+/* Allocates and frees blocks on a stream of the thread.  Another thread frees every third block. */
 static void *churn(void *seed) {
     CUdeviceptr held[HELD] = {0}, other;
     int out = 0, back = 0;
@@ -59,7 +59,7 @@ static void *churn(void *seed) {
     return NULL;
 }
 
-/* Two handles, mapped side by side and let go in either order. */
+/* Maps two physical allocations side by side, and releases one before the unmap, the other after it. */
 static void map(void) {
     CUmemAllocationProp properties;
     CUmemGenericAllocationHandle handles[2];
@@ -80,7 +80,7 @@ static void map(void) {
     freed += 2;
 }
 
-/* In rows, and, of the device model, managed: a GPU's is moved about by the driver, which others there would notice. */
+/* Allocates rows, and managed memory on the device model, since other programs notice managed memory on a GPU. */
 static void ask_otherwise(void) {
     CUdeviceptr rows, managed;
     size_t pitch = 0;
@@ -98,7 +98,7 @@ static void ask_otherwise(void) {
     freed++;
 }
 
-/* Captured in each way that there is; then one that is not. */
+/* Allocates in captures that begin in each possible way, and then outside a capture. */
 static void capture(void) {
     CUstream stream;
     CUgraph graph;
@@ -143,7 +143,7 @@ static void refuse(void) {
     HOLDS(cuda.cuMemAlloc(&block, (size_t)1 << 50) == CUDA_ERROR_OUT_OF_MEMORY);
     HOLDS(cuda.cuMemAllocAsync(&block, (size_t)1 << 50, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
     refused += 2;
-    HOLDS(cuda.cuMemFreeAsync(12345, NULL) != CUDA_SUCCESS); /* is no free */
+    HOLDS(cuda.cuMemFreeAsync(12345, NULL) != CUDA_SUCCESS); /* this is not a free */
 }
 
 static const char *word_behind(int argc, char **argv, const char *flag, const char *without) {
@@ -197,7 +197,7 @@ int main(int argc, char **argv) {
     refuse();
     CU(cuda.cuMemFree(plain));
     freed++;
-    CU(cuda.cuMemAlloc(&plain, 1000)); /* which stays, and is the last event */
+    CU(cuda.cuMemAlloc(&plain, 1000)); /* this block stays, as the last event */
     handed_out++;
     printf("a %d\nf %d\nx %d\nm %d\n", handed_out, freed, refused, marks);
     fflush(stdout);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* resets.c: a program that resets its device over and over, as test suites do, and asks a pool each time.  Its
- * argument is how often; a second one, before which of them a thread asks for memory in a call of cuMemAlloc that does
- * not end, or, if they are over by then, of the name that is a third one, while the program asks another pool. */
+/* resets.c: a program that resets its device N times (first argument), as test suites do, and uses a pool each time.
+ * Before the reset whose number is the second argument, a thread hangs in cuMemAlloc.  If that number is above N, a
+ * thread hangs at the end in the call of the third argument, while the program uses another pool. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -26,11 +26,10 @@ static void hang(CUcontext context, const char *entry) {
     HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped() == 0; i++)
         (void)usleep(1000);
-    HOLDS(stopped() == 1 &&
-          stop("cuMemImportFromShareableHandle")); /* no more of those that come */
+    HOLDS(stopped() == 1 && stop("cuMemImportFromShareableHandle")); /* later calls do not hang */
 }
 
-/* While the first request of the device's pool hangs. */
+/* Uses another pool while the first request of the device's pool hangs. */
 static void ask_another_pool(const char *entry) {
     CUcontext context = enter_context(0);
     CUmemoryPool pool = new_pool(NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* resolved.c: a program that has every entry from cuGetProcAddress, as the CUDA runtime does: it asks
- * the exported resolver for the resolver itself and uses that from then on, and it asks twice, for
- * the default stream of old and for that of each thread. */
+/* resolved.c: a program that finds each entry by cuGetProcAddress, as the CUDA runtime does.  It looks up the resolver
+ * by the exported one and uses it from then on, once for the legacy default stream and once for the per-thread one. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -21,7 +20,7 @@ static void *find(const char *name, int version, const char *symbol) {
     return resolve(name, &address, version, flags, NULL) == CUDA_SUCCESS ? address : NULL;
 }
 
-/* What a resolver answers besides. */
+/* Checks other answers of the resolver. */
 static void ask(void *library) {
     unsigned status = 77;
     void *address = &status, *other = NULL, *symbol;

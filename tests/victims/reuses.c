@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* reuses.c: a program that sets the rules by which pools may reuse memory, and prints whether another stream got the
- * same block. */
+/* reuses.c: a program that sets policies for reuse in pools, and prints whether a stream got a block of another. */
 #include "opened.h"
 
 #define LARGE ((size_t)32 << 20)
@@ -21,8 +20,8 @@ static CUdeviceptr take(CUmemoryPool pool, size_t bytes, CUstream stream) {
     return block;
 }
 
-/* One stream frees a block, and its work completes, but the host does not wait for it.  Prints whether the next
- * request on `to` gets the same block.  `what` is NULL: prints nothing.  `policies` is negative: as they are. */
+/* One stream frees a block, and its work completes, but the host does not wait for it.  Prints whether the next request
+ * on `to` gets that block, unless `what` is NULL.  If `policies` is negative, the policies are left unchanged. */
 static void reuse(const char *what, CUmemoryPool pool, CUstream from, CUstream to, int policies) {
     CUdeviceptr small = take(pool, SMALL, from), first = take(pool, LARGE, from), second;
 
@@ -69,7 +68,7 @@ static void early(CUstream from, CUstream to) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* After a trim that has nothing to give back, and maybe the end of the stream. */
+/* Allocates after a trim that frees nothing, and after the end of the stream if `ends` is set. */
 static void trimmed(CUstream to, int ends) {
     CUmemoryPool pool = victim_pool(&cuda);
     CUdeviceptr small, first, second;
@@ -93,7 +92,7 @@ static void trimmed(CUstream to, int ends) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* The device's own pool. */
+/* Uses the device's pool before and after a reset. */
 static void after_reset(CUstream from, CUstream to) {
     CUmemoryPool pool;
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* rules.c: a program that goes through those rules of pools, blocks, captures and access by other devices that asks.c
- * leaves out, breaks the rules that can be broken, and prints the driver's answers.  It prints nothing that differs
- * among drivers: no address, id or amount of reserved memory.  With one device it asks nothing of a second; with --gone
- * it names streams and pools that were destroyed, on which a driver may crash. */
+/* rules.c: a program that tests the rules of pools, blocks, captures and access by other devices that asks.c leaves
+ * out.  It breaks each rule that can be broken, and prints the driver's answers, but nothing that differs among
+ * drivers.  With --gone it passes destroyed streams and pools, on which a driver may crash. */
 #include "opened.h"
 
 #include <unistd.h>
@@ -71,7 +70,7 @@ static void pools(CUstream stream) {
     show("the default pool destroyed", cuda.cuMemPoolDestroy(standard));
 }
 
-/* What asks.c does not ask of attributes.  A policy has the size of an int. */
+/* Tests attributes that asks.c leaves out.  A policy has the size of an int. */
 static void figures(void) {
     struct {
         int value, guard;
@@ -91,7 +90,7 @@ static void figures(void) {
 
 /* ---- Pointers ---- */
 
-/* What asks.c does not ask of pointers. */
+/* Tests queries of pointers that asks.c leaves out. */
 static void pointers(CUstream stream) {
     CUpointer_attribute several[1] = {SIZE};
     CUmemoryPool pool = make_pool(0);
@@ -121,7 +120,7 @@ static void plain_pointers(void) {
     CU(cuda.cuMemFree(block));
 }
 
-/* A pool for several processes stays the driver's. */
+/* The driver itself serves a pool that is shared by several processes. */
 static void shared(CUstream stream) {
     CUmemoryPool pool = make_pool_for(0, 1 /* by file */);
     unsigned char data[64];
@@ -145,7 +144,7 @@ static void shared(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* ---- What is not allowed ---- */
+/* ---- Mistakes ---- */
 
 static void mistakes(CUstream stream) {
     CUdeviceptr other;
@@ -214,7 +213,7 @@ static void allow(CUmemoryPool pool, int device, CUmemAccess_flags flags) {
     show("access is", access_of(pool, device));
 }
 
-/* Does the other device's work reach a block? */
+/* Prints whether work of the other device can write to a block. */
 static void reach(const char *what, CUdeviceptr block, CUstream far) {
     show(what, cuda.cuMemsetD8Async(block, 3, 1000, far));
     CU(cuda.cuStreamSynchronize(far));
@@ -244,7 +243,7 @@ static void devices(CUstream stream, CUstream far) {
     reach("no more", block, far);
     CU(cuda.cuMemFreeAsync(block, stream));
     CU(cuda.cuMemFreeAsync(second, stream));
-    CU(cuda.cuMemAllocAsync(&block, 1000, far)); /* of the stream's device */
+    CU(cuda.cuMemAllocAsync(&block, 1000, far)); /* on the stream's device */
     show("a block of the other device", asked(ORDINAL, block));
     CU(cuda.cuMemFreeAsync(block, far));
     show("of its pool on this device's stream",

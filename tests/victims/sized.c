@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sized.c: a program with one pool, of a size of its own, as XLA makes it.  With --abort it ends so where a request of
- * it is out of memory, as one does that does not catch what it is thrown then; with --no-files its first request comes
- * while it may open no file, without which the driver makes no memory. */
+/* sized.c: a program with one pool of a maximum size, as XLA makes it.  With --abort it aborts if it is out of memory,
+ * as after an uncaught exception.  With --no-files the driver can open no file for the first request, and so fails. */
 #include "opened.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
- * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself
- * again, t is refused, c closes all descriptors but its driver's and has a file of its own in the place of each that it
- * closed, d looks whether those are as they were. */
+/* stays.c: a program that works until its standard input ends, and obeys letters from there: g allocates 96 MiB more, r
+ * frees 96 MiB, f forks a child that waits for the end, too, x runs itself again, t makes a request that fails, c
+ * replaces all descriptors but the driver's by files of the program, d checks that these files are unchanged. */
 #include "opened.h"
 
 #include <fcntl.h>
@@ -24,7 +23,7 @@ static void work(void) {
 }
 
 static char bytes[FILE_BYTES];
-static struct stat mine[MOST_FILES]; /* by numbers */
+static struct stat mine[MOST_FILES]; /* by descriptor */
 
 static void close_files(void) {
     char name[32], leads[16];
@@ -33,7 +32,7 @@ static void close_files(void) {
     memset(bytes, 'd', sizeof bytes);
     for (int number = 3; number < MOST_FILES; number++) {
         snprintf(name, sizeof name, "/proc/self/fd/%d", number);
-        /* the driver here is a model, whose memory is such a file */
+        /* The driver's model has its memory in such files. */
         if (readlink(name, leads, sizeof leads) < (ssize_t)sizeof leads ||
             strncmp(leads, "/memfd:", 7) == 0)
             continue;
@@ -66,7 +65,7 @@ static void look_at_files(void) {
     HOLDS(files > 0);
 }
 
-/* Without CUDA: it has none. */
+/* Makes no CUDA call, since a child of fork cannot use CUDA. */
 static void wait_for_end(void) {
     char letter;
 

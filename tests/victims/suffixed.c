@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* suffixed.c: a program that opens the driver and finds each entry by dlsym of its suffixed name, as
- * XLA does. */
+/* suffixed.c: a program that opens the driver and finds each entry by dlsym of its suffixed name, as XLA does. */
 #include "opened.h"
 
 int main(int argc, char **argv) {

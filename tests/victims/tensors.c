@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tensors.c: a program that takes tensors as PyTorch's shim does, 200 MiB and then 100 MiB, by weir's functions in the
- * library that was loaded before it. */
+/* tensors.c: a program that allocates tensors of 200 MiB and 100 MiB, as PyTorch's shim does, by weir's functions. */
 #include "opened.h"
 
 #include <weir/tensors.h>

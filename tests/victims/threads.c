@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* threads.c: a program whose threads allocate on the default stream of each, found by dlsym of the
- * _ptsz names; every other thread leaves its last block to the main one, which frees it. */
+/* threads.c: a program whose threads allocate on their per-thread default streams, by dlsym of the _ptsz names.  Every
+ * other thread leaves its last block to the main thread, which frees the block. */
 #include "opened.h"
 
 #include <pthread.h>

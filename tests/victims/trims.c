@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* trims.c: a program that trims pools while its streams are at work, and again when they are idle, and prints what
- * went back.  The output also shows whether a trim or the end of a pool has waited for the work. */
+/* trims.c: a program that trims pools while its streams are at work, and again when they are idle, and prints the freed
+ * memory and whether a trim or the end of a pool has waited for the work. */
 #include "opened.h"
 
 #include <pthread.h>
@@ -31,7 +31,7 @@ static uint64_t reserved(CUmemoryPool pool) {
     return bytes;
 }
 
-/* Returns how many bytes a trim gives back. */
+/* Trims the pool.  Returns the freed bytes. */
 static uint64_t trim(CUmemoryPool pool, size_t keep) {
     uint64_t before = reserved(pool);
 
@@ -102,7 +102,7 @@ static void *use_streams(void *argument) {
     CU(cuda.cuCtxSetCurrent(u->context));
     for (int i = 0; i < 3; i++) {
         u->streams[i] = make_stream(i == 0 ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
-        for (int turn = 0; turn < 100; turn++) { /* until it has a cache */
+        for (int turn = 0; turn < 100; turn++) { /* so that the stream has a cache */
             CU(cuda.cuMemAllocFromPoolAsync(&block, 24 * MIB, u->pool, u->streams[i]));
             CU(cuda.cuMemFreeAsync(block, u->streams[i]));
             CU(cuda.cuMemAllocFromPoolAsync(&block, SMALL, u->pool, u->streams[i]));
@@ -155,7 +155,7 @@ static void captured(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* Uses small blocks on a stream until it has a cache, and waits for it. */
+/* Uses small blocks on a stream until the stream has a cache, and waits for the stream. */
 static void earn_cache(CUmemoryPool pool, CUstream stream) {
     CUdeviceptr block;
 
@@ -184,7 +184,7 @@ static void captured_to_its_end(CUstream stream) {
     CU(cuda.cuMemPoolDestroy(pool));
 }
 
-/* Memory of a stream that is idle goes back while another stream is at work. */
+/* A trim frees memory of an idle stream while another stream is at work. */
 static void beside(CUstream busy) {
     CUstream other = make_stream(CU_STREAM_NON_BLOCKING);
     CUmemoryPool pool = victim_pool(&cuda);
@@ -283,7 +283,7 @@ int main(int argc, char **argv) {
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     stream = make_stream(CU_STREAM_NON_BLOCKING);
-    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0)); /* not the last one to release it */
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0)); /* the release below is not the last one */
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     at_work("a stream", stream);
     at_work("the same once more", stream);

@@ -102,7 +102,7 @@ static unsigned add(unsigned sum, const void *bytes, size_t count) {
     return sum;
 }
 
-/* Writes a pattern over a block: its first bytes copied, the rest filled, all on the stream. */
+/* Writes a pattern over a block on the stream. */
 static void write_block(const struct cuda *cuda, CUdeviceptr block, size_t bytes, unsigned value,
                         CUstream stream) {
     unsigned head[4] = {value, ~value, value * 3, value * 5};
@@ -112,10 +112,10 @@ static void write_block(const struct cuda *cuda, CUdeviceptr block, size_t bytes
     if (bytes >= 4 * KIB)
         CU(cuda->cuMemsetD32Async(block + 1 * KIB, value, 1 * KIB / 4, stream));
     CU(cuda->cuMemcpyHtoDAsync(block, head, first, stream));
-    CU(cuda->cuStreamSynchronize(stream)); /* `head` goes */
+    CU(cuda->cuStreamSynchronize(stream)); /* `head` must stay until here */
 }
 
-/* Reads it back and checks each byte; the sum, of the first of them, goes on from `sum`. */
+/* Reads a block back and checks each byte.  Returns the checksum, continued from `sum`, over the first bytes. */
 static unsigned read_block(const struct cuda *cuda, CUdeviceptr block, size_t bytes, unsigned value,
                            CUstream stream, unsigned sum) {
     unsigned head[4] = {value, ~value, value * 3, value * 5};
@@ -136,7 +136,7 @@ static unsigned read_block(const struct cuda *cuda, CUdeviceptr block, size_t by
     return sum;
 }
 
-/* What a pointer is, however it was served: a block of its own, on the device. */
+/* Checks that the driver reports one block on the device, for any address in it. */
 static void check_pointer(const struct cuda *cuda, CUdeviceptr block, size_t bytes) {
     CUdeviceptr base = 0, start = 0;
     size_t length = 0, range = 0;
@@ -186,7 +186,7 @@ unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed) {
     return sum;
 }
 
-/* A pool of the program's own, its attributes, a block handed from one stream to another by an event. */
+/* Uses a created pool and its attributes, and passes a block from one stream to another by an event. */
 static unsigned own_pool(const struct cuda *cuda, unsigned seed) {
     CUmemPoolProps properties;
     CUmemoryPool pool;
@@ -225,14 +225,14 @@ static unsigned own_pool(const struct cuda *cuda, unsigned seed) {
     CU(cuda->cuStreamSynchronize(to));
     CU(cuda->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     HOLDS(used == 700);
-    CU(cuda->cuMemFree(block)); /* which a driver (580) may count on as used */
+    CU(cuda->cuMemFree(block)); /* driver 580 may still count it as used */
     CU(cuda->cuMemPoolTrimTo(pool, 0));
     CU(cuda->cuStreamDestroy(to));
     CU(cuda->cuMemPoolDestroy(pool));
     return sum;
 }
 
-/* Plain memory, copied out on the default stream. */
+/* Uses memory of cuMemAlloc on the default stream. */
 static unsigned plain(const struct cuda *cuda, unsigned seed) {
     unsigned char host[5000];
     CUdeviceptr block;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* work.h: what the programs here do on a device, however each of them reached the driver.
+/* work.h: the device work of the programs in this folder, which reach the driver in different ways.
  *
- * They know nothing of weir: cuda_abi.h is their cuda.h.  Each does the same work, checks every byte
- * that comes back and prints sums of contents and counts, never an address, a time or a figure of
- * the pool; so what it prints is the same to the byte whoever serves the memory.
+ * The programs know nothing of weir: cuda_abi.h is their cuda.h.  Each does equal work, checks every byte, and prints
+ * only checksums of contents and counts, never an address, a time or a figure of the pool.  So the output does not
+ * depend on the allocator.
  */
 #ifndef VICTIM_WORK_H
 #define VICTIM_WORK_H
@@ -84,7 +84,7 @@ struct cuda {
 #undef VICTIM_POINTER
 };
 
-/* A call that must succeed, and a fact that must hold; else the program ends with status 99. */
+/* CU() makes a call that must succeed, and HOLDS() checks a fact; else the program ends with status 99. */
 #define VICTIM_LINE(line) #line
 #define VICTIM_AT(file, line) file ":" VICTIM_LINE(line) ": "
 #define CU(call) victim_must(VICTIM_AT(__FILE__, __LINE__) #call, (call))
@@ -92,35 +92,34 @@ struct cuda {
 void victim_must(const char *call, CUresult result);
 _Noreturn void victim_fail(const char *what);
 
-/* Fills *cuda with what `find` answers for each entry: its base name and first version, or the symbol;
- * all must be there.  With per-thread streams the version is at least the one that brought them. */
+/* Fills *cuda with the results of `find` for each entry, by its base name and first version or by its symbol.  All
+ * entries must exist.  With per-thread streams the version is at least the one that brought them. */
 void victim_load(struct cuda *cuda,
                  void *(*find)(const char *name, int version, const char *symbol), int own_streams);
 
 /* Starts the driver and makes the context of device 0 current for this thread. */
 void victim_start(const struct cuda *cuda);
 
-/* The work: `seed` decides the contents.  Prints its sum behind `who`. */
+/* Does the work, with contents from `seed`.  Prints its checksum after `who`. */
 void victim_work(const struct cuda *cuda, const char *who, unsigned seed);
-/* One thread's: blocks of `stream` in turn, some held, each checked before its free.  The sum. */
+/* Allocates blocks on `stream`, holds some, and checks each before its free.  Returns the checksum. */
 unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed);
-/* Captured allocation, fill and free, launched three times. */
+/* Captures an allocation, a fill and a free, and launches the graph three times. */
 void victim_graph(const struct cuda *cuda, const char *who, unsigned seed);
 
-/* A pool of device 0 that gives nothing back at a synchronisation. */
+/* Makes a pool of device 0 that frees nothing at a synchronization. */
 CUmemoryPool victim_pool(const struct cuda *cuda);
 
-/* For cuLaunchHostFunc: takes a millisecond of the stream's time. */
+/* Sleeps a millisecond, as a function for cuLaunchHostFunc. */
 typedef void victim_host_function(void *nothing);
 void victim_take_time(void *nothing);
 
-/* Sets a title as programs do that have no room for one: the environment is copied, and its place cleared. */
+/* Copies the environment and clears its old place, as programs do to set a title. */
 void victim_set_title(void);
-/* As programs do that set one and have no use for the environment: it is overwritten from argv[0] on, and cleared. */
+/* Overwrites argv[0] and the environment, and clears the environment, as programs do to set a longer title. */
 void victim_clear_environment(char *first);
 
-/* What main returns: the word behind --status on the command line, else 0.  With that behind --at-once it ends here, by
- * _exit, behind --quickly by quick_exit. */
+/* Returns the number after --status, else 0.  With --at-once N calls _exit(N), and with --quickly N quick_exit(N). */
 int victim_status(int argc, char **argv);
 
 #endif
